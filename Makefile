@@ -1,0 +1,88 @@
+# `make` lists the targets. Nothing has to be set up first: each target makes what it needs, and is quick the second time.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The first interpreter that will do; `make PYTHON=/path/to/python3` chooses another. (The pypaimon that tests install has no
+# wheels for 3.14.)
+PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		&& { echo "$$python"; break; }; done)
+
+define NO_PYTHON
+Tidelake needs Python 3.11 or newer with its venv module, and found none on the PATH.
+Install one (Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python@3.13),
+or say where it is: make PYTHON=/path/to/python3
+endef
+export NO_PYTHON
+
+title = @printf '\n\033[1m== %s\033[0m\n' $(1)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.runtime ## a small shop's changes become a table, live, in a minute
+	@$(BIN)/tidelake demo
+
+.PHONY: test
+test: lint tools ## all checks and all tests but the long ones
+	$(call title,'pytest')
+	@$(BIN)/pytest
+
+.PHONY: test-long
+test-long: $(VENV)/.development tools ## the long tests
+	$(call title,'pytest -m long')
+	@$(BIN)/pytest -m long
+
+.PHONY: lint
+lint: $(VENV)/.development ## style, types, and which way imports point
+	$(call title,'ruff check')
+	@$(BIN)/ruff check .
+	$(call title,'ruff format --check')
+	@$(BIN)/ruff format --check .
+	$(call title,'mypy')
+	@$(BIN)/mypy
+	$(call title,'lint-imports')
+	@$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(VENV)/.development tools ## rows per CPU-second and peak memory, beside other implementations
+	@$(BIN)/python -m tests.benchmarks
+
+.PHONY: clean
+clean: ## remove what was made here (downloads in ~/.cache/tidelake stay)
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- what the targets stand on
+
+$(VENV)/pyvenv.cfg:
+	$(call title,'a virtual environment in $(VENV)')
+	@[[ -n "$(PYTHON)" ]] || { echo "$$NO_PYTHON" >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) && $(BIN)/python --version
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(call title,'installing tidelake with Spark (the first time: a minute or two)')
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
+$(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(call title,'installing tidelake with Spark and the test tools (the first time: a minute or two)')
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[spark,dev]'
+	@touch $@ $(VENV)/.runtime
+
+.PHONY: tools
+tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests judge by them
+	$(call title,'Java Paimon and Kafka and pypaimon into the cache')
+	@tests/tools/require-java
+	@tests/tools/java-oracle/build >/dev/null
+	@tests/tools/kafka/start-kafka --fetch-only >/dev/null
+	@PYTHON=$(BIN)/python tests/tools/pypaimon/build >/dev/null

@@ -1,0 +1,137 @@
+"""When a checkpoint is due, which identifier it bears and what each table publishes in it: decisions only, no I/O.
+
+The caller tells what happened (`wrote`, `prepared`, `committed` …) and what time it is; `states` says in which order.
+
+Invariants 1. Identifiers rise, and start above every identifier that this commit user ever published in any of the
+tables. 2. A table's next position starts where its last published one ended, however many checkpoints went by without
+a row for it. 3. A position covers a record only after the record was handed to the table's writer (or set aside,
+durably).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from checkpoint.committable import TableCommittable
+from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.recovery import read_from
+from checkpoint.states import Event, State, next_state
+from storage.errors import BadInput
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.snapshots.commit_message import CommitMessage
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """How much may be read again after a crash: so long, or so much, since the first record that is not yet committed.
+
+    interval_ms: also how stale readers may see the table. bytes_max: of source records, undecoded.
+    """
+
+    interval_ms: int
+    bytes_max: int
+
+
+class Coordinator:
+    """The checkpoints of one pipeline.
+
+    positions: where each table stands: its last own snapshot's position, or where reading begins.
+    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none.
+    """
+
+    def __init__(self, positions: Mapping[str, SourcePosition], last_identifier: int, policy: CheckpointPolicy) -> None:
+        if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
+            raise BadInput(
+                f"commit identifier {last_identifier} leaves none to go on with: a batch commit used this pipeline's "
+                "name. Give the pipeline another name"
+            )
+        self._state = State.WRITING
+        self._policy = policy
+        self._identifier = last_identifier
+        self._published = dict(positions)
+        self._reached: dict[TopicPartition, int] = read_from(positions.values())
+        self._pending: dict[str, TableCommittable] = {}
+        self._bytes = 0
+        self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def identifier(self) -> int:
+        """The newest one given out."""
+        return self._identifier
+
+    @property
+    def positions(self) -> Mapping[str, SourcePosition]:
+        """What each table's newest snapshot says."""
+        return self._published
+
+    def found(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
+        """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
+        self._reached.setdefault(partition, offset)
+        for table in tables:
+            self._published[table] = self._published[table].including({partition: offset})
+
+    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
+        """All records of `partition` below `next_offset` are with the writers, or set aside.
+
+        nbytes: of those records; without any nothing becomes due: there is nothing to publish.
+        Raises KeyError for a partition that was not `found`: where its reading began would be a guess.
+        """
+        self._reached[partition] = max(next_offset, self._reached[partition])
+        if nbytes:
+            self._bytes += nbytes
+            self._oldest_ms = now_ms if self._oldest_ms is None else self._oldest_ms
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """How long until a checkpoint is due; 0 when it is, None when nothing was written since the last one."""
+        if self._oldest_ms is None:
+            return None
+        if self._bytes >= self._policy.bytes_max:
+            return 0
+        return max(0, self._oldest_ms + self._policy.interval_ms - now_ms)
+
+    def begin(self) -> int:
+        """A checkpoint starts: no row may be written until `prepared`. Returns its identifier."""
+        self._state = next_state(self._state, Event.BEGUN)
+        self._identifier += 1
+        return self._identifier
+
+    def prepared(
+        self, messages: Mapping[str, Sequence[CommitMessage]], identity: SourceIdentity, pin: Collection[str] = ()
+    ) -> list[TableCommittable]:
+        """What to publish now: one committable for each table that has files, and for those to `pin` in any case.
+
+        messages: of every table. A table without files is left alone: its next snapshot starts where its last one
+        ended.
+        """
+        self._state = next_state(self._state, Event.PREPARED)
+        self._pending = {
+            table: TableCommittable(
+                table, self._identifier, files, self._published[table].identified(identity).advanced(self._reached)
+            )
+            for table, files in messages.items()
+            if files or table in pin
+        }
+        return list(self._pending.values())
+
+    def committed(self, table: str) -> None:
+        """The table's snapshot exists, whoever found that out."""
+        self._state = next_state(self._state, Event.TABLE_COMMITTED)
+        self._published[table] = self._pending.pop(table).position
+
+    def completed(self) -> None:
+        """Every committable of this checkpoint is a snapshot."""
+        state = next_state(self._state, Event.COMPLETED)
+        assert not self._pending, f"not committed: {sorted(self._pending)}"
+        self._state = state
+        self._bytes, self._oldest_ms = 0, None
+
+    def closed(self) -> None:
+        self._state = next_state(self._state, Event.CLOSED)
+
+    def failed(self) -> None:
+        self._state = next_state(self._state, Event.FAILED)

@@ -1,0 +1,140 @@
+"""How far a table has read its source: a half-open range of offsets for each topic partition.
+
+An end is always a *next offset*: the one to read next, never the last one read. Gaps inside a range are normal
+(compacted topics, transaction markers); a range says that nothing of the table's rows comes from outside, and that
+nothing inside is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from storage.errors import BadInput
+
+
+class TopicPartition(NamedTuple):
+    """One ordered log of a source."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets [start, end) of one topic partition."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """Which log the offsets count in; the same offset of another cluster, or of a topic made anew, is another record.
+
+    cluster_id: None where the source has none. topic_ids: topic to id; topics whose id the broker doesn't tell are
+    absent.
+    """
+
+    cluster_id: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition:
+    """What one snapshot of a pipeline says of its source. Immutable.
+
+    identity: where the offsets count. ranges: every partition ever read for the table, also those without news (start
+    == end). Raises BadInput for a range that ends before it starts, or starts below 0.
+    """
+
+    identity: SourceIdentity = field(default_factory=SourceIdentity)
+    ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for partition, (start, end) in self.ranges.items():
+            if not 0 <= start <= end:
+                raise BadInput(f"{partition}: [{start}, {end}) is not a range of offsets")
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition."""
+        return {partition: end for partition, (_, end) in self.ranges.items()}
+
+    def including(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
+        """The same position with partitions that are new to it; their reading begins at the given offsets."""
+        new = {partition: OffsetRange(at, at) for partition, at in starts.items() if partition not in self.ranges}
+        return replace(self, ranges={**self.ranges, **new}) if new else self
+
+    def advanced(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
+        """The position of the next snapshot: starts where this one ends, ends at `reached`.
+
+        A partition that `reached` lacks, or has below our end (read again after a restart), stays where it is. What
+        `reached` has besides is another table's.
+        """
+        return replace(
+            self, ranges={p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
+        )
+
+    def identified(self, identity: SourceIdentity) -> SourcePosition:
+        """The same ranges, naming the source as it is known now; only ids of this position's topics are kept."""
+        topics = {partition.topic for partition in self.ranges}
+        known = {**self.identity.topic_ids, **identity.topic_ids}
+        ids = {topic: id_ for topic, id_ in known.items() if topic in topics}
+        return replace(self, identity=SourceIdentity(identity.cluster_id, ids))
+
+
+@dataclass(frozen=True, slots=True)
+class ChainBreak:
+    """Two neighbours in a table's history whose positions do not join. reason: one sentence."""
+
+    before: int  # commit identifiers
+    after: int
+    reason: str
+
+
+def chain_breaks(history: Iterable[tuple[int, SourcePosition]]) -> list[ChainBreak]:
+    """Where start(n+1) == end(n) does not hold; empty for a history without gap or overlap.
+
+    history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
+    identifier may have (APPEND, then COMPACT) carry the same position.
+    """
+    return [
+        ChainBreak(before, after, reason)
+        for (before, first), (after, second) in pairwise(history)
+        for reason in _disagreements(first, second, same_checkpoint=before == after)
+    ]
+
+
+def _disagreements(before: SourcePosition, after: SourcePosition, *, same_checkpoint: bool) -> list[str]:
+    if same_checkpoint:
+        return [] if before == after else ["two snapshots of one identifier carry different positions"]
+    reasons = identity_changes(before.identity, after.identity)
+    for partition, (_, end) in sorted(before.ranges.items()):
+        following = after.ranges.get(partition)
+        if following is None:
+            reasons.append(f"{partition} is missing; it was read up to {end}")
+        elif following.start != end:
+            how = "a gap" if following.start > end else "an overlap"
+            reasons.append(f"{partition} goes on at {following.start} instead of {end}: {how}")
+    return reasons
+
+
+def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]:
+    """What makes offsets of one identity meaningless under the other, a sentence each.
+
+    What one of them doesn't know can't differ.
+    """
+    changes = []
+    if None not in (before.cluster_id, after.cluster_id) and before.cluster_id != after.cluster_id:
+        changes.append(f"the cluster is {after.cluster_id}, not {before.cluster_id}")
+    changes += [
+        f"topic {topic} has id {after.topic_ids[topic]}, not {id_}: it was made anew"
+        for topic, id_ in sorted(before.topic_ids.items())
+        if after.topic_ids.get(topic, id_) != id_
+    ]
+    return changes

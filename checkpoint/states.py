@@ -1,0 +1,76 @@
+"""The life of a pipeline's checkpoints, as data: everything that affects a transition lives in this file.
+
+    WRITING ──BEGUN──► PREPARING ──PREPARED──► COMMITTING ──TABLE_COMMITTED──┐
+       ▲                                        │     ▲──────────────────────┘
+       └───────────────COMPLETED────────────────┘
+
+What a crash leaves behind, and why nothing is lost or counted twice:
+
+  WRITING, PREPARING  Data files that no snapshot names. Every table stands at its last position; records are read
+  again. COMMITTING          Some tables stand at this checkpoint, the others at their last one. The source is read
+  from the
+                      smallest position of all; each table drops the records below its own.
+
+What is absent from the table is illegal: it raises, and changes nothing. BROKEN and CLOSED have no way out but a new
+start, which takes its position from the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+
+class State(Enum):
+    """What holds of the rows that were written since the last checkpoint."""
+
+    WRITING = "rows go to the writers; nobody sees them"
+    PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
+    COMMITTING = "files and position of every table are settled; one table after the other publishes them"
+    CLOSED = "nothing is left to commit, and nothing more is written"
+    BROKEN = "a step failed; the tables know how far it came"
+
+
+class Event(Enum):
+    """What happened, told in the past tense: a state changes after the fact."""
+
+    BEGUN = "an identifier was given out"
+    PREPARED = "every writer handed over its commit messages"
+    TABLE_COMMITTED = "one table's snapshot exists"
+    COMPLETED = "every table that had something to commit has its snapshot"
+    CLOSED = "the pipeline ended"
+    FAILED = "a step raised"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
+    {
+        (State.WRITING, Event.BEGUN): State.PREPARING,
+        (State.PREPARING, Event.PREPARED): State.COMMITTING,
+        (State.COMMITTING, Event.TABLE_COMMITTED): State.COMMITTING,
+        (State.COMMITTING, Event.COMPLETED): State.WRITING,
+        (State.WRITING, Event.CLOSED): State.CLOSED,
+        (State.WRITING, Event.FAILED): State.BROKEN,
+        (State.PREPARING, Event.FAILED): State.BROKEN,
+        (State.COMMITTING, Event.FAILED): State.BROKEN,
+        (State.BROKEN, Event.FAILED): State.BROKEN,
+    }
+)
+
+
+class IllegalEvent(RuntimeError):
+    """Steps of a checkpoint came in an order that the protocol doesn't have: a mistake of the caller."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{event.name} is not possible in state {state.name}: {state.value}")
+        self.state = state
+        self.event = event
+
+
+def next_state(state: State, event: Event) -> State:
+    """Raises IllegalEvent for what the table lacks."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalEvent(state, event) from None

@@ -1,0 +1,1 @@
+"""Fewer runs, and what changed. (The engine itself arrives with the LSM issue.)"""

@@ -1,0 +1,96 @@
+"""A bounded queue between two tasks, measured in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class ChannelClosed(Exception):
+    """Nothing will come any more (receive), or nothing may be sent any more (send)."""
+
+
+class Channel(Generic[T]):
+    """Items in the order they were sent. Waiting for room is the backpressure: a slow table pauses its source.
+
+    limit_bytes: what may lie in the channel. An item larger than that passes when the channel is empty, alone.
+
+    The producer closes it, best with `with channel:`; the consumer then gets what is left, and after that ChannelClosed
+    (`async for` just ends). With several producers, waiting ones get no order among each other.
+    (`asyncio.Queue` counts items, and can be shut down only from Python 3.13.)
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        if limit_bytes <= 0:
+            raise ValueError(f"a channel needs room: limit_bytes={limit_bytes}")
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._closed = False
+        self._items: deque[tuple[T, int]] = deque()
+        # Woken tasks look again before they act, and nothing is awaited between looking and acting. So a wake-up too
+        # many does no harm, and a task that is cancelled while it waits has neither taken nor left anything.
+        self._changed = asyncio.Event()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def send(self, item: T, nbytes: int) -> None:
+        """Append an item of `nbytes` as soon as there is room.
+
+        Cancelled: the item is not in the channel. Raises ChannelClosed when the channel is closed, also while waiting.
+        """
+        while not self._closed and self._items and self._held_bytes + nbytes > self._limit_bytes:
+            await self._wait()
+        if self._closed:
+            raise ChannelClosed
+        self._items.append((item, nbytes))
+        self._held_bytes += nbytes
+        self._changed.set()
+
+    async def receive(self) -> T:
+        """Take the oldest item, waiting for one.
+
+        Cancelled: the channel is as it was. Raises ChannelClosed when it is closed and empty.
+        """
+        while not self._items:
+            if self._closed:
+                raise ChannelClosed
+            await self._wait()
+        item, nbytes = self._items.popleft()
+        self._held_bytes -= nbytes
+        self._changed.set()
+        return item
+
+    def close(self) -> None:
+        """No more items. What lies in the channel can still be received. Closing twice is no error."""
+        self._closed = True
+        self._changed.set()
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            return await self.receive()
+        except ChannelClosed:
+            raise StopAsyncIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,43 @@
+"""Time as a part that is passed in, so that tests decide when it passes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Both count the same milliseconds; they never go back, and their zero means nothing."""
+
+    def now_ms(self) -> int: ...
+    async def sleep_ms(self, duration_ms: int) -> None: ...
+
+
+class SystemClock:
+    """The process's monotonic clock."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    async def sleep_ms(self, duration_ms: int) -> None:
+        await asyncio.sleep(duration_ms / 1000)
+
+
+async def wait_at_most(event: asyncio.Event, limit_ms: int | None, clock: Clock) -> bool:
+    """Wait for the event, no longer than `limit_ms` (None: for ever). Returns whether it is set.
+
+    Cancelled: nothing has changed.
+    """
+    if event.is_set() or limit_ms == 0:
+        return event.is_set()
+    waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
+    if limit_ms is not None:
+        waits.add(asyncio.ensure_future(clock.sleep_ms(limit_ms)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    return event.is_set()

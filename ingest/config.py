@@ -1,0 +1,107 @@
+"""A pipeline's configuration, read and checked."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ingest.config_messages import explained
+from ingest.layered_values import HIDDEN, SECRET_NAME, ConfigError, Path, add_environment, add_flags, read_yaml
+from ingest.settings import Config, KafkaSettings, Secret, StartSettings
+
+
+def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
+    """Read a YAML file; `TIDELAKE_…` variables win over it, flags (`checkpoint.interval_ms=5000`) over both.
+
+    environment: None takes the process's. Relative paths count from the current directory. A pipeline without a name
+    gets the file's. Raises ConfigError naming the place, the reason and the remedy.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: can't be read: {error}. Give the path of a configuration file") from error
+    return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
+
+
+def parse_config(
+    text: str, name: str, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None, pipeline: str = ""
+) -> Config:
+    """The same for a text. name: for messages. pipeline: the default of that setting."""
+    given = read_yaml(text, name)
+    add_environment(given, environment or {}, Config.__struct_fields__)
+    add_flags(given, flags)
+    if pipeline:
+        given.values.setdefault("pipeline", pipeline)
+    try:
+        config = msgspec.convert(given.values, Config, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise explained(str(error), given) from None
+    for path, reason, remedy in _contradictions(config):
+        raise given.place(path).error(reason, remedy)
+    return config
+
+
+def shown(config: Config) -> Any:
+    """The configuration with all defaults, as plain values for printing: secrets are hidden."""
+    return _without_secrets(msgspec.to_builtins(config, enc_hook=str, str_keys=True))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: HIDDEN if v is not None and SECRET_NAME.search(k) else _without_secrets(v) for k, v in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    if wanted in (Secret, pathlib.Path) and not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    return wanted(value)
+
+
+def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
+    """What no single setting shows: (path, reason, remedy)."""
+    if isinstance(config.source, KafkaSettings):
+        yield from _kafka_contradictions(config.source)
+    names = [table.name for table in config.tables]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield (
+                ("tables", at, "name"),
+                f"table {name} is configured twice",
+                "One entry a table; `match` may be a list.",
+            )
+    for at, table in enumerate(config.tables):
+        if missing := set(table.partition_by) - set(table.primary_key) if table.primary_key else ():
+            yield (
+                ("tables", at, "partition_by"),
+                f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
+                "Add them to `primary_key`.",
+            )
+
+
+def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    at: Path = ("source",)
+    if not source.topic_names and source.topic_pattern is None:
+        yield at, "no topic is named", "Add `topics: […]` or `topic_pattern: …`."
+    if source.topic_pattern is not None:
+        try:
+            re.compile(source.topic_pattern)
+        except re.error as error:
+            yield (*at, "topic_pattern"), f"not a regular expression: {error}", "Example: `shop\\.public\\..*`."
+    if isinstance(source.start, StartSettings):
+        given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]
+        if len(given) != 1:
+            reason = f"`start` names {' and '.join(given) or 'nothing'}"
+            yield (*at, "start"), reason, f"Give one of: {', '.join(StartSettings.__struct_fields__)}."
+    needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
+    if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
+        yield (
+            (*at, "security_protocol"),
+            f"{source.security_protocol} with {source.sasl_mechanism} needs a user and a password",
+            "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
+        )

@@ -1,0 +1,94 @@
+"""What is wrong with a configuration, told to the person who wrote it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import inspect
+
+from ingest.layered_values import ConfigError, LayeredValues, Path
+from ingest.settings import Config
+
+_MESSAGE: Final = re.compile(r"(?P<reason>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_WRONG_CHOICE: Final = re.compile(r"Invalid (?:enum )?value '?([^']*)'?")
+
+_SCALAR: Final = re.compile(
+    r"got `(?:bool|int|float|null)`"
+)  # YAML took `no`, `1.0` or `~` for something else than text
+
+
+def explained(message: str, given: LayeredValues) -> ConfigError:
+    """msgspec's message, with the place it speaks of and a way out."""
+    found = _MESSAGE.fullmatch(message)
+    assert found is not None
+    reason, path = found["reason"], _path(found["path"] or "")
+    setting = _dotted(path)
+    types = _types_at(path, given.values)
+    if unknown := _UNKNOWN.fullmatch(reason):
+        names = [f.encode_name for struct in types if isinstance(struct, inspect.StructType) for f in struct.fields]
+        where = f" in `{setting}`" if setting else ""
+        return given.place((*path, unknown[1])).error(f"no setting `{unknown[1]}`{where}", _way_out(unknown[1], names))
+    if missing := _MISSING.fullmatch(reason):
+        return given.place(path).error(f"`{_dotted((*path, missing[1]))}` is missing", f"Add `{missing[1]}: …`.")
+    if wrong := _WRONG_CHOICE.fullmatch(reason):
+        choices = [str(v) for literal in types if isinstance(literal, inspect.LiteralType) for v in literal.values]
+        return given.place(path).error(f"`{setting}` can't be `{wrong[1]}`", _way_out(wrong[1], choices))
+    quotes = any(isinstance(type_, inspect.StrType) for type_ in types) and _SCALAR.search(reason)
+    remedy = "Put it in quotes." if quotes else "Give such a value."
+    return given.place(path).error(f"`{setting}`: {reason[:1].lower()}{reason[1:]}", remedy)
+
+
+def _path(text: str) -> Path:
+    """`.tables[0].name` as a path; it ends where the name of a member is left out (`[...]`)."""
+    path: list[str | int] = []
+    while step := _STEP.match(text):
+        path.append(step[1] or int(step[2]))
+        text = text[step.end() :]
+    return tuple(path)
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def _way_out(given: str, choices: list[str]) -> str:
+    near = difflib.get_close_matches(given, choices, n=1)
+    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(choices)}."
+
+
+def _types_at(path: Path, values: Any) -> list[inspect.Type]:
+    """What the settings allow at a path, a union's members one by one. What was given (`type: kafka`) narrows it."""
+    types = [inspect.type_info(Config)]
+    for step in path:
+        types = [inner for type_ in types for option in _within(type_, step) for inner in _options(option)]
+        values = (
+            values.get(step) if isinstance(values, dict) else values[int(step)] if isinstance(values, list) else None
+        )
+    return [type_ for type_ in types if not _is_another(type_, values)]
+
+
+def _within(type_: inspect.Type, step: str | int) -> Iterable[inspect.Type]:
+    match type_:
+        case inspect.StructType(fields=fields, tag_field=tag_field, tag=tag):
+            return [f.type for f in fields if f.encode_name == step] or [inspect.LiteralType((tag,))] * (
+                step == tag_field
+            )
+        case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
+            return [inner]
+    return []
+
+
+def _options(type_: inspect.Type) -> Iterable[inspect.Type]:
+    return type_.types if isinstance(type_, inspect.UnionType) else [type_]
+
+
+def _is_another(type_: inspect.Type, values: Any) -> bool:
+    if not isinstance(type_, inspect.StructType) or type_.tag_field is None or not isinstance(values, dict):
+        return False
+    return values.get(type_.tag_field) != type_.tag

@@ -1,0 +1,138 @@
+"""What every decoder promises: a batch of raw records in, Arrow batches of table rows out, nothing lost in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import RawBatch
+from storage.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A table that records are decoded into.
+
+    name: the table's full name, for messages and for telling targets apart.
+    emit_update_before: whether an update also gives its old image as a -U row. Append tables and tables whose changelog
+        is their input need it; a table that deduplicates by key does not, and skips the work.
+    source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
+        records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
+    """
+
+    name: str
+    schema: TableSchema
+    emit_update_before: bool = False
+    source_types: Mapping[str, str] = field(default_factory=dict)
+
+
+TargetOf: TypeAlias = Callable[[SourceTable], Target | None]
+"""Where a source table's rows go; None: nowhere, its records are counted and passed over. Asked once for each batch."""
+
+
+class Skipped(StrEnum):
+    """Records that rightly give no row."""
+
+    TOMBSTONE = "tombstone"
+    TRANSACTION = "transaction marker"
+    SCHEMA_CHANGE = "schema change"
+    MESSAGE = "logical message"
+    HEARTBEAT = "heartbeat"
+    TRUNCATE = "truncate"
+    UNROUTED = "table not configured"
+
+
+class FailureKind(StrEnum):
+    """Why a record gave no row, as far as the pipeline must act differently."""
+
+    BAD_RECORD = "bad record"  # the record is at fault: `errors.tolerance` decides
+    UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
+    TRUNCATE = "truncate"  # the source emptied its table: somebody has to decide
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One record that could not be decoded; none of its rows are in the batch.
+
+    row: its number in the raw batch (key, value and headers for a dead letter lie there). offset: its offset.
+    reason: names column, value and type where it can, without the record's position.
+    columns: for UNKNOWN_COLUMN the names the table lacks.
+    """
+
+    row: int
+    offset: int
+    kind: FailureKind
+    reason: str
+    source: SourceTable | None = None
+    columns: tuple[str, ...] = ()
+
+    def describe(self, batch: RawBatch) -> str:
+        """The reason after the record's position: `topic orders, partition 2, offset 17: …`."""
+        return f"topic {batch.topic}, partition {batch.partition}, offset {self.offset}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unchanged:
+    """Cells that a record left out because they did not change (Debezium's unavailable values): the old ones must stay.
+
+    The cells are null in the rows; whoever writes the rows looks the old values up first.
+
+    rows (m,): rising row numbers that have such cells.
+    columns: column name to (m,) flags, True where that row's cell must be filled in. Only columns with any.
+    keys: m rows of the table's primary key, under which the old values lie: the row's own key, but the old one where
+        the record moved a row to a new key (the row under the old key is then deleted by an earlier record, perhaps of
+        another partition). No columns for a table without primary key: nothing can be looked up.
+    """
+
+    rows: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.bool_]]
+    keys: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRows:
+    """The n rows a raw batch holds for one table, in source order.
+
+    rows: the table's columns in their in-memory form and order, then int8 `_VALUE_KIND`.
+    offsets (n,): the source offset of each row, never falling; equal where one record gave two rows.
+    unchanged: None, or what must be filled in before the rows may be written.
+    """
+
+    target: Target
+    rows: pa.RecordBatch
+    offsets: NDArray[np.int64]
+    unchanged: Unchanged | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedBatch:
+    """All that a raw batch held: every record is in exactly one of `tables`, `failures` (by row), `skipped`.
+
+    tables: one entry for each target with rows.
+    skipped: how many records of each kind gave no row on purpose.
+    unrouted: the source tables behind Skipped.UNROUTED, with the row of the first such record: what a pipeline that
+        creates its tables derives them from.
+    """
+
+    tables: tuple[TableRows, ...]
+    failures: tuple[Failure, ...]
+    skipped: Mapping[Skipped, int]
+    unrouted: Mapping[SourceTable, int]
+
+
+class Decoder(Protocol):
+    """Decodes batches of one format. Keeps only caches: any batch may be decoded again, and gives the same.
+
+    Synchronous and CPU-bound; not for use by two threads at once.
+    """
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        """Never raises for what a record holds; raises UnsupportedFeature for a target it cannot decode into."""
+        ...

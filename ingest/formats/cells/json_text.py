@@ -1,0 +1,79 @@
+"""Raw JSON values: telling their kinds apart, reading texts and digits without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+Cell: TypeAlias = Callable[[bytes], object]
+
+
+class BadValue(ValueError):
+    """A value that its column cannot hold. The message says why, without naming the column."""
+
+
+class Kind(StrEnum):
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    OBJECT = "object"
+    NULL = "null"
+
+
+_KIND_OF_FIRST: Final = {
+    ord('"'): Kind.TEXT,
+    ord("t"): Kind.BOOLEAN,
+    ord("f"): Kind.BOOLEAN,
+    ord("["): Kind.ARRAY,
+    ord("{"): Kind.OBJECT,
+    ord("n"): Kind.NULL,
+}
+_read_text: Final = msgspec.json.Decoder(str).decode
+_read_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def kind_of(raw: bytes) -> Kind:
+    """By the first character, which is enough for JSON that a parser has accepted."""
+    return _KIND_OF_FIRST.get(raw[0], Kind.NUMBER)
+
+
+def read_text(raw: bytes) -> str:
+    try:
+        return _read_text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, not UTF-8
+        raise BadValue(f"{shown(raw)} is not a readable text ({e})") from None
+
+
+def read_list(raw: bytes) -> list[bytes]:
+    try:
+        return [bytes(item) for item in _read_list(raw)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"{shown(raw)} is not a readable array ({e})") from None
+
+
+def read_object(raw: bytes | msgspec.Raw) -> dict[str, bytes]:
+    """Members in order; of members with one name the last counts."""
+    try:
+        return {name: bytes(value) for name, value in _read_object(raw).items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"{shown(bytes(raw))} is not a readable object ({e})") from None
+
+
+def compact(raw: bytes) -> bytes:
+    """The same JSON without white space between its tokens."""
+    return msgspec.json.format(raw, indent=-1)
+
+
+def shown(raw: bytes) -> str:
+    """A value as an error message shows it: short, and with its quotes."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def refuse(raw: bytes, wanted: str) -> BadValue:
+    return BadValue(f"{kind_of(raw)} {shown(raw)} is no {wanted}")

@@ -1,0 +1,48 @@
+"""JSON to CHAR, VARCHAR and STRING."""
+
+from __future__ import annotations
+
+from ingest.formats.cells.binaries import bits_as_digits
+from ingest.formats.cells.decimals import exact_decimal, plain_text, unsigned
+from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_text, shown
+from ingest.formats.cells.temporals import date_text, interval_text, timestamp_text
+from ingest.formats.connect_schema import Meaning, SourceType
+from storage.types import AtomicType
+
+
+def text_cell(source: SourceType, target: AtomicType) -> Cell:
+    """Texts as they are; all else as its JSON text, unless the schema says what it stands for: then as that prints.
+
+    A date of epoch days becomes `2024-03-01`, decimals in bytes their digits, bits zeros and ones. Bytes stay base64.
+    Refuses a text with more characters than declared.
+    """
+
+    def cell(raw: bytes) -> str:
+        text = _printed(raw, source)
+        if len(text) > target.length:
+            raise BadValue(f"{len(text)} characters {shown(raw)} are too long for {target}")
+        return text
+
+    return cell
+
+
+def _printed(raw: bytes, source: SourceType) -> str:
+    kind = kind_of(raw)
+    match source.meaning:
+        case Meaning.DECIMAL if kind in (Kind.TEXT, Kind.NUMBER):
+            return plain_text(exact_decimal(raw, source))
+        case Meaning.VARIABLE_DECIMAL if kind is Kind.OBJECT:
+            return plain_text(exact_decimal(raw, source))
+        case Meaning.BITS if kind is Kind.TEXT:
+            return bits_as_digits(raw, source.length)
+        case Meaning.ESCAPED_ENUM if kind is Kind.TEXT:
+            return read_text(raw).replace(r"\,", ",")
+        case Meaning.UNSIGNED if raw.lstrip(b"-").isdigit():
+            return str(unsigned(int(raw)))
+        case Meaning.DATE if raw.lstrip(b"-").isdigit():
+            return date_text(int(raw))
+        case Meaning.TIME if raw.lstrip(b"-").isdigit():
+            return interval_text(int(raw), source.per_second)
+        case Meaning.TIMESTAMP if raw.lstrip(b"-").isdigit():
+            return timestamp_text(int(raw), source.per_second)
+    return read_text(raw) if kind is Kind.TEXT else raw.decode()

@@ -1,0 +1,283 @@
+"""Whole columns of decoded JSON values to Arrow: what the cells do to one value, done to a list at once.
+
+A kernel may refuse (raise ValueError, TypeError or OverflowError) whatever it would not read as the column's cell does;
+its caller then goes value by value. So kernels are short, and never the place where a rule about values is decided.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.formats.cells.json_text import BadValue, Cell
+from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
+from ingest.formats.placeholders import Placeholders
+from storage.types import (
+    BINARY_ROOTS,
+    INTEGER_ROOTS,
+    MAX_LENGTH,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    Root,
+    arrow_type,
+    timestamp_unit,
+)
+
+Flags: TypeAlias = NDArray[np.bool_]
+"""True where a value is a placeholder for the old one; its cell in the array is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """json_type: what msgspec decodes one value into. None is null, or absent; fractions in an `Any` are Decimals.
+    to_arrow: n such values to n cells, and the flags, or None when no value is a placeholder.
+    """
+
+    json_type: Any
+    to_arrow: Callable[[Sequence[Any]], tuple[pa.Array, Flags | None]]
+
+
+def cells_kernel(cell: Cell, target: DataType, placeholders: Placeholders) -> Kernel:
+    """Any column, one value at a time."""
+    in_memory = arrow_type(target)
+
+    def to_arrow(values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Flags | None]:
+        raws = [b"null" if value is None else bytes(value) for value in values]
+        flags = np.fromiter(map(placeholders.stands_for, raws), np.bool_, len(raws))
+        cells = [None if flag or raw == b"null" else cell(raw) for raw, flag in zip(raws, flags.tolist(), strict=True)]
+        return pa.array(cells, in_memory), flags if flags.any() else None
+
+    return Kernel(msgspec.Raw, to_arrow)  # nullable as it is; in a union msgspec would not see it
+
+
+def kernel_for(source: SourceType, target: DataType, placeholders: Placeholders) -> Kernel | None:
+    """The kernel for values of `source` (as `completed`) in a column of type `target`, where there is a short one."""
+    root, meaning = target.root, source.meaning
+    if isinstance(target, ArrayType):
+        return _list_kernel(source, target, placeholders)
+    if not isinstance(target, AtomicType):
+        return None
+    match meaning:
+        case Meaning.PLAIN if root is Root.BOOLEAN:
+            return _unflagged(bool | None, lambda values: pa.array(values, pa.bool_()))
+        case Meaning.PLAIN if root in (Root.FLOAT, Root.DOUBLE):
+            return _unflagged(float | str | None, _float32s if root is Root.FLOAT else _float64s)
+        case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in ("", "string", "bytes"):
+            return Kernel(str | None, _text_column(target, placeholders))
+        case Meaning.BASE64 | Meaning.HEX | Meaning.BITS if root in BINARY_ROOTS:
+            return Kernel(str | None, _binary_column(meaning, target, placeholders))
+        case Meaning.PLAIN | Meaning.DECIMAL if root is Root.DECIMAL:
+            return _unflagged(Any, _decimal_column(source, target))
+        case Meaning.UNSIGNED if root is Root.DECIMAL and target.scale == 0:
+            return _unflagged(int | None, _unsigned_column(target))
+        case Meaning.DATE if root is Root.DATE:
+            return _unflagged(int | str | None, _dates)
+        case Meaning.TIME if root is Root.TIME:
+            return _unflagged(int | None, _time_column(source))
+        case Meaning.TIMESTAMP if root in TIMESTAMP_ROOTS:
+            return _unflagged(int | str | None, _timestamp_column(source, target))
+        case Meaning.PLAIN | Meaning.DATE | Meaning.TIME | Meaning.TIMESTAMP if root in INTEGER_ROOTS:
+            in_memory = arrow_type(target)
+            return _unflagged(int | None, lambda values: pa.array(values, in_memory))
+        case _:
+            return None
+
+
+def _unflagged(json_type: Any, to_array: Callable[[Sequence[Any]], pa.Array]) -> Kernel:
+    """For types that read no placeholder: one makes the kernel refuse."""
+    return Kernel(json_type, lambda values: (to_array(values), None))
+
+
+def _first(values: Sequence[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# ---------------------------------------------------------------- texts, bytes, lists
+
+
+def _text_column(target: AtomicType, placeholders: Placeholders) -> Callable[..., tuple[pa.Array, Flags | None]]:
+    def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
+        column = pa.array(values, pa.string())
+        flags = placeholders.in_texts(column)
+        if flags is not None:
+            column = _without(column, flags)
+        if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(column)).as_py() or 0) > target.length:
+            raise BadValue(f"text too long for {target}")
+        return column, flags
+
+    return to_arrow
+
+
+def _binary_column(
+    meaning: Meaning, target: AtomicType, placeholders: Placeholders
+) -> Callable[..., tuple[pa.Array, Flags | None]]:
+    read: Callable[[str], bytes] = binascii.a2b_hex if meaning is Meaning.HEX else _strict_base64
+
+    def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_texts(pa.array(values, pa.string()))
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        data = [None if value is None else read(value) for value in values]
+        if meaning is Meaning.BITS:
+            data = [None if value is None else value[::-1] for value in data]
+        column = pa.array(data, pa.binary())
+        if target.root is not Root.BLOB and (pc.max(pc.binary_length(column)).as_py() or 0) > target.length:
+            raise BadValue(f"bytes too long for {target}")
+        return column, flags
+
+    return to_arrow
+
+
+def _strict_base64(text: str) -> bytes:
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+_PLAIN_ELEMENTS: Final = {
+    Root.BOOLEAN: (bool, ("", "boolean")),
+    **dict.fromkeys(INTEGER_ROOTS, (int, ("", "int8", "int16", "int32", "int64"))),
+    Root.VARCHAR: (str, ("", "string")),
+}
+
+
+def _list_kernel(source: SourceType, target: ArrayType, placeholders: Placeholders) -> Kernel | None:
+    """Lists whose elements are in JSON what they are in Arrow."""
+    element = target.element
+    plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
+    python_type, declared = plain
+    said = source.element
+    if said is not None and (said.meaning is not Meaning.PLAIN or said.connect not in declared):
+        return None
+    if python_type is None or not element.nullable or getattr(element, "length", 0) not in (0, MAX_LENGTH):
+        return None
+    in_memory = arrow_type(target)
+
+    def to_arrow(values: Sequence[list[Any] | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_lists(values)
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        return pa.array(values, in_memory), flags
+
+    json_type: Any = list[python_type | None]  # type: ignore[valid-type]
+    return Kernel(json_type | None, to_arrow)
+
+
+def _without(column: pa.Array, flags: Flags) -> pa.Array:
+    return pc.if_else(pa.array(~flags), column, pa.scalar(None, column.type))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _float64s(values: Sequence[float | str | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts among them: NaN and the infinities
+        return pa.array([_special_float(v) if type(v) is str else v for v in values], pa.float64())
+
+
+def _special_float(text: str) -> float:
+    if text not in ("NaN", "Infinity", "-Infinity"):
+        raise BadValue(f"text {text!r} is left to the cell")
+    return float(text)
+
+
+def _float32s(values: Sequence[float | str | None]) -> pa.Array:
+    wide = _float64s(values)
+    doubles: NDArray[np.float64] = wide.fill_null(0).to_numpy()
+    with np.errstate(over="ignore"):
+        floats = doubles.astype(np.float32)
+    # A double half way between two floats may have been rounded to there, and then rounding again errs.
+    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
+    tiny = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
+    overflown = np.isinf(floats) & np.isfinite(doubles)
+    if (half_way | tiny | overflown).any():
+        raise BadValue("values that need their digits to round right, or are out of range")
+    return pc.if_else(wide.is_valid(), pa.array(floats), pa.scalar(None, pa.float32()))
+
+
+def _decimal_column(source: SourceType, target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+
+    def to_array(values: Sequence[str | int | Decimal | None]) -> pa.Array:
+        if not isinstance(_first(values), str):
+            return pa.array(values, in_memory)
+        if source.meaning is Meaning.DECIMAL:
+            return _unscaled_decimals(values, source.scale).cast(in_memory)
+        return pa.array(values, pa.string()).cast(in_memory)
+
+    return to_array
+
+
+def _unsigned_column(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+    return lambda values: pa.array([v + 2**64 if v is not None and v < 0 else v for v in values], in_memory)
+
+
+def _unscaled_decimals(values: Sequence[Any], scale: int) -> pa.Array:
+    """base64 of big-endian integers. Refuses integers of more than 38 digits, and no bytes at all."""
+    given = pa.array(values, pa.string())
+    if pc.min(pc.binary_length(given)).as_py() == 0:
+        raise BadValue("an empty text is no decimal")
+    words = (b"" if v is None else _strict_base64(v) for v in values)
+    data = b"".join(int.from_bytes(w, "big", signed=True).to_bytes(16, "little", signed=True) for w in words)
+    buffers = [given.buffers()[0], pa.py_buffer(data)]
+    column = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), buffers)
+    column.validate(full=True)
+    return column
+
+
+# ---------------------------------------------------------------- dates and times
+
+
+def _dates(values: Sequence[int | str | None]) -> pa.Array:
+    if isinstance(_first(values), str):
+        return pa.array(values, pa.string()).cast(pa.date32())
+    return pa.array(values, pa.int32()).view(pa.date32())
+
+
+def _time_column(source: SourceType) -> Callable[[Sequence[Any]], pa.Array]:
+    day = 86_400 * source.per_second
+
+    def to_array(values: Sequence[int | None]) -> pa.Array:
+        counts = pa.array(values, pa.int64())
+        bounds = pc.min_max(counts)
+        if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= day:
+            raise BadValue("a time outside one day")
+        return _rescaled(counts, source.per_second, PER_SECOND["ms"]).cast(pa.int32()).view(pa.time32("ms"))
+
+    return to_array
+
+
+def _timestamp_column(source: SourceType, target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+    unit = timestamp_unit(target.precision)
+
+    def to_array(values: Sequence[int | str | None]) -> pa.Array:
+        first = _first(values)
+        if not isinstance(first, str):
+            return _rescaled(pa.array(values, pa.int64()), source.per_second, PER_SECOND[unit]).view(in_memory)
+        texts = pa.array(values, pa.string())
+        zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
+        return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
+
+    return to_array
+
+
+def _rescaled(counts: pa.Array, per_second: int, wanted: int) -> pa.Array:
+    """Counts in another unit; cut downwards, also before 1970. Raises ValueError when one leaves 64 bits."""
+    if wanted >= per_second:
+        return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)
+    whole = np.floor_divide(counts.fill_null(0).to_numpy(), per_second // wanted)
+    return pc.if_else(counts.is_valid(), pa.array(whole), pa.scalar(None, pa.int64()))

@@ -1,0 +1,247 @@
+"""What a value means at its source: Kafka Connect's schemas as Debezium's logical types fill them.
+
+Sources: Debezium 3.5 `io.debezium.time.*`, `io.debezium.data.*`; Kafka Connect `JsonConverter`; captures of connectors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from storage.errors import BadInput
+from storage.types import BINARY_ROOTS, DataType, Root, timestamp_unit
+
+PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+VARYING: Final = 2**31 - 1  # the length that Debezium declares for PostgreSQL's `bit varying` without a limit
+
+
+class Meaning(StrEnum):
+    """How the JSON value of a column stands for its value."""
+
+    PLAIN = "plain"  # as JSON says it: a text, a number, true, a list, an object
+    UNSIGNED = "unsigned"  # a 64-bit unsigned integer sent as a signed one: 2**64 - 1 arrives as -1
+    DECIMAL = "decimal"  # a number, or base64 of the unscaled integer, big-endian two's complement
+    VARIABLE_DECIMAL = "variable decimal"  # {"scale": 2, "value": base64 of the unscaled integer}
+    BITS = "bits"  # base64, little-endian
+    ESCAPED_ENUM = "escaped enum"  # a label whose commas may have a backslash in front
+    BASE64 = "base64"
+    HEX = "hex"
+    DATE = "date"  # days since 1970-01-01, or ISO text
+    TIME = "time"  # units since midnight, or ISO text
+    TIMESTAMP = "timestamp"  # units since 1970-01-01T00:00Z, or ISO text
+
+
+@dataclass(frozen=True, slots=True)
+class SourceType:
+    """The type of a value as its producer declares it; the default says that nothing is declared.
+
+    connect: Connect's word (`int32`, `struct`, …), "" where there is no schema. name: the logical type's name, or "".
+    per_second: units of a TIME or TIMESTAMP. scale, precision: of a DECIMAL; precision 0 is undeclared.
+    length: digits of BITS. element: of an array. key, value: of a map. fields: of a struct.
+    """
+
+    connect: str = ""
+    meaning: Meaning = Meaning.PLAIN
+    name: str = ""
+    per_second: int = 0
+    scale: int = 0
+    precision: int = 0
+    length: int = 0
+    doc: str | None = None
+    element: SourceType | None = None
+    key: SourceType | None = None
+    value: SourceType | None = None
+    fields: Mapping[str, SourceType] = field(default_factory=dict)
+
+
+UNDECLARED: Final = SourceType()
+
+_LOGICAL: Final[Mapping[str, tuple[Meaning, int]]] = {
+    "org.apache.kafka.connect.data.Decimal": (Meaning.DECIMAL, 0),
+    "io.debezium.data.VariableScaleDecimal": (Meaning.VARIABLE_DECIMAL, 0),
+    "io.debezium.data.Bits": (Meaning.BITS, 0),
+    "io.debezium.time.Date": (Meaning.DATE, 0),
+    "io.debezium.time.IsoDate": (Meaning.DATE, 0),
+    "org.apache.kafka.connect.data.Date": (Meaning.DATE, 0),
+    "io.debezium.time.Time": (Meaning.TIME, PER_SECOND["ms"]),
+    "io.debezium.time.MicroTime": (Meaning.TIME, PER_SECOND["us"]),
+    "io.debezium.time.NanoTime": (Meaning.TIME, PER_SECOND["ns"]),
+    "org.apache.kafka.connect.data.Time": (Meaning.TIME, PER_SECOND["ms"]),
+    "io.debezium.time.Timestamp": (Meaning.TIMESTAMP, PER_SECOND["ms"]),
+    "io.debezium.time.MicroTimestamp": (Meaning.TIMESTAMP, PER_SECOND["us"]),
+    "io.debezium.time.NanoTimestamp": (Meaning.TIMESTAMP, PER_SECOND["ns"]),
+    "org.apache.kafka.connect.data.Timestamp": (Meaning.TIMESTAMP, PER_SECOND["ms"]),
+}  # ZonedTimestamp, ZonedTime, IsoTime and IsoTimestamp are texts, which any temporal column reads
+
+# Labels with a comma: MariaDB's snapshot says `blue, dark`, its binlog `blue\, dark` for the same one.
+_ENUM: Final = "io.debezium.data.Enum"
+_PROPAGATED_TYPE: Final = "__debezium.source.column.type"  # a parameter; the connector's column.propagate.source.type
+
+
+class ConnectSchema(msgspec.Struct, frozen=True):
+    """Connect's JSON form of a schema, as `JsonConverter` writes it."""
+
+    type: str
+    name: str | None = None
+    optional: bool = True
+    parameters: dict[str, str] | None = None
+    doc: str | None = None
+    field: str | None = None
+    fields: tuple[ConnectSchema, ...] = ()
+    items: ConnectSchema | None = None
+    keys: ConnectSchema | None = None
+    values: ConnectSchema | None = None
+
+    def member(self, name: str) -> ConnectSchema | None:
+        """The schema of a struct's field, or None."""
+        return next((f for f in self.fields if f.field == name), None)
+
+
+_read_schema: Final = msgspec.json.Decoder(ConnectSchema).decode
+
+
+def parse_connect_schema(data: bytes | msgspec.Raw) -> ConnectSchema:
+    """Raises BadInput for anything but a Connect schema."""
+    try:
+        return _read_schema(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadInput(f"not a Kafka Connect schema: {e}") from None
+
+
+def source_type(schema: ConnectSchema) -> SourceType:
+    """What `schema` says about a value. A parameter that is no number counts as absent."""
+    meaning, per_second = _LOGICAL.get(schema.name or "", (Meaning.PLAIN, 0))
+    parameters: Mapping[str, Any] = schema.parameters or {}
+    if meaning is Meaning.PLAIN and schema.type == "bytes":
+        meaning = Meaning.BASE64
+    if schema.name == _ENUM and r"\," in str(parameters.get("allowed", "")):
+        meaning = Meaning.ESCAPED_ENUM
+    if schema.type == "int64" and "BIGINT UNSIGNED" in str(parameters.get(_PROPAGATED_TYPE, "")).upper():
+        meaning = Meaning.UNSIGNED
+
+    def number(parameter: str) -> int:
+        text = str(parameters.get(parameter, ""))
+        return int(text) if re.fullmatch(r"-?\d{1,10}", text) else 0
+
+    return SourceType(
+        connect=schema.type,
+        meaning=meaning,
+        name=schema.name or "",
+        per_second=per_second,
+        scale=number("scale"),
+        precision=number("connect.decimal.precision"),
+        length=number("length"),
+        doc=schema.doc,
+        element=None if schema.items is None else source_type(schema.items),
+        key=None if schema.keys is None else source_type(schema.keys),
+        value=None if schema.values is None else source_type(schema.values),
+        fields={f.field: source_type(f) for f in schema.fields if f.field is not None},
+    )
+
+
+# ---------------------------------------------------------------- where no schema says it
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorSettings:
+    """Settings of the Debezium connector that its records don't carry, under Debezium's names.
+
+    time_precision_mode: adaptive (by the column's precision: ms to 3, us to 6, ns beyond), adaptive_time_microseconds
+        (the same, but times of day always in us), connect (always ms), microseconds, nanoseconds. None: what the
+        connector does by default, which is adaptive, on MySQL and MariaDB adaptive_time_microseconds.
+    binary_handling_mode: base64 (also for Debezium's bytes and base64-url-safe) or hex.
+    decimal_handling_mode: string (also for double: any JSON number is read) or precise (base64 of unscaled integers).
+    unavailable_value_placeholder: what the connector sends for a value that it does not have.
+    """
+
+    time_precision_mode: str | None = None
+    binary_handling_mode: str = "base64"
+    decimal_handling_mode: str = "string"
+    unavailable_value_placeholder: str = "__debezium_unavailable_value"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "time_precision_mode": (None, *_TIME_MODES),
+            "binary_handling_mode": ("base64", "hex"),
+            "decimal_handling_mode": ("string", "precise"),
+        }
+        for name, words in allowed.items():
+            if getattr(self, name) not in words:
+                known = ", ".join(word for word in words if word)
+                raise BadInput(f"{name}: {getattr(self, name)!r} is none of {known}")
+
+
+# mode: (unit of times of day, unit of timestamps); "" is the unit of the column's declared precision
+_TIME_MODES: Final[Mapping[str, tuple[str, str]]] = {
+    "adaptive": ("", ""),
+    "adaptive_time_microseconds": ("us", ""),
+    "connect": ("ms", "ms"),
+    "microseconds": ("us", "us"),
+    "nanoseconds": ("ns", "ns"),
+}
+_MICROSECOND_TIMES: Final = frozenset({"mysql", "mariadb"})  # connectors whose default is adaptive_time_microseconds
+
+# what Target.source_types may say
+SPELLED: Final[Mapping[str, SourceType]] = {
+    "bigint unsigned": SourceType("int64", Meaning.UNSIGNED),
+    "decimal base64": SourceType("bytes", Meaning.DECIMAL, scale=-1),  # -1: the column's own
+    "bits": SourceType("bytes", Meaning.BITS),
+    "bits varying": SourceType("bytes", Meaning.BITS, length=VARYING),
+    "base64": SourceType("bytes", Meaning.BASE64),
+    "hex": SourceType("string", Meaning.HEX),
+    "date": SourceType("int32", Meaning.DATE),
+    **{f"time {unit}": SourceType("int64", Meaning.TIME, per_second=n) for unit, n in PER_SECOND.items()},
+    **{f"timestamp {unit}": SourceType("int64", Meaning.TIMESTAMP, per_second=n) for unit, n in PER_SECOND.items()},
+}
+
+
+def spelled_source_type(column: str, word: str) -> SourceType:
+    """A word of SPELLED, or `bits(n)` for n digits. Raises BadInput, naming the column and what is possible."""
+    word = " ".join(word.lower().split())
+    if bits := re.fullmatch(r"bits\((\d{1,5})\)", word):
+        return replace(SPELLED["bits"], length=int(bits[1]))
+    if word not in SPELLED:
+        raise BadInput(f"source type {word!r} of column {column}: not one of {', '.join(SPELLED)}, bits(n)")
+    return SPELLED[word]
+
+
+def completed(declared: SourceType, target: DataType, connector: str, settings: ConnectorSettings) -> SourceType:
+    """`declared`, with what it leaves open taken from the column's type and the connector's settings.
+
+    connector: `source.connector` of the records (`postgresql`, `mariadb`, …), "" where they have none.
+    """
+    if declared.meaning is Meaning.DECIMAL and declared.scale == -1:
+        return replace(declared, scale=getattr(target, "scale", 0))
+    if declared.meaning is not Meaning.PLAIN:
+        return declared
+    if target.root in BINARY_ROOTS:
+        return replace(declared, meaning=Meaning(settings.binary_handling_mode))
+    if declared.connect not in ("", "string"):
+        return declared
+    default = "adaptive_time_microseconds" if connector in _MICROSECOND_TIMES else "adaptive"
+    time_unit, timestamp_unit_ = _TIME_MODES[settings.time_precision_mode or default]
+    match target.root:
+        case Root.DATE:
+            return replace(declared, meaning=Meaning.DATE)
+        case Root.TIME:
+            return replace(declared, meaning=Meaning.TIME, per_second=PER_SECOND[time_unit or _adaptive_unit(target)])
+        case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
+            unit = timestamp_unit_ or _adaptive_unit(target)
+            return replace(declared, meaning=Meaning.TIMESTAMP, per_second=PER_SECOND[unit])
+        case Root.DECIMAL if settings.decimal_handling_mode == "precise":
+            return replace(declared, meaning=Meaning.DECIMAL, scale=getattr(target, "scale", 0))
+        case _:
+            return declared
+
+
+def _adaptive_unit(target: DataType) -> str:
+    """Debezium counts whole seconds in milliseconds, too."""
+    unit = timestamp_unit(getattr(target, "precision", 0))
+    return "ms" if unit == "s" else unit

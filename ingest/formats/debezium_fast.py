@@ -1,0 +1,189 @@
+"""Many records of one shape at once: JSON into typed structs, structs into columns, columns into Arrow.
+
+Takes only what it reads exactly as `debezium_careful` would, and refuses the whole lot otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.debezium_shape import Shape
+from ingest.formats.decoded_piece import Piece
+from ingest.formats.replica_identity import says_more
+from ingest.formats.source_table import SourceTable
+from storage.format import RowKind
+
+CANT_READ_FAST: Final = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What `FastReader.read` raises for records that it leaves to the careful way."""
+
+_KIND_OF_OP: Final = np.full(256, -1, np.int8)
+_KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (
+    RowKind.INSERT,
+    RowKind.INSERT,
+    RowKind.UPDATE_AFTER,
+    RowKind.DELETE,
+)
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """For the milliseconds of a chunk: thousands of objects come and go, none in a cycle, and looking costs a tenth."""
+    if not gc.isenabled():  # off for good, or paused by another thread, which will resume it
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class FastReader:
+    """Reads payloads of one shape. Raises ValueError on construction when a column's name can't be matched fast.
+
+    by_cells: columns whose values are known to be beyond their kernel; they go cell by cell, the others stay fast.
+    """
+
+    def __init__(self, shape: Shape, source: SourceTable, by_cells: frozenset[str] = frozenset()) -> None:
+        self.shape = shape
+        self.by_cells = by_cells
+        self._kernels = [
+            column.by_cells if column.kernel is None or column.name in by_cells else column.kernel
+            for column in shape.columns
+        ]
+        image = msgspec.defstruct(
+            "Image",
+            [
+                (f"f{i}", kernel.json_type, msgspec.field(default=None, name=column.name))
+                for i, (column, kernel) in enumerate(zip(shape.columns, self._kernels, strict=True))
+            ],
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        envelope = msgspec.defstruct(
+            "Envelope",
+            [
+                ("op", Literal["c", "r", "u", "d"]),
+                ("before", image | None, None),
+                ("after", image | None, None),
+                ("source", *_only(source, shape.connector)),
+                ("schema", msgspec.UnsetType, msgspec.UNSET),  # its presence would mean a payload inside
+            ],
+            gc=False,
+            kw_only=True,
+        )
+        # Numbers of untyped (decimal) columns keep their digits.
+        self._decode = msgspec.json.Decoder(envelope, float_hook=Decimal).decode_lines
+        names = shape.target.schema.names
+        self._key_fields = [f"f{names.index(name)}" for name in shape.target.schema.primary_keys]
+        self._fields_outside_key = [f"f{i}" for i, name in enumerate(names) if name not in shape.key_columns]
+
+    def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64]) -> Piece:
+        """The rows of n records. Old keys of moved rows are left out. Raises one of CANT_READ_FAST.
+
+        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they came from.
+        """
+        with _garbage_collection_paused():
+            return self._read(payloads, rows)
+
+    def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64]) -> Piece:
+        records: list[Any] = self._decode(payloads)
+        if len(records) != len(rows):
+            raise ValueError("not one record each")
+        ops = np.frombuffer("".join([record.op for record in records]).encode(), np.uint8)
+        self._check_keys(records, ops)
+        if self.shape.target.emit_update_before:
+            images, source_rows, kinds = _with_old_images(records, ops)
+        else:
+            images = [record.before if record.op == "d" else record.after for record in records]
+            source_rows, kinds = np.arange(len(records)), _KIND_OF_OP[ops]
+        columns, flags = self._columns(images)
+        return Piece(self.shape.target, rows[source_rows], kinds, columns, flags)
+
+    def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:
+        columns, flags_of = [], {}
+        by_column = zip(*map(msgspec.structs.astuple, images), strict=True)  # a missing image is a TypeError
+        for column, kernel, values in zip(self.shape.columns, self._kernels, by_column, strict=True):
+            cells, flags = kernel.to_arrow(values)
+            if flags is not None:
+                flags_of[column.name] = flags
+            nulls_allowed = 0 if flags is None or column.in_primary_key else int(flags.sum())
+            if not column.type.nullable and cells.null_count > nulls_allowed:
+                raise ValueError(f"null in column {column.name}")
+            columns.append(cells)
+        return columns, flags_of
+
+    def columns_beyond_kernels(self, payloads: bytes | memoryview) -> frozenset[str]:
+        """Which columns of these good records their kernels refuse. Not fast itself."""
+        image: Any = dict[str, msgspec.Raw] | None
+        envelope = msgspec.defstruct("Images", [("before", image, None), ("after", image, None)], gc=False)
+        records: list[Any] = msgspec.json.Decoder(envelope).decode_lines(payloads)
+        images = [image for record in records for image in (record.before, record.after) if image is not None]
+        null = msgspec.Raw(b"null")
+        slow = set()
+        for column, kernel in zip(self.shape.columns, self._kernels, strict=True):
+            values = b"[" + b",".join([image.get(column.name, null) for image in images]) + b"]"
+            list_type: Any = list[kernel.json_type]  # type: ignore[name-defined]
+            try:
+                kernel.to_arrow(msgspec.json.Decoder(list_type, float_hook=Decimal).decode(values))
+            except CANT_READ_FAST:
+                slow.add(column.name)
+        return frozenset(slow)
+
+    def _check_keys(self, records: Sequence[Any], ops: NDArray[np.uint8]) -> None:
+        """Every update must keep its key, every row that goes must be named whole; else the careful way decides."""
+        if not self._key_fields:
+            return
+        updates = [record for record in records if record.op == "u" and record.before is not None]
+        for name in self._key_fields:
+            old = [getattr(record.before, name) for record in updates]
+            if old != [getattr(record.after, name) for record in updates]:
+                raise ValueError("an update changes the key")
+        if self.shape.needs_old_images:
+            if len(updates) < np.count_nonzero(ops == ord("u")):
+                raise ValueError("an update without its old image")
+            for record in records:
+                if record.op == "d" and not says_more(
+                    msgspec.json.encode(getattr(record.before, name)) for name in self._fields_outside_key
+                ):
+                    raise ValueError("a delete that may know only its key")
+
+
+def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
+    """(type, default) of a `source` that names exactly this table; with any other the record fails to decode."""
+    members = {"db": source.database, "schema": source.schema, "table": source.table, "connector": connector or None}
+    if not any(members.values()):
+        return None, None
+    fields: list[Any] = [
+        (name, None, None) if value is None else (name, Literal[value]) for name, value in members.items()
+    ]
+    return (msgspec.defstruct("Source", fields, gc=False, kw_only=True),)
+
+
+def _with_old_images(
+    records: Sequence[Any], ops: NDArray[np.uint8]
+) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int8]]:
+    """Images with a -U before each +U that has one, the record each came from, and the kinds."""
+    images: list[Any] = []
+    for record in records:
+        if record.op == "d":
+            images.append(record.before)
+        elif record.op == "u" and record.before is not None:
+            images += (record.before, record.after)
+        else:
+            images.append(record.after)
+    doubled = (ops == ord("u")) & np.fromiter((record.before is not None for record in records), np.bool_, len(records))
+    source_rows = np.repeat(np.arange(len(records)), 1 + doubled)
+    kinds = _KIND_OF_OP[ops][source_rows]
+    first_of_two = np.flatnonzero(doubled) + np.arange(np.count_nonzero(doubled))
+    kinds[first_of_two] = RowKind.UPDATE_BEFORE
+    return images, source_rows, kinds

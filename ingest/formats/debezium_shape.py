@@ -1,0 +1,115 @@
+"""How records of one source table, under one schema, become rows of one table: a cell and a kernel for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from ingest.formats.base import Target
+from ingest.formats.cells.dispatch import cell_for
+from ingest.formats.cells.json_text import BadValue, Cell
+from ingest.formats.cells.nested import UnknownField
+from ingest.formats.column_kernels import Kernel, cells_kernel, kernel_for
+from ingest.formats.connect_schema import (
+    UNDECLARED,
+    ConnectorSettings,
+    ConnectSchema,
+    SourceType,
+    completed,
+    source_type,
+    spelled_source_type,
+)
+from ingest.formats.placeholders import Placeholders
+from storage.errors import BadInput
+from storage.types import DataType, arrow_type
+
+
+class UnknownColumns(BadValue):
+    """A record has columns that its table lacks."""
+
+    def __init__(self, columns: Iterable[str], table: str) -> None:
+        self.columns = tuple(columns)
+        names = ", ".join(map(repr, self.columns))
+        super().__init__(
+            f"column {names} is not in table {table}; add it to the table, or leave it out at the connector"
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table and how its values are read. `kernel` is None where only the cell can."""
+
+    name: str
+    type: DataType
+    cell: Cell
+    kernel: Kernel | None
+    by_cells: Kernel
+    in_primary_key: bool
+
+    @cached_property
+    def in_memory(self) -> pa.DataType:
+        return arrow_type(self.type)
+
+
+class Shape:
+    """One source table, one schema of its records, one target. Built once, used for many batches.
+
+    image_schema: the Connect schema of the row images, None where the records carry none.
+    key_columns: the columns in the records' keys; none where they have no key that names columns.
+    connector: `source.connector`, "" where there is none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        image_schema: ConnectSchema | None,
+        key_columns: frozenset[str],
+        connector: str,
+        settings: ConnectorSettings,
+    ) -> None:
+        self.target = target
+        self.connector = connector
+        self.key_columns = key_columns
+        self.placeholders = Placeholders(settings.unavailable_value_placeholder)
+        declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
+        spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
+        for name in spelled:
+            if name not in target.schema.by_name:
+                raise BadInput(f"source_types of {target.name}: the table has no column {name!r}")
+        self.columns = tuple(
+            self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or UNDECLARED, settings)
+            for f in target.schema.fields
+        )
+        self.by_name: Mapping[str, Column] = {column.name: column for column in self.columns}
+        self.primary_key = tuple(self.by_name[name] for name in target.schema.primary_keys)
+
+    def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> Column:
+        cell = cell_for(source, type_, self.connector, settings)
+        kernel = kernel_for(completed(source, type_, self.connector, settings), type_, self.placeholders)
+        by_cells = cells_kernel(cell, type_, self.placeholders)
+        return Column(name, type_, cell, kernel, by_cells, name in self.target.schema.primary_keys)
+
+    @cached_property
+    def key_names_the_row(self) -> bool:
+        """Whether a record's key holds the table's whole primary key."""
+        return self.key_columns.issuperset(self.target.schema.primary_keys)
+
+    @cached_property
+    def needs_old_images(self) -> bool:
+        """Whether only an old image can say which row goes: the records' keys name less than the table's primary key.
+
+        Records without a key get the benefit of the doubt.
+        """
+        return bool(self.key_columns) and not self.key_names_the_row
+
+    def read_cell(self, column: Column, raw: bytes) -> object:
+        """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks."""
+        try:
+            return column.cell(raw)
+        except UnknownField as e:
+            raise UnknownColumns([f"{column.name}.{e.path}"], self.target.name) from None
+        except (ValueError, ArithmeticError) as e:
+            raise BadValue(f"column {column.name}: {e}") from None

@@ -1,0 +1,307 @@
+"""From a source to committed tables: one task group, from its first record to its last commit.
+
+    read ──RawBatch──► decode ──DecodedBatch──► write ──► tables
+                                                  ▲
+                                             checkpoint: due by time, by bytes, at the end
+
+Channels are bounded in bytes, so a slow table pauses the source. A checkpoint and a write exclude each other:
+checkpoints fall between two batches, and the positions they publish are exactly what was written. Why a crash
+anywhere loses nothing and counts nothing twice: `checkpoint.states`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from checkpoint.committable import TableCommittable
+from checkpoint.coordinator import CheckpointPolicy, Coordinator
+from checkpoint.offsets import SourcePosition, TopicPartition
+from checkpoint.recovery import Recovered, check_identity, read_from, recover
+from checkpoint.states import State
+from ingest.batch_writer import BatchWriter
+from ingest.channel import Channel
+from ingest.clock import Clock, SystemClock, wait_at_most
+from ingest.dead_letters import DeadLetters
+from ingest.error_policy import ErrorPolicy
+from ingest.formats.base import DecodedBatch, Decoder
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import RawBatch
+from ingest.router import Router
+from ingest.sources.base import Earliest, Source, Start
+from ingest.table_writer import TableSink
+from ingest.threads import to_its_end
+
+COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a pipeline has done since it started. Changes while it runs."""
+
+    records: int = 0
+    source_bytes: int = 0
+    rows: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    dead_letters: int = 0
+    checkpoints: int = 0
+    snapshots: dict[str, int] = field(default_factory=dict)  # table to its newest one of ours
+    ended: str = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a pipeline is made of; see each one's own page.
+
+    start: for tables that have no position yet. queue_bytes: what each of the two channels may hold.
+    """
+
+    source: Source
+    decoder: Decoder
+    router: Router
+    sinks: Sequence[TableSink]
+    dead_letters: DeadLetters
+    errors: ErrorPolicy
+    start: Start
+    checkpoints: CheckpointPolicy
+    queue_bytes: int
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class Pipeline:
+    """One run of a pipeline. `run` it once; `stop` may be called at any time from the same event loop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._sinks = {sink.name: sink for sink in parts.sinks}
+        self.progress = Progress()
+        self._unrouted: set[SourceTable] = set()
+        self._writing = asyncio.Lock()  # held for a write, and for a checkpoint
+        self._look = asyncio.Event()  # a checkpoint may have become due
+        self._drained = asyncio.Event()  # everything that was read is written
+        self._source_error: Exception | None = None
+        self._whole: asyncio.Task[object] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._is_halted = False
+
+    def stop(self) -> None:
+        """First call: read no more, write and commit what was read, end. Second: end at once.
+
+        Nothing is lost either way: what was not committed is read again.
+        """
+        if self._reading is not None and not self._is_stopping:
+            self._is_stopping = True
+            self._reading.cancel()
+        elif self._whole is not None and not self._is_halted:
+            self._is_halted = True
+            self._whole.cancel()
+
+    async def run(self) -> Progress:
+        """Until the source ends, `stop` is called, or something fails.
+
+        Raises what a part raised: RecordRefused, PositionRefused, SourceUnavailable, CommitConflict and so on;
+        several at once come as a group. Cancelled: as after the second `stop`, and the cancellation goes on.
+        """
+        self._whole = asyncio.current_task()
+        try:
+            await self._run()
+            self.progress.ended = "stopped" if self._is_stopping else "end of source"
+        except asyncio.CancelledError:
+            if not self._is_halted or self._whole is None or self._whole.uncancel():
+                raise
+            self.progress.ended = "stopped at once"
+        except BaseExceptionGroup as group:
+            raise _only_error(group) from None
+        finally:
+            for sink in self._parts.sinks:
+                await to_its_end(sink.abort)
+            await self._parts.source.close()
+        return self.progress
+
+    # ------------------------------------------------------------ before the first record
+
+    async def _run(self) -> None:
+        parts = self._parts
+        recovered = recover({name: await asyncio.to_thread(sink.newest_own) for name, sink in self._sinks.items()})
+        there = await parts.source.open(read_from(recovered.positions.values()).keys())
+        check_identity(recovered.positions, parts.source.identity)
+        positions, chosen = await self._positions(recovered, there)
+        starts = {partition: at for partition, at in read_from(positions.values()).items() if partition in there}
+        await asyncio.to_thread(parts.dead_letters.recover, starts)
+        self._coordinator = Coordinator(positions, recovered.last_identifier, parts.checkpoints)
+        floors = {table: position.ends for table, position in positions.items()}
+        self._writer = BatchWriter(self._sinks, floors, parts.dead_letters, parts.errors)
+        log.info("reading begins", tables=len(positions), partitions=len(starts), fresh_tables=len(recovered.fresh))
+        if chosen:
+            await self._checkpoint(pin=chosen)
+        await self._flow(starts)
+        if self._source_error is not None:
+            raise self._source_error
+
+    async def _positions(
+        self, recovered: Recovered, there: Collection[TopicPartition]
+    ) -> tuple[dict[str, SourcePosition], list[str]]:
+        """Where each table stands, its new partitions included, and the tables for which `start` chose a place.
+
+        A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
+        to the table from where `start` says. What `start` says may be another place tomorrow ("latest"), so it is
+        published before anything is read.
+        """
+        positions: dict[str, SourcePosition] = {}
+        chosen = []
+        for table in self._sinks:
+            position = recovered.positions.get(table, SourcePosition())
+            topics = {partition.topic for partition in position.ranges}
+            new = {p for p in there if p not in position.ranges and table in self._parts.router.tables_of(p.topic)}
+            grown = {partition for partition in new if partition.topic in topics}
+            if grown:
+                position = position.including(await self._parts.source.offsets(grown, Earliest()))
+            if new - grown:
+                position = position.including(await self._parts.source.offsets(new - grown, self._parts.start))
+                if self._parts.start != Earliest():
+                    chosen.append(table)
+            positions[table] = position
+        return positions, chosen
+
+    # ------------------------------------------------------------ while records flow
+
+    async def _flow(self, starts: Mapping[TopicPartition, int]) -> None:
+        raw = Channel[RawBatch](self._parts.queue_bytes)
+        decoded = Channel[tuple[RawBatch, DecodedBatch]](self._parts.queue_bytes)
+        async with asyncio.TaskGroup() as tasks:
+            self._reading = tasks.create_task(self._read(starts, raw), name="read")
+            tasks.create_task(self._decode(raw, decoded), name="decode")
+            tasks.create_task(self._write(decoded), name="write")
+            tasks.create_task(self._checkpoints(), name="checkpoint")
+
+    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch]) -> None:
+        with raw:
+            try:
+                async with aclosing(self._parts.source.read(starts)) as batches:
+                    async for batch in batches:
+                        await raw.send(batch, batch.nbytes)
+            except Exception as error:
+                # Raised once everything before it is committed: otherwise a broken line near the start of a source
+                # would keep the records before it from ever getting into a table.
+                self._source_error = error
+
+    async def _decode(self, raw: Channel[RawBatch], decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
+        with decoded:
+            async for batch in raw:
+                result = await asyncio.to_thread(self._parts.decoder.decode, batch)
+                await decoded.send((batch, result), batch.nbytes + sum(part.rows.nbytes for part in result.tables))
+
+    async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
+        async for batch, result in decoded:
+            async with self._writing:
+                try:
+                    await self._write_batch(batch, result)
+                except BaseException:
+                    self._coordinator.failed()  # part of the batch may be written: no checkpoint may follow
+                    raise
+            self._look.set()
+        self._drained.set()
+        self._look.set()
+
+    async def _write_batch(self, batch: RawBatch, result: DecodedBatch) -> None:
+        partition = TopicPartition(batch.topic, batch.partition)
+        if not len(batch):
+            self._coordinator.found(self._parts.router.tables_of(batch.topic), partition, batch.next_offset)
+        written = await to_its_end(self._writer.write, batch, result)
+        now_ms = self._parts.clock.now_ms()
+        self._coordinator.wrote(partition, written.next_offset, nbytes=batch.nbytes, now_ms=now_ms)
+        self._note(batch, result, written.rows)
+        if written.refused is not None:
+            await self._checkpoint()
+            raise written.refused
+
+    def _note(self, batch: RawBatch, result: DecodedBatch, rows: int) -> None:
+        self.progress.records += len(batch)
+        self.progress.source_bytes += batch.nbytes
+        self.progress.rows += rows
+        self.progress.skipped.update({kind.value: count for kind, count in result.skipped.items()})
+        self.progress.dead_letters = self._parts.dead_letters.count
+        for source in result.unrouted.keys() - self._unrouted:
+            self._unrouted.add(source)
+            log.warning("no table takes these records; they are passed over", source=str(source), topic=source.topic)
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def _checkpoints(self) -> None:
+        """A checkpoint whenever one is due, and one at the end."""
+        clock = self._parts.clock
+        while not self._drained.is_set():
+            await wait_at_most(self._look, self._coordinator.due_in_ms(clock.now_ms()), clock)
+            self._look.clear()
+            if self._drained.is_set() or self._coordinator.due_in_ms(clock.now_ms()) == 0:
+                async with self._writing:
+                    if self._coordinator.state is State.BROKEN:
+                        return
+                    await self._checkpoint()
+        self._coordinator.closed()
+
+    async def _checkpoint(self, pin: Collection[str] = ()) -> None:
+        """Everything written so far becomes visible. Call it with `_writing` held, or before records flow.
+
+        1. Dead letters are made durable.  2. Writers turn rows into files.  3. Each table publishes files and position.
+        4. The source is told, as a hint.
+        """
+        if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
+            return
+        try:
+            self._coordinator.begin()
+            await to_its_end(self._parts.dead_letters.flush)
+            messages = {name: await to_its_end(sink.prepare) for name, sink in self._sinks.items()}
+            committables = self._coordinator.prepared(messages, self._parts.source.identity, pin)
+            await self._publish(committables)
+            self._coordinator.completed()
+        except BaseException:
+            self._coordinator.failed()
+            raise
+        self.progress.checkpoints += 1
+        log.info("checkpoint", identifier=self._coordinator.identifier, tables=len(committables))
+        await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
+
+    async def _publish(self, committables: Sequence[TableCommittable]) -> None:
+        """Publish, a few tables at a time.
+
+        Cancelled: waits until the outcome of each is known, then the cancellation goes on. When one fails the others
+        are still waited for; the tables that got through know how far they are.
+        """
+        limit = asyncio.Semaphore(COMMITS_AT_ONCE)
+
+        async def publish(committable: TableCommittable) -> None:
+            async with limit:
+                snapshot = await asyncio.to_thread(self._sinks[committable.table].commit, committable.to_storage())
+            self._coordinator.committed(committable.table)
+            if snapshot is not None:
+                self.progress.snapshots[committable.table] = snapshot
+
+        publishing = asyncio.gather(*map(publish, committables), return_exceptions=True)
+        try:
+            outcomes = await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            await asyncio.wait({publishing})
+            raise
+        errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if errors:
+            raise ExceptionGroup("tables could not be committed", errors)
+
+
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in a group of groups; the group when there are several."""
+    while len(group.exceptions) == 1:
+        inner = group.exceptions[0]
+        if not isinstance(inner, BaseExceptionGroup):
+            return inner
+        group = inner
+    return group

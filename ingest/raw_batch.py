@@ -1,0 +1,80 @@
+"""Undecoded records of one topic partition, as columns: what a source hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+
+BinaryColumn: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
+
+# Debezium puts these on the halves of a key change; their text is the other half's key. Sources keep these headers
+# and drop the rest: Debezium also sends four that say the same on every record, and a Python object per record would
+# cost more than decoding it.
+OLD_KEY_HEADER: Final = "__debezium.oldkey"
+NEW_KEY_HEADER: Final = "__debezium.newkey"
+KEPT_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawBatch:
+    """n records of one topic partition, in offset order. Immutable; slices share memory.
+
+    offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers). timestamps_ms (n,): the
+    broker's or producer's time of each record, epoch milliseconds; -1 where it has none. keys, values (n,): the
+    bytes; a null is a null (a null value is a tombstone), an empty value is not. next_offset: where the partition is
+    to be read on. At least `offsets[-1] + 1`; more when the source skipped records that
+        it never hands over, and a batch of no records may carry nothing else.
+    headers: row number to its headers named in KEPT_HEADERS; rows without any are absent.
+    """
+
+    topic: str
+    partition: int
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    keys: BinaryColumn
+    values: BinaryColumn
+    next_offset: int
+    headers: Mapping[int, Headers] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.offsets), len(self.timestamps_ms), len(self.keys), len(self.values)}
+        if len(sizes) > 1:
+            raise BadInput(f"{self.topic}-{self.partition}: columns of unequal length {sorted(sizes)} in one batch")
+        for column in (self.keys, self.values):
+            if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+                raise BadInput(f"{self.topic}-{self.partition}: keys and values are binary, not {column.type}")
+        if len(self) and self.next_offset <= self.offsets[-1]:
+            raise BadInput(
+                f"{self.topic}-{self.partition}: next offset {self.next_offset} is not past {int(self.offsets[-1])}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too."""
+        return int(self.keys.nbytes + self.values.nbytes + self.offsets.nbytes + self.timestamps_ms.nbytes)
+
+    def slice(self, start: int, stop: int) -> RawBatch:
+        """Rows [start, stop). `next_offset` is the first row left out, or this batch's own when none is."""
+        stop = min(stop, len(self))
+        return RawBatch(
+            self.topic,
+            self.partition,
+            self.offsets[start:stop],
+            self.timestamps_ms[start:stop],
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.next_offset if stop == len(self) else int(self.offsets[stop]),
+            {row - start: headers for row, headers in self.headers.items() if start <= row < stop},
+        )

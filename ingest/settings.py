@@ -1,0 +1,180 @@
+"""Everything an ingest configuration may say, with its defaults.
+
+Names, types and defaults only: `config` reads them from files, the environment and flags. Sizes are in bytes, times in
+milliseconds, as their names say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Secret:
+    """A value that is never printed. `reveal()` is for the client that needs it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class FolderSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="change-log-folder"
+):
+    """Change-log files in a folder. until: `end` reads what is there, `forever` waits for more."""
+
+    path: Path
+    until: Literal["end", "forever"] = "forever"
+    poll_interval_ms: Positive = 1_000
+
+
+class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of these. offsets: topic to partition to next offset."""
+
+    timestamp_ms: NotNegative | None = None
+    offsets: Mapping[str, Mapping[NotNegative, NotNegative]] | None = None
+    group: Name | None = None
+
+
+class KafkaSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"
+):
+    """Topics of a Kafka cluster.
+
+    start: where a pipeline begins that has not committed yet; afterwards its tables know. `earliest`, `latest` or
+    StartSettings. until: `end` stops at the ends that the partitions had when reading began. topic_pattern: a regular
+    expression that topic names match whole; topics that come up later are read, too. group_id: where confirmed
+    offsets are written to, for monitoring. They are never read back. unreachable_after_ms: how long a partition may
+    give no answer before the pipeline stops with an error. records_max: of one poll; small polls beat large ones in
+    CPU and memory. The rest goes to the Kafka client as it is.
+    """
+
+    bootstrap_servers: Name | list[Name]
+    topics: Name | list[Name] = []
+    topic_pattern: Name | None = None
+    start: Literal["earliest", "latest"] | StartSettings = "earliest"
+    until: Literal["end", "forever"] = "forever"
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    group_id: Name | None = None
+    discovery_interval_ms: Positive = 30_000
+    unreachable_after_ms: Positive = 120_000
+    records_max: Positive = 500
+
+    client_id: Name = "tidelake"
+    client_rack: Name | None = None
+    request_timeout_ms: Positive = 40_000
+    connections_max_idle_ms: Positive = 540_000
+    fetch_min_bytes: Positive = 1
+    fetch_max_bytes: Positive = 52_428_800
+    fetch_max_wait_ms: Positive = 500
+    max_partition_fetch_bytes: Positive = 1_048_576
+    check_crcs: bool = True
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    sasl_plain_username: str | None = None
+    sasl_plain_password: Secret | None = None
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+    ssl_cafile: Path | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    ssl_password: Secret | None = None
+    ssl_check_hostname: bool = True
+
+    @property
+    def topic_names(self) -> list[str]:
+        return [self.topics] if isinstance(self.topics, str) else self.topics
+
+
+class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the pipeline.
+
+    name: `database.table`. match: shell patterns over the names of source tables (`shop.public.orders`,
+    `public.orders`, `orders`) and of topics; one of them must fit. Left out: the table part of `name`. topics: shell
+    patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
+    primary_key, partition_by, options: for the table that is created if there is none.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]
+    match: Name | list[Name] = []
+    topics: Name | list[Name] = []
+    primary_key: list[Name] = []
+    partition_by: list[Name] = []
+    options: Mapping[str, str | int | float | bool] = {}
+
+    @property
+    def match_patterns(self) -> list[str]:
+        patterns = [self.match] if isinstance(self.match, str) else self.match
+        return patterns or [self.name.partition(".")[2]]
+
+    @property
+    def topic_patterns(self) -> list[str]:
+        return ([self.topics] if isinstance(self.topics, str) else self.topics) or ["*"]
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When what was written is committed: so long, or so many source bytes, after the first record."""
+
+    interval_ms: Positive = 10_000
+    bytes_max: Positive = 512 << 20
+
+
+class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of records that can't be decoded.
+
+    tolerance: `none` stops at the first, a number at one more than that many, `all` never. Those that are tolerated are
+    kept in `dead_letters` (left out: `<pipeline>.dead-letters` in the warehouse).
+    """
+
+    tolerance: Literal["none", "all"] | NotNegative = "none"
+    dead_letters: Name | None = None
+
+
+class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each."""
+
+    memory_bytes: Positive = 256 << 20
+    queue_bytes: Positive = 64 << 20
+    spill_directory: Path | None = None
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pipeline.
+
+    pipeline: its name, and the commit user of its snapshots. The tables know their position by it: keep it for life.
+    warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
+    format: the name of a decoder, `debezium-json` or another; format_options: what it takes.
+    """
+
+    pipeline: Name
+    warehouse: Name
+    warehouse_options: Mapping[str, Any] = {}
+    source: FolderSettings | KafkaSettings
+    format: Name = "debezium-json"
+    format_options: Mapping[str, Any] = {}
+    tables: Annotated[list[TableSettings], msgspec.Meta(min_length=1)]
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    errors: ErrorSettings = ErrorSettings()
+    write: WriteSettings = WriteSettings()

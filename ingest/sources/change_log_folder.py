@@ -1,0 +1,162 @@
+"""A folder of change-log files as a source: the one that needs no server.
+
+The folder's `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` files are read in the order of their names; new files, and what
+is appended to known ones, as they are noticed. Positions are the offsets that the records themselves carry: after a
+restart the files are read again from the first, and what lies below the position is dropped (some million lines a
+second). A file whose records were all read may be removed.
+
+Refused, because a change would be lost or come twice: a partition whose offsets don't rise in the order of reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkpoint.offsets import SourceIdentity, TopicPartition
+from ingest.clock import Clock, SystemClock
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Earliest, Start
+from ingest.sources.change_log_file import SUFFIXES, ChangeLogFile
+from ingest.sources.change_log_record import BadLine, Records, first_fall, is_complete, records_of
+from storage.errors import BadInput
+
+POLL_INTERVAL_MS: Final = 1_000
+
+
+class ChangeLogFolder:
+    """See the module. follow: wait for more at the end; otherwise reading ends with what is there.
+
+    At the end (no following) a file must be complete; while following, a cut line or cut compression waits for the
+    rest.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        follow: bool,
+        poll_interval_ms: int = POLL_INTERVAL_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._path = path
+        self._follow = follow
+        self._poll_interval_ms = poll_interval_ms
+        self._clock = clock or SystemClock()
+        self._identity = SourceIdentity()
+        self._files: dict[str, ChangeLogFile] = {}
+        self._positions: dict[TopicPartition, int] = {}  # records below were read in an earlier life
+        self._next: dict[TopicPartition, tuple[int, Path | None]] = {}  # least offset to come, and who set it
+
+    async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
+        """Raises BadInput when there is no such folder. New partitions come up as their records do."""
+        if not await asyncio.to_thread(self._path.is_dir):
+            raise BadInput(f"{self._path} is not a folder. `source.path` names the one that holds the change logs")
+        path = await asyncio.to_thread(self._path.resolve)
+        self._identity = SourceIdentity(cluster_id=path.as_uri())
+        return frozenset(known)
+
+    @property
+    def identity(self) -> SourceIdentity:
+        """A folder is known by its absolute path; its topics have no ids."""
+        return self._identity
+
+    async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        if start != Earliest():
+            raise BadInput(f"a folder of change logs is read from its beginning; it has no start {start}")
+        return dict.fromkeys(partitions, 0)
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        self._positions = dict(positions)
+        self._next = {partition: (offset, None) for partition, offset in positions.items()}
+        while True:
+            passes = self._pass()
+            while (batches := await asyncio.to_thread(next, passes, None)) is not None:
+                for batch in batches:
+                    yield batch
+            if not self._follow:
+                return
+            await self._clock.sleep_ms(self._poll_interval_ms)
+
+    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Nobody watches a folder."""
+
+    async def close(self) -> None:
+        """Files are open only while a block is read."""
+
+    def _pass(self) -> Iterator[list[RawBatch]]:
+        """All that is new in the folder, a block at a time. Blocks the thread."""
+        for name, size_bytes in self._listing():
+            file = self._files.setdefault(name, ChangeLogFile(self._path / name))
+            if file.has_news(size_bytes):
+                for block in file.blocks():
+                    yield self._batches(block, file)
+                yield self._tail(file)
+
+    def _listing(self) -> list[tuple[str, int]]:
+        with os.scandir(self._path) as entries:
+            return sorted((e.name, e.stat().st_size) for e in entries if e.name.endswith(SUFFIXES) and e.is_file())
+
+    def _tail(self, file: ChangeLogFile) -> list[RawBatch]:
+        """The end of a file: a last record without line end is one as soon as it is whole."""
+        if file.is_cut and not self._follow:
+            raise BadInput(f"{file.path} ends in the middle of its compressed data. Write it whole, or remove it")
+        if not file.tail.strip():
+            return []
+        if is_complete(file.tail):
+            batches = self._batches(file.tail, file)
+            file.take_tail()
+            return batches
+        if not self._follow:
+            raise BadInput(f"{file.path}:{file.line_of(0)}: the last line is cut: {file.tail[:80]!r}. Complete it")
+        return []
+
+    def _batches(self, block: bytes, file: ChangeLogFile) -> list[RawBatch]:
+        try:
+            found = records_of(block)
+        except BadLine as bad:
+            text = block[bad.offset :].split(b"\n", 1)[0]
+            raise BadInput(
+                f"{file.path}:{file.line_of(bad.offset)}: not a change record: {bad.reason}: {text[:120]!r}. "
+                "A line is an object with topic, partition, offset, key, value, timestamp_ms and headers"
+            ) from None
+        return [batch for records in found for batch in self._new(records, file)]
+
+    def _new(self, records: Records, file: ChangeLogFile) -> Iterator[RawBatch]:
+        """What of these records was not read before, announced if the partition is new."""
+        partition = records.partition
+        if partition not in self._next:
+            self._next[partition] = (0, None)
+            yield _announcement(partition)
+        expected, setter = self._next[partition]
+        if fall := first_fall(records.offsets, int(records.offsets[0])):
+            raise _disorder(file.path, partition, *fall)
+        first = int(np.searchsorted(records.offsets, self._positions.get(partition, 0)))
+        if first == len(records.offsets):
+            return
+        if fall := first_fall(records.offsets[first:], expected):
+            raise _disorder(file.path, partition, *fall, setter)
+        batch = records.batch(first)
+        self._next[partition] = (batch.next_offset, file.path)
+        yield batch
+
+
+def _disorder(path: Path, partition: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
+    where = "" if holder in (None, path) else f" of {holder}"
+    return BadInput(
+        f"{path}: offset {found} of {partition} comes after {before}{where}: offsets of a partition must rise. Files are "
+        "read in the order of their names: rename them, or take out what is there twice"
+    )
+
+
+def _announcement(partition: TopicPartition) -> RawBatch:
+    """A new partition, read from offset 0."""
+    nothing = np.empty(0, np.int64)
+    no_bytes = pa.array([], pa.binary())
+    return RawBatch(partition.topic, partition.partition, nothing, nothing, no_bytes, no_bytes, next_offset=0)

@@ -1,0 +1,150 @@
+"""Lines of a change log as columns: one JSON object a line, a Kafka record written down.
+
+    {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, text], …]}
+
+`key` and `value` are text or null; `key_base64`, `value_base64` stand for bytes that are no text. Other members are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from checkpoint.offsets import TopicPartition
+from ingest.raw_batch import KEPT_HEADERS, BinaryColumn, Headers, RawBatch
+
+_Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
+_Timestamp = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked objects costs more than decoding them
+    topic: str
+    partition: _Partition
+    offset: _Offset
+    timestamp_ms: _Timestamp = -1
+    key: str | None = None
+    value: str | None = None
+    key_base64: bytes | None = None
+    value_base64: bytes | None = None
+    headers: msgspec.Raw = msgspec.Raw(b"[]")  # almost always the same text over and over: decoded once
+
+
+_line_decoder: Final = msgspec.json.Decoder(_Line)
+_headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
+
+
+class BadLine(Exception):
+    """A line that is no record. offset: where it begins in its block. reason: what is wrong with it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of one partition out of one block, in the order of their lines."""
+
+    partition: TopicPartition
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    keys: BinaryColumn
+    values: BinaryColumn
+    headers: dict[int, Headers]
+
+    def batch(self, first: int) -> RawBatch:
+        """From row `first` on. Offsets must rise."""
+        whole = RawBatch(
+            self.partition.topic,
+            self.partition.partition,
+            self.offsets,
+            self.timestamps_ms,
+            self.keys,
+            self.values,
+            int(self.offsets[-1]) + 1,
+            self.headers,
+        )
+        return whole.slice(first, len(whole)) if first else whole
+
+
+def records_of(block: bytes) -> list[Records]:
+    """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
+
+    Raises BadLine for the first line that is no record.
+    """
+    try:
+        lines: Sequence[_Line] = _line_decoder.decode_lines(block)
+        groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
+        for line in lines:
+            groups[line.topic, line.partition].append(line)
+        return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise _first_bad_line(block) from None
+
+
+def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
+    return Records(
+        partition,
+        np.array([line.offset for line in lines], np.int64),
+        np.array([line.timestamp_ms for line in lines], np.int64),
+        _column([line.key for line in lines], [line.key_base64 for line in lines]),
+        _column([line.value for line in lines], [line.value_base64 for line in lines]),
+        _kept_headers([bytes(line.headers) for line in lines]),
+    )
+
+
+def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColumn:
+    """What was given as base64 wins over what was given as text."""
+    if encoded.count(None) == len(encoded):
+        return pa.array(texts, pa.binary())
+    return pa.array([text if data is None else data for text, data in zip(texts, encoded, strict=True)], pa.binary())
+
+
+def _kept_headers(texts: list[bytes]) -> dict[int, Headers]:
+    """Row number to its headers named in KEPT_HEADERS."""
+    decoded: dict[bytes, Headers] = {}
+    for text in set(texts):
+        pairs = _headers_decoder.decode(text) or []
+        kept = tuple((name, value and value.encode()) for name, value in pairs if name in KEPT_HEADERS)
+        if kept:
+            decoded[text] = kept
+    return {row: decoded[text] for row, text in enumerate(texts) if text in decoded} if decoded else {}
+
+
+def _first_bad_line(block: bytes) -> BadLine:
+    """Line by line, only after a block failed."""
+    offset = 0
+    for text in block.split(b"\n"):
+        try:
+            if text.strip():
+                _headers_decoder.decode(_line_decoder.decode(text).headers)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return BadLine(offset, str(error))
+        offset += len(text) + 1
+    raise AssertionError("lines that are records one by one, but not together")
+
+
+def is_complete(line: bytes) -> bool:
+    """Whether text without a line end is a whole JSON object: the beginning of one never is."""
+    try:
+        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def first_fall(offsets: NDArray[np.int64], expected: int) -> tuple[int, int] | None:
+    """The first offset that isn't above the one before it, and that one; None when all rise from `expected` on."""
+    steps = np.diff(offsets, prepend=expected - 1)
+    falls = np.flatnonzero(steps <= 0)
+    return (int(offsets[falls[0]]), int(offsets[falls[0]] - steps[falls[0]])) if len(falls) else None

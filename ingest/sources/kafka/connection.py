@@ -1,0 +1,55 @@
+"""Settings of a Kafka source as arguments of aiokafka's clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokafka.helpers import create_ssl_context
+
+from ingest.settings import KafkaSettings
+
+
+def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
+    """What every client takes: where the brokers are, and who we are. Reads certificate files: blocks."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "client_id": settings.client_id,
+        "request_timeout_ms": settings.request_timeout_ms,
+        "connections_max_idle_ms": settings.connections_max_idle_ms,
+        "security_protocol": settings.security_protocol,
+    }
+    if "SASL" in settings.security_protocol:
+        arguments |= {
+            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_plain_username": settings.sasl_plain_username,
+            "sasl_plain_password": settings.sasl_plain_password and settings.sasl_plain_password.reveal(),
+            "sasl_kerberos_service_name": settings.sasl_kerberos_service_name,
+            "sasl_kerberos_domain_name": settings.sasl_kerberos_domain_name,
+        }
+    if "SSL" in settings.security_protocol.split("_"):
+        context = create_ssl_context(
+            cafile=settings.ssl_cafile,
+            certfile=settings.ssl_certfile,
+            keyfile=settings.ssl_keyfile,
+            password=settings.ssl_password and settings.ssl_password.reveal(),
+        )
+        context.check_hostname = settings.ssl_check_hostname
+        arguments["ssl_context"] = context
+    return arguments
+
+
+def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
+    """What the consumer takes besides. Positions are ours: no group decides on partitions, no reset is silent."""
+    return {
+        "group_id": settings.group_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "isolation_level": settings.isolation_level,
+        "check_crcs": settings.check_crcs,
+        "client_rack": settings.client_rack,
+        "fetch_min_bytes": settings.fetch_min_bytes,
+        "fetch_max_bytes": settings.fetch_max_bytes,
+        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
+        "max_partition_fetch_bytes": settings.max_partition_fetch_bytes,
+        "metadata_max_age_ms": settings.discovery_interval_ms,
+    }

@@ -1,0 +1,290 @@
+"""Topics of a Kafka cluster as a source.
+
+Partitions are assigned from the tables' positions; a consumer group never decides anything. The next offset of a
+partition is the consumer's position, not the last record's offset + 1: compaction, aborted transactions and their
+markers leave offsets that hold no record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import structlog
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
+
+from checkpoint.offsets import SourceIdentity, TopicPartition, identity_changes
+from ingest.clock import Clock, SystemClock
+from ingest.raw_batch import RawBatch
+from ingest.settings import KafkaSettings
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
+from ingest.sources.kafka.connection import client_arguments, consumer_arguments
+from ingest.sources.kafka.gathering import Gathering, gather, nothing_up_to
+from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
+from ingest.sources.kafka.silence import Silence, few
+from storage.errors import BadInput, PositionRefused, TidelakeError
+
+T = TypeVar("T")
+
+BATCH_BYTES: Final = 4 << 20  # of records gathered from several polls before they are handed on
+_POLL_WAIT_MS: Final = 500
+_RETRY_MS: Final = 200
+_CONFIRM_LIMIT_MS: Final = 5_000
+
+log = structlog.get_logger(__name__)
+
+
+class KafkaSource:
+    """See the module, and `Source`. A broker that goes away is waited for, up to `unreachable_after_ms`."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._pattern = re.compile(settings.topic_pattern) if settings.topic_pattern else None
+        self._clock = clock or SystemClock()
+        self._client: Any = None  # for metadata; its requests must not wait behind fetches
+        self._consumer: Any = None
+        self._identity = SourceIdentity()
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._reached: dict[TopicPartition, int] = {}  # handed on up to here
+
+    async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
+        """Raises BadInput for a topic that doesn't exist, or credentials that are refused."""
+        arguments = await asyncio.to_thread(client_arguments, self._settings)
+        self._client = AIOKafkaClient(**arguments)
+        self._consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(self._settings))
+        await self._patiently("connect", self._client.bootstrap)
+        await self._patiently("connect", self._consumer.start)
+        metadata = await self._patiently("list topics", self._metadata)
+        missing = set(self._settings.topic_names) - metadata.topics.keys()
+        if missing:
+            raise BadInput(
+                f"{self}: no such topic: {', '.join(sorted(missing))}. `source.topics` names topics that exist"
+            )
+        return self._take_in(metadata)
+
+    @property
+    def identity(self) -> SourceIdentity:
+        return self._identity
+
+    def __str__(self) -> str:
+        return f"Kafka at {self._settings.bootstrap_servers}"
+
+    # ------------------------------------------------------------ what is there
+
+    async def _metadata(self) -> ClusterMetadata:
+        """Cluster and wanted topics, as they are now."""
+        topics = None if self._pattern else self._settings.topic_names
+        metadata = await fetch_metadata(self._client, topics)
+        return ClusterMetadata(metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._wants(n)})
+
+    def _wants(self, topic: str) -> bool:
+        named = topic in self._settings.topic_names
+        return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
+
+    def _take_in(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
+        """Remember topics and partitions; returns those that are new. Raises PositionRefused for a topic made anew."""
+        ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
+        identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
+        if changes := identity_changes(self._identity, identity):
+            raise PositionRefused(
+                f"{self}: {'; '.join(changes)} while it was read. What has been read is committed up to the change",
+                ["give the pipeline another name (`pipeline: …`) to read the new topic from its `start`"],
+            )
+        self._identity = identity
+        found = frozenset(_partitions_of(metadata.topics))
+        new = found - self._partitions
+        self._partitions |= found
+        return new
+
+    async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        match start:
+            case Earliest():
+                return await self._beginnings(partitions)
+            case Latest():
+                return await self._ends(partitions)
+            case AtTimestamp(timestamp_ms):
+                times = dict.fromkeys(partitions, timestamp_ms)
+                found = await self._patiently(
+                    "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
+                )
+                ends = await self._ends(partitions)
+                return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
+            case AtOffsets(offsets):
+                return self._complete(partitions, offsets, "`source.start.offsets`")
+            case FromGroup(group_id):
+                return self._complete(partitions, await self._group_offsets(group_id), f"consumer group {group_id}")
+
+    async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._patiently("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
+
+    async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """With read_committed the first offset of the oldest open transaction, if there is one."""
+        return await self._patiently("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+
+    async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        async def fetch() -> Mapping[Any, Any]:
+            admin = AIOKafkaAdminClient(**await asyncio.to_thread(client_arguments, self._settings))
+            try:
+                await admin.start()
+                found: Mapping[Any, Any] = await admin.list_consumer_group_offsets(group_id)
+                return found
+            finally:
+                await admin.close()
+
+        found = await self._patiently(f"read offsets of group {group_id}", fetch)
+        return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
+
+    def _complete(
+        self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int], where: str
+    ) -> dict[TopicPartition, int]:
+        if missing := [partition for partition in partitions if partition not in offsets]:
+            raise BadInput(
+                f"{self}: {where} has no offset for {few(missing)}. Name every partition, or start elsewhere"
+            )
+        return {partition: offsets[partition] for partition in partitions}
+
+    # ------------------------------------------------------------ reading
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        """See `Source.read`. A position of a topic that is not configured any more is left alone."""
+        self._reached = {p: offset for p, offset in positions.items() if p in self._partitions}
+        await self._check_retention()
+        for batch in await self._assign(self._partitions - self._reached.keys()):
+            yield batch
+        ends = await self._ends(self._reached) if self._settings.until == "end" else None
+        silence = Silence(self._settings.unreachable_after_ms, self._clock.now_ms())
+        next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
+        while ends is None or any(self._reached[p] < end for p, end in ends.items()):
+            for batch in await self._gathered():
+                yield batch
+            now_ms = self._clock.now_ms()
+            if silence.is_due(now_ms):
+                self._check_silence(silence, now_ms)
+            if now_ms >= next_discovery_ms:
+                next_discovery_ms = now_ms + self._settings.discovery_interval_ms
+                if new := await self._discovered():
+                    for batch in await self._assign(new):
+                        yield batch
+
+    async def _assign(self, new: Collection[TopicPartition]) -> list[RawBatch]:
+        """Read these partitions, too, each from its oldest record. Returns what announces them."""
+        beginnings = await self._beginnings(new) if new else {}
+        self._reached |= beginnings
+        # Replaces the whole assignment and what was fetched for it; nothing is awaited before every partition has its
+        # place again, so the fetcher never sees one without.
+        self._consumer.assign([KafkaPartition(*partition) for partition in self._reached])
+        for partition, offset in self._reached.items():
+            self._consumer.seek(KafkaPartition(*partition), offset)
+        return [nothing_up_to(partition, offset) for partition, offset in beginnings.items()]
+
+    async def _gathered(self) -> list[RawBatch]:
+        """The records of one poll and of those after it that find more already there, up to BATCH_BYTES."""
+        gathered: dict[TopicPartition, Gathering] = {}
+        nbytes = 0
+        while nbytes < BATCH_BYTES and (polled := await self._poll(0 if gathered else _POLL_WAIT_MS)):
+            nbytes += gather(polled, gathered)
+        batches = []
+        for partition, before in self._reached.items():
+            # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
+            position = await self._consumer.position(partition)
+            if position != before:
+                batches.append(gathered.get(partition, Gathering()).batch(partition, position))
+                self._reached[partition] = position
+        return batches
+
+    async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
+        """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
+        if not self._reached:
+            await self._clock.sleep_ms(wait_ms)
+            return {}
+        try:
+            polled: Mapping[Any, Any] = await self._consumer.getmany(
+                timeout_ms=wait_ms, max_records=self._settings.records_max
+            )
+        except OffsetOutOfRangeError as error:
+            raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
+        except RecordTooLargeError as error:
+            raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
+        except KafkaError as error:
+            raise self._trouble("read", error) from error
+        return polled
+
+    async def _check_retention(self) -> None:
+        beginnings = await self._beginnings(self._reached) if self._reached else {}
+        if gone := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
+            raise self._refusal(gone)
+
+    def _refusal(self, lost: Mapping[TopicPartition, int]) -> PositionRefused:
+        return PositionRefused(
+            f"{self}: the topic doesn't hold the offsets any more, or not yet: "
+            + ", ".join(f"{partition} at {offset}" for partition, offset in sorted(lost.items()))
+            + ". Retention deleted records before they were read, or the topic lost records that had been read",
+            [
+                "give the pipeline another name (`pipeline: …`) to read what is left from its `start`",
+                "if changes were lost, first have the connector take a new snapshot of its tables into the topic",
+            ],
+        )
+
+    def _check_silence(self, silence: Silence, now_ms: int) -> None:
+        answers = {p: (self._consumer.last_poll_timestamp(p), offset) for p, offset in self._reached.items()}
+        if silent := silence.check(answers, now_ms):
+            raise SourceUnavailable(
+                f"{self}: no answer for {few(silent)} within {self._settings.unreachable_after_ms} ms. What was "
+                "committed stays; start again when it is back, or raise `source.unreachable_after_ms`"
+            )
+
+    async def _discovered(self) -> frozenset[TopicPartition]:
+        try:
+            return self._take_in(await self._metadata())
+        except (KafkaError, TimeoutError, OSError) as error:
+            log.warning("looking for new partitions failed", source=str(self), error=repr(error))
+            return frozenset()
+
+    # ------------------------------------------------------------ the rest
+
+    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+        if self._settings.group_id is None:
+            return
+        offsets = {KafkaPartition(*p): end for p, end in ends.items() if p in self._reached}
+        try:
+            async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
+                await self._consumer.commit(offsets)
+        except (KafkaError, TimeoutError) as error:
+            log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
+
+    async def close(self) -> None:
+        for client, close in ((self._consumer, "stop"), (self._client, "close")):
+            if client is not None:
+                await getattr(client, close)()
+
+    async def _patiently(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works or the time is up. Raises SourceUnavailable with the last reason."""
+        deadline_ms = self._clock.now_ms() + self._settings.unreachable_after_ms
+        while True:
+            left_ms = max(1, deadline_ms - self._clock.now_ms())
+            try:
+                async with asyncio.timeout(left_ms / 1000):
+                    return await attempt()
+            except (KafkaError, TimeoutError, OSError) as error:
+                refused = isinstance(error, KafkaError) and not error.retriable
+                if refused or self._clock.now_ms() >= deadline_ms:
+                    raise self._trouble(what, error) from error
+                log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
+            await self._clock.sleep_ms(_RETRY_MS)
+
+    def _trouble(self, what: str, error: Exception) -> TidelakeError:
+        if isinstance(error, KafkaError) and not error.retriable:
+            return BadInput(f"{self} refused to {what}: {error!r}. Check topics, security settings and access rights")
+        return SourceUnavailable(
+            f"{self}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is back"
+        )
+
+
+def _partitions_of(topics: Mapping[str, Topic]) -> Iterable[TopicPartition]:
+    return (TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partitions))

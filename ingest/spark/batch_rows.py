@@ -1,0 +1,224 @@
+"""A micro-batch's Arrow batches as rows of the table, each with what orders it.
+
+    [table columns] [_VALUE_KIND] [_order_0 …] [_unchanged, _old_<key> …]
+
+The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival order.
+The last ones are there only for rows whose unchanged values must be looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.formats.base import Decoder, FailureKind, TableRows, Target
+from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
+from ingest.sources.change_log_record import BadLine, records_of
+from storage.errors import BadInput
+from storage.options import ChangelogProducer
+from storage.table import TableContext
+from storage.write.conform import Conformer
+
+ORDER_PREFIX: Final = "_order_"
+UNCHANGED_COLUMN: Final = "_unchanged"
+OLD_KEY_PREFIX: Final = "_old_"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What raw records a task met: offsets by partition, and the source tables they came from."""
+
+    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+
+    def add(self, batch: RawBatch) -> None:
+        if len(batch):
+            self.include(
+                TopicPartition(batch.topic, batch.partition),
+                OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1),
+            )
+
+    def include(self, partition: TopicPartition, found: OffsetRange) -> None:
+        known = self.ranges.get(partition, found)
+        self.ranges[partition] = OffsetRange(min(known.start, found.start), max(known.end, found.end))
+
+
+class BatchInput(Protocol):
+    """How a micro-batch's columns are read. Pickles; executors call `rows`."""
+
+    @property
+    def has_order(self) -> bool:
+        """Whether rows come with something that tells which of two is newer."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class TypedColumns:
+    """Columns of the table by name, optionally `_VALUE_KIND`. order_by: columns, the last decides last; may be extra ones."""
+
+    order_by: tuple[str, ...] = ()
+
+    @property
+    def has_order(self) -> bool:
+        return bool(self.order_by)
+
+    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
+        missing = [name for name in self.order_by if name not in batch.schema.names]
+        if missing:
+            raise BadInput(f"order_by names {missing[0]!r}; the stream has {', '.join(batch.schema.names)}")
+        carried = [f"{ORDER_PREFIX}{i}" for i in range(len(self.order_by))]
+        orders = batch.select(self.order_by).columns
+        batch = batch.drop_columns([name for name in self.order_by if name not in context.schema.by_name])
+        for name, order in zip(carried, orders, strict=True):
+            batch = batch.append_column(name, order)
+        yield Conformer(context.schema, context.options, context.name, carried).conform(batch)
+
+
+@dataclass(frozen=True)
+class RawRecords:
+    """Change records: Kafka's columns (topic, partition, offset, timestamp, key, value, headers), or `value` with the
+    lines of a change-log folder.
+
+    match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
+    """
+
+    match: tuple[str, ...] | None = None
+    has_order = True
+
+    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
+        decoder = self._decoder(context, seen)
+        for raw in _raw_batches(batch):
+            seen.add(raw)
+            decoded = decoder.decode(raw)
+            if decoded.failures:
+                first = decoded.failures[0]
+                remedy = (
+                    "Add the column to the table with alter_table" if first.kind is FailureKind.UNKNOWN_COLUMN else
+                    "Mend or skip the record at the source"
+                )
+                raise BadInput(f"{first.describe(raw)}. {remedy}; {len(decoded.failures)} such records in this task's batch")
+            for table in decoded.tables:
+                yield _ordered(table, raw)
+
+    def _decoder(self, context: TableContext, seen: Seen) -> Decoder:
+        schema = context.schema
+        keeps_old_images = (
+            not schema.has_primary_key or context.options.changelog_producer is ChangelogProducer.INPUT
+        )
+        target = Target(context.name, schema, emit_update_before=keeps_old_images)
+
+        def target_of(source: SourceTable) -> Target | None:
+            if self.match is not None and not any(source.matches(pattern) for pattern in self.match):
+                return None
+            seen.sources.add(str(source))
+            return target
+
+        return DebeziumJsonDecoder(target_of)
+
+
+def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
+    rows, n = table.rows, table.rows.num_rows
+    orders = [
+        pa.array([raw.topic], pa.string()).take(pa.array(np.zeros(n, np.int64))),
+        pa.array(np.full(n, raw.partition, np.int32)),
+        pa.array(table.offsets),
+    ]
+    columns, names = [*rows.columns, *orders], [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3))]
+    if table.unchanged is not None:
+        unchanged = table.unchanged
+        at = np.full(n, -1)
+        at[unchanged.rows] = np.arange(len(unchanged.rows))
+        position = pa.array(at, mask=at < 0)
+        missing = [
+            [name for name, flags in unchanged.columns.items() if flags[i]] for i in range(len(unchanged.rows))
+        ]
+        columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
+        names.append(UNCHANGED_COLUMN)
+        columns += [column.take(position) for column in unchanged.keys.columns]
+        names += [OLD_KEY_PREFIX + name for name in unchanged.keys.schema.names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+# ---------------------------------------------------------------- Spark's columns as raw batches
+
+
+def _raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
+    names = set(batch.schema.names)
+    if {"topic", "partition", "offset", "value"} <= names:
+        yield from _from_kafka_columns(batch)
+    elif names == {"value"} and pa.types.is_string(batch.schema.field("value").type):
+        yield from _from_lines(batch.column("value"))
+    else:
+        raise BadInput(
+            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the lines "
+            f"of a change log; the stream has {', '.join(batch.schema.names)}. For columns of the table leave `format` out"
+        )
+
+
+def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
+    block = "\n".join(lines.drop_null().to_pylist()).encode()
+    try:
+        for records in records_of(block):
+            yield records.batch(0)
+    except BadLine as bad:
+        raise BadInput(f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})") from None
+
+
+def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
+    table = pa.Table.from_batches([batch])
+    groups = table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+    for group in groups.to_pylist():
+        chosen = np.logical_and(
+            batch.column("topic").to_numpy(zero_copy_only=False) == group["topic"],
+            batch.column("partition").to_numpy() == group["partition"],
+        )
+        rows = batch.filter(pa.array(chosen)).sort_by("offset") if len(groups) > 1 else batch.sort_by("offset")
+        offsets = rows.column("offset").to_numpy()
+        yield RawBatch(
+            group["topic"],
+            group["partition"],
+            offsets,
+            _milliseconds(rows),
+            _binary(rows, "key"),
+            _binary(rows, "value"),
+            int(offsets[-1]) + 1,
+            _headers(rows),
+        )
+
+
+def _milliseconds(rows: pa.RecordBatch) -> np.ndarray:
+    if "timestamp" not in rows.schema.names:
+        return np.full(rows.num_rows, -1, np.int64)
+    return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).fill_null(-1).to_numpy()
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.binary())
+    return rows.column(name).cast(pa.binary())
+
+
+def _headers(rows: pa.RecordBatch) -> dict[int, Headers]:
+    """Present only where the stream was read with Kafka's headers."""
+    if "headers" not in rows.schema.names:
+        return {}
+    found: dict[int, Headers] = {}
+    for row, headers in enumerate(rows.column("headers").to_pylist()):
+        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in KEPT_HEADERS)
+        if kept:
+            found[row] = kept
+    return found
+
+
+def order_columns(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith(ORDER_PREFIX)]

@@ -1,0 +1,185 @@
+"""The driver's part of a sink: decide whether a batch is new, have it written, commit it once.
+
+1. A batch that (commit user, batch id) shows as committed is passed over: Spark calls again after a crash.
+2. Executors decode and route, rows travel as blobs, tasks write files. *Crash: files nobody sees.*
+3. One commit publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
+
+Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
+second time, under whatever commit user, is refused.
+
+Source: spark notes B6 to B8.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from pyspark.sql import DataFrame
+
+from checkpoint.offsets import SourcePosition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
+from ingest.spark.bucket_task import WriteBuckets
+from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
+from storage.bucketing import BucketMode, Bucketing
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import BadInput, PositionRefused, UnsupportedFeature
+from storage.fileio import open_file_io
+from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit_message import Committable, CommitMessage
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+
+_log = structlog.get_logger(__name__)
+
+_QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+
+def sink(
+    table: str,
+    warehouse: str,
+    *,
+    format: str | None = None,
+    match: str | Sequence[str] | None = None,
+    order_by: Sequence[str] = (),
+    commit_user: str | None = None,
+    reread: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> TableSink:
+    """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
+
+    table, warehouse: where the rows go; the table exists. options: of the store, as for `tidelake.open_catalog`.
+    format: None for columns of the table (and optionally `_VALUE_KIND`), "debezium-json" for raw change records: Kafka's
+        columns, or one text column `value` with the lines of a change-log folder.
+    match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
+    order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
+        table has no `sequence.field`.
+    commit_user: names this stream of commits for ever. Without one it is made from the query's id, which stays the same
+        as long as the checkpoint directory does. Spark Connect doesn't tell the id: pass one there.
+    reread: raw records only; take offsets that are in the table already instead of refusing them.
+    """
+    if format is None:
+        rows: BatchInput = TypedColumns(tuple(order_by))
+    elif format == "debezium-json":
+        if order_by:
+            raise BadInput("raw records are ordered by their offsets; leave order_by out")
+        rows = RawRecords((match,) if isinstance(match, str) else None if match is None else tuple(match))
+    else:
+        raise UnsupportedFeature(
+            f"format = {format!r}", "this release decodes debezium-json", "Decode in the query, and leave format out"
+        )
+    return TableSink(table, warehouse, rows, commit_user, reread, dict(options or {}))
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """See `sink`. Call it as Spark does: (DataFrame, batch id)."""
+
+    table: str
+    warehouse: str
+    input: BatchInput
+    commit_user: str | None = None
+    reread: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        catalog = FileSystemCatalog(open_file_io(self.warehouse, self.options), self.warehouse)
+        context = catalog.load(self.table)
+        user = self.commit_user or _user_of_query(batch, context)
+        snapshots = SnapshotStore(context.io, context.paths)
+        committed = snapshots.newest_of_user(user)
+        if committed is not None and committed.commit_identifier >= batch_id:
+            _log.info("batch_replayed", table=self.table, batch_id=batch_id, snapshot=committed.id)
+            return
+        messages, seen = self._write(batch, context)
+        properties = self._position(context, snapshots, seen)
+        if messages:
+            published = TableCommit(context, user).commit(Committable(batch_id, messages, properties=properties))
+            _log.info("batch_committed", table=self.table, batch_id=batch_id, snapshot=published)
+
+    def _write(self, batch: DataFrame, context: TableContext) -> tuple[list[CommitMessage], Seen]:
+        slots = _slots(batch, context)
+        parts = batch.mapInArrow(MakeParts(context, self.input, slots), PARTS_SCHEMA)
+        written = parts.repartitionById(slots, "slot").mapInArrow(
+            WriteBuckets(context, self.input.has_order), PARTS_SCHEMA
+        )
+        results = written.select("kind", "payload").collect()
+        messages = [
+            message
+            for result in results
+            if result.kind == Kind.MESSAGES
+            for message in pickle.loads(bytes(result.payload))
+        ]
+        return messages, merge_seen([bytes(result.payload) for result in results if result.kind == Kind.SEEN])
+
+    def _position(self, context: TableContext, snapshots: SnapshotStore, seen: Seen) -> dict[str, str]:
+        """The snapshot's properties. Raises PositionRefused for offsets that are in the table, BadInput for a mixture of tables."""
+        if isinstance(self.input, RawRecords) and self.input.match is None and len(seen.sources) > 1:
+            raise BadInput(
+                f"{self.table}: records of {' and '.join(sorted(seen.sources))} in one stream; "
+                "pass match=… to say which of them the table is for"
+            )
+        if not seen.ranges:
+            return {}
+        known = _newest_position(snapshots)
+        again = {p: (r, known.ends[p]) for p, r in seen.ranges.items() if r.start < known.ends.get(p, 0)}
+        if again and not self.reread:
+            partition, (found, end) = sorted(again.items())[0]
+            raise PositionRefused(
+                f"{self.table}: the batch reads {partition} from offset {found.start}, but the table holds its records "
+                f"up to {end} already: they would be there twice",
+                [
+                    f'start the query at the table\'s position: option("startingOffsets", \'{_offsets_json(known)}\')',
+                    "go on with the checkpoint directory that wrote them",
+                    "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
+                ],
+            )
+        starts = {partition: found.start for partition, found in seen.ranges.items()}
+        ends = {partition: found.end for partition, found in seen.ranges.items()}
+        return {POSITION_PROPERTY: position_to_text(known.including(starts).advanced(ends))}
+
+
+def _user_of_query(batch: DataFrame, context: TableContext) -> str:
+    try:
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
+    except Exception as e:  # Spark Connect has no context, and says so in several ways
+        raise BadInput(f"{context.name}: the query's id can't be told here ({e}). Pass commit_user=… to sink()") from None
+    if not query_id:
+        raise BadInput(f"{context.name}: not called from a streaming query. Pass commit_user=… to sink()")
+    return f"spark-{query_id}-{context.name}"
+
+
+def _slots(batch: DataFrame, context: TableContext) -> int:
+    """How many tasks write: not more than buckets, and few: a thousand tasks for ten thousand rows take half a minute."""
+    cores = int(batch.sparkSession.conf.get("spark.default.parallelism", None) or 0) or _cores(batch)
+    bucketing = Bucketing.of(context.schema, context.options)
+    if context.schema.partition_keys or bucketing.mode is not BucketMode.FIXED:
+        return cores
+    return max(1, min(bucketing.num_buckets, cores))
+
+
+def _cores(batch: DataFrame) -> int:
+    try:
+        return int(batch.sparkSession.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect
+        return 8
+
+
+def _newest_position(snapshots: SnapshotStore) -> SourcePosition:
+    """Of the newest snapshot that tells one, whoever wrote it."""
+    latest: Snapshot | None = snapshots.latest()
+    for snapshot in snapshots.back_from(latest) if latest is not None else ():
+        text = (snapshot.properties or {}).get(POSITION_PROPERTY)
+        if text is not None:
+            return position_from_text(text, snapshots.path(snapshot.id))
+    return SourcePosition()
+
+
+def _offsets_json(position: SourcePosition) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for partition, end in sorted(position.ends.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = end
+    return str(topics).replace("'", '"')

@@ -1,0 +1,37 @@
+"""Cuts the rows that a table gets out of a batch by the offsets of their records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import TableRows, Unchanged
+
+
+def between(batch: TableRows, start: int, stop: int | None) -> TableRows:
+    """Rows of records with offsets in [start, stop); None: no upper end. Copies nothing."""
+    first = int(np.searchsorted(batch.offsets, start))
+    last = len(batch.offsets) if stop is None else int(np.searchsorted(batch.offsets, stop))
+    if first == 0 and last == len(batch.offsets):
+        return batch
+    return TableRows(
+        batch.target,
+        batch.rows.slice(first, max(0, last - first)),
+        batch.offsets[first:last],
+        None if batch.unchanged is None else _unchanged_between(batch.unchanged, first, last),
+    )
+
+
+def without(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
+    """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out."""
+    keep = ~np.isin(batch.offsets, batch.offsets[rows])
+    return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])
+
+
+def _unchanged_between(unchanged: Unchanged, first: int, last: int) -> Unchanged | None:
+    inside = (unchanged.rows >= first) & (unchanged.rows < last)
+    if not inside.any():
+        return None
+    columns = {name: flags[inside] for name, flags in unchanged.columns.items() if flags[inside].any()}
+    return Unchanged(unchanged.rows[inside] - first, columns, unchanged.keys.filter(pa.array(inside)))

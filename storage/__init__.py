@@ -1,0 +1,4 @@
+"""The table: format, files, merge, snapshots, reading. Knows only itself.
+
+Everything here is synchronous and may be called from any thread; the event loop lives in `ingest` and `tidelake.aio`.
+"""

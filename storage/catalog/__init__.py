@@ -1,0 +1,3 @@
+"""Which databases and tables there are, and where they lie."""
+
+from __future__ import annotations

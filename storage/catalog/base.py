@@ -1,0 +1,71 @@
+"""What a catalog does, wherever it keeps its names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from storage.schema import TableSchema
+from storage.schema_changes import SchemaChange
+from storage.table import TableContext
+from storage.types import DataField
+
+
+class Catalog(Protocol):
+    """Names of tables are `database.table`; see `storage.catalog.identifier` for branches.
+
+    Every call raises BadInput for a name that is none, or that there is no database or table of.
+    """
+
+    def list_databases(self) -> list[str]:
+        """Sorted."""
+        ...
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Raises BadInput when there is one, unless if_not_exists."""
+        ...
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Raises BadInput when it holds anything, unless cascade: then all that goes too."""
+        ...
+
+    def list_tables(self, database: str) -> list[str]:
+        """Sorted, without the database's name."""
+        ...
+
+    def table_exists(self, name: str) -> bool: ...
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """A table without rows, at schema 0 (see `storage.schema_creation`).
+
+        Raises BadInput when there is one, unless if_not_exists: then it stays as it is, whatever its columns.
+        """
+        ...
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """All files of the table go, those of its branches and tags too. Nobody may write to it meanwhile."""
+        ...
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Nobody may write to it meanwhile. Raises BadInput when there is something under the new name."""
+        ...
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+        """All changes in one new version of the schema, which it returns; none of them when one can't be made."""
+        ...
+
+    def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
+        """The table, or the branch of it, at its latest schema. options: over those of the schema."""
+        ...

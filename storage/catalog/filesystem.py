@@ -1,0 +1,270 @@
+"""A catalog that is a directory: `WAREHOUSE/<database>.db/<table>/schema/schema-0`.
+
+Nothing else is kept: what is there is what lies there, whoever made it.
+
+Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`; catalog notes sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.fileio.base import FileIO
+from storage.format import DEFAULT_BRANCH
+from storage.near_names import did_you_mean
+from storage.paths import TablePaths
+from storage.schema import TableSchema
+from storage.schema_changes import SchemaChange, apply_changes
+from storage.schema_creation import create_schema
+from storage.schema_store import SchemaStore
+from storage.snapshots.branches import branch_names
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.types import DataField
+
+_DATABASE_SUFFIX: Final = ".db"
+_ALTER_ATTEMPTS: Final = 100
+_EXTERNAL: Final = frozenset({"data-file.external-paths", "global-index.external-path"})
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class FileSystemCatalog:
+    """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
+
+    warehouse: a location that `io` serves; it need not exist yet. now_ms: the clock that dates schemas.
+    """
+
+    def __init__(self, io: FileIO, warehouse: str, now_ms: Callable[[], int] = _epoch_ms) -> None:
+        self._io = io
+        self.warehouse = warehouse.rstrip("/") or "/"
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"FileSystemCatalog({self.warehouse!r})"
+
+    # ------------------------------------------------------------ databases
+
+    def list_databases(self) -> list[str]:
+        names = [
+            entry.name.removesuffix(_DATABASE_SUFFIX)
+            for entry in self._io.list_directory(self.warehouse)
+            if entry.is_directory and entry.name.endswith(_DATABASE_SUFFIX)
+        ]
+        return sorted(name for name in names if name)
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        _check_own_database(name)
+        if name not in self.list_databases():
+            self._io.make_directory(self._database_path(name))
+        elif not if_not_exists:
+            raise BadInput(f"database {name!r} exists already in {self.warehouse}; choose another name")
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Raises BadInput when anything lies in its directory, unless cascade."""
+        _check_own_database(name)
+        if name not in self.list_databases():
+            if if_exists:
+                return
+            raise self._no_database(name)
+        path = self._database_path(name)
+        entries = sorted(entry.name for entry in self._io.list_directory(path))
+        if entries and not cascade:
+            raise BadInput(f"database {name!r} is not empty: it holds {', '.join(entries[:5])}; drop with cascade=True")
+        for table in self.list_tables(name):
+            self.drop_table(f"{name}.{table}")
+        self._io.delete_directory(path)
+
+    # ------------------------------------------------------------ tables
+
+    def list_tables(self, database: str) -> list[str]:
+        """Directories that hold a schema; others in the database's directory are no tables."""
+        check_database_name(database)
+        entries = self._io.list_directory(self._database_path(database))
+        if not entries and database not in self.list_databases():
+            raise self._no_database(database)
+        names = sorted(entry.name for entry in entries if entry.is_directory)
+        return [name for name in names if self._has_schema(Identifier(database, name))]
+
+    def table_exists(self, name: str) -> bool:
+        return self._has_schema(Identifier.parse(name))
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """See Catalog. Refuses a directory with other files: as a table's they would be taken for its own."""
+        identifier = _plain(name, "created")
+        _check_own_database(identifier.database)
+        schema = create_schema(
+            columns,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=options,
+            comment=comment,
+            time_ms=self._now_ms(),
+        )
+        if not self._has_schema(identifier):
+            if identifier.database not in self.list_databases():
+                raise self._no_database(identifier.database)
+            self._refuse_leftovers(identifier)
+            if self._schemas(identifier).publish(schema):
+                return
+        if not if_not_exists:
+            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name."""
+        identifier = _plain(name, "dropped")
+        if not self._has_schema(identifier):
+            if if_exists:
+                return
+            raise self._no_table(identifier)
+        self._refuse_external_files(identifier)
+        paths = self._paths(identifier)
+        self._io.delete_directory(paths.schema_directory)
+        self._io.delete_directory(paths.location)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Atomic on local disks; an object store copies every file, and a crash leaves copies under the new name."""
+        old, new = _plain(name, "renamed"), _plain(new_name, "the new name of one")
+        _check_own_database(new.database)
+        if not self._has_schema(old):
+            raise self._no_table(old)
+        if new.database not in self.list_databases():
+            raise self._no_database(new.database)
+        try:
+            self._io.rename_directory(self._paths(old).location, self._paths(new).location)
+        except FileExistsError:
+            raise BadInput(f"{new} can't be the new name: {self._paths(new).location} is there already") from None
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+        """See Catalog. When someone else changes the schema at the same time, the changes are applied to theirs.
+
+        Changes that change nothing make no new version. Raises CommitConflict when others are always faster.
+        """
+        identifier = Identifier.parse(name)
+        _refuse_system_table(identifier)
+        schemas = self._schemas(identifier)
+        for _ in range(_ALTER_ATTEMPTS):
+            current = schemas.latest()
+            if current is None:
+                raise self._no_table(identifier)
+            has_snapshots = SnapshotStore(self._io, self._paths(identifier)).latest_id() is not None
+            evolved = apply_changes(current, changes, has_snapshots=has_snapshots, time_ms=self._now_ms())
+            if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
+                return current
+            if schemas.publish(evolved):
+                return evolved
+        raise CommitConflict(
+            f"{identifier}: others changed the schema {_ALTER_ATTEMPTS} times meanwhile; try again later"
+        )
+
+    def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
+        identifier = Identifier.parse(name)
+        _refuse_system_table(identifier)
+        location = self._paths(identifier).location
+        try:
+            return TableContext.open(
+                self._io, location, identifier.full_name, branch=identifier.branch, options=options
+            )
+        except BadInput:
+            raise self._no_table(identifier) from None
+
+    # ------------------------------------------------------------ where things lie
+
+    def _database_path(self, name: str) -> str:
+        return f"{self.warehouse}/{name}{_DATABASE_SUFFIX}"
+
+    def _paths(self, identifier: Identifier) -> TablePaths:
+        return TablePaths(f"{self._database_path(identifier.database)}/{identifier.table}", identifier.branch)
+
+    def _schemas(self, identifier: Identifier) -> SchemaStore:
+        return SchemaStore(self._io, self._paths(identifier))
+
+    def _has_schema(self, identifier: Identifier) -> bool:
+        """Of the branch. Schema 0 is nearly always there; asking for it is cheaper than listing."""
+        return self._io.exists(self._paths(identifier).schema(0)) or self._schemas(identifier).latest_id() is not None
+
+    # ------------------------------------------------------------ refusals
+
+    def _refuse_leftovers(self, identifier: Identifier) -> None:
+        """`schema` may be there: someone else is creating the same table right now."""
+        location = self._paths(identifier).location
+        found = sorted(e.name for e in self._io.list_directory(location) if e.name != "schema")
+        if found:
+            raise BadInput(
+                f"table {identifier} can't be created: {location} is not a table, but holds {', '.join(found[:5])}; "
+                "move that away, or choose another name"
+            )
+
+    def _refuse_external_files(self, identifier: Identifier) -> None:
+        for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):
+            schemas = self._schemas(replace(identifier, branch=branch))
+            for options in (schemas.get(schema_id).options for schema_id in schemas.ids()):
+                for key in _EXTERNAL & options.keys():
+                    raise UnsupportedFeature(
+                        f"table {identifier}: option {key} = {options[key]}",
+                        "files lie there too, and nothing here knows which of them are the table's",
+                        "Drop the table with Java Paimon",
+                    )
+
+    def _no_database(self, name: str) -> BadInput:
+        known = self.list_databases()
+        there = f"there are {', '.join(known[:10])}" if known else "there is none"
+        return BadInput(
+            f"no database {name!r} in {self.warehouse}; {there}{did_you_mean(name, known)} (create_database makes one)"
+        )
+
+    def _no_table(self, identifier: Identifier) -> BadInput:
+        """Why there is none: no database, no schema in the directory, no such branch, or just a wrong name."""
+        if identifier.database not in self.list_databases():
+            return self._no_database(identifier.database)
+        main = Identifier(identifier.database, identifier.table)
+        if identifier.branch != DEFAULT_BRANCH and self._has_schema(main):
+            branches = branch_names(self._io, self._paths(main))
+            there = f"there are {', '.join(branches)}" if branches else "there is none"
+            return BadInput(f"table {main} has no branch {identifier.branch!r}; {there}")
+        location = self._paths(main).location
+        if self._io.list_directory(location):
+            return BadInput(f"{location} is not a table: the directory holds no schema; see list_tables")
+        tables = self.list_tables(identifier.database)
+        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
+
+
+def _plain(name: str, what: str) -> Identifier:
+    identifier = Identifier.parse(name)
+    if not identifier.is_plain:
+        raise BadInput(
+            f"{name!r}: a branch or a system table can't be {what}; name the table: {identifier.full_name!r}"
+        )
+    return identifier
+
+
+def _refuse_system_table(identifier: Identifier) -> None:
+    if identifier.system_table is not None:
+        raise UnsupportedFeature(
+            str(identifier), "system tables can't be read yet", f"Open {identifier.full_name} and ask it"
+        )
+
+
+def _check_own_database(name: str) -> None:
+    check_database_name(name)
+    if name == SYSTEM_DATABASE:
+        raise BadInput(f"database {name!r} is Paimon's own; choose another name")

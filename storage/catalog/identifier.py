@@ -1,0 +1,72 @@
+"""The name of a table, taken apart: `shop.orders`, `shop.orders$branch_dev`, `shop.orders$snapshots`.
+
+Source: Java `catalog/Identifier.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.format import DEFAULT_BRANCH
+from storage.paths import check_branch_name
+
+SYSTEM_DATABASE: Final = "sys"  # tables about all tables; never a directory
+
+_BRANCH: Final = "branch_"
+_SPELLING: Final = "write 'database.table', 'database.table$branch_NAME' or 'database.table$SYSTEM_TABLE'"
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """system_table: `snapshots`, `files`, …; None for the table itself."""
+
+    database: str
+    table: str
+    branch: str = DEFAULT_BRANCH
+    system_table: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Identifier:
+        """The database ends at the first dot; a table's own name may hold more. Raises BadInput."""
+        database, dot, rest = text.partition(".")
+        table, *suffixes = rest.split("$")
+        branch, system_table = DEFAULT_BRANCH, None
+        if suffixes and suffixes[0].startswith(_BRANCH):
+            branch = suffixes.pop(0).removeprefix(_BRANCH)
+        if suffixes:
+            system_table = suffixes.pop(0)
+        if not dot or suffixes or system_table == "":
+            raise BadInput(f"{text!r} is not the name of a table: {_SPELLING}")
+        check_database_name(database)
+        _check_directory_name("table", table)
+        if branch != DEFAULT_BRANCH:
+            check_branch_name(branch)
+        return cls(database, table, branch, system_table)
+
+    def __str__(self) -> str:
+        branch = "" if self.branch == DEFAULT_BRANCH else f"${_BRANCH}{self.branch}"
+        return self.full_name + branch + (f"${self.system_table}" if self.system_table else "")
+
+    @property
+    def full_name(self) -> str:
+        """`database.table`, whatever the branch."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is a table as a whole: neither a branch nor a system table."""
+        return self.branch == DEFAULT_BRANCH and self.system_table is None
+
+
+def check_database_name(name: str) -> None:
+    """Raises BadInput for names that could not be told from a table's, or are no directory's."""
+    _check_directory_name("database", name)
+    if "." in name or "$" in name:
+        raise BadInput(f"database name {name!r} contains a dot or $; choose another")
+
+
+def _check_directory_name(what: str, name: str) -> None:
+    if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
+        raise BadInput(f"{what} name {name!r} is blank, a dot, or contains a slash: no directory can have it")

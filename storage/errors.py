@@ -1,0 +1,77 @@
+"""What can go wrong, told so that the reader knows what to do next.
+
+Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TidelakeError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class BadInput(TidelakeError):
+    """What the caller gave cannot be used; the table is untouched. Mend the input and call again."""
+
+
+class UnsupportedFeature(TidelakeError):
+    """The table asks for something this release lacks, and going on would give wrong rows or a wrong table.
+
+    feature: the option or type, spelled as in the table. reason: what would break. remedy: what the user can do.
+    """
+
+    def __init__(self, feature: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{feature}: {reason}. {remedy}")
+        self.feature = feature
+        self.reason = reason
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[UnsupportedFeature], tuple[str, str, str]]:
+        return type(self), (self.feature, self.reason, self.remedy)
+
+
+class CorruptFile(TidelakeError):
+    """A file is not what its table says it is. Stop; a file is never skipped in silence.
+
+    path: the file. expected, found: in words. offset: byte position where that is known, else None.
+    """
+
+    def __init__(self, path: str, expected: str, found: str, offset: int | None = None) -> None:
+        at = "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{path}{at}: expected {expected}, found {found}")
+        self.path = path
+        self.expected = expected
+        self.found = found
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[CorruptFile], tuple[str, str, str, int | None]]:
+        return type(self), (self.path, self.expected, self.found, self.offset)
+
+
+class CommitConflict(TidelakeError):
+    """Someone else's commit makes ours wrong. Nothing was published: refresh, plan again, retry."""
+
+
+class CommitOutcomeUnknown(TidelakeError):
+    """The commit may have landed. Look for our commit identifier before anything else; delete nothing until you know."""
+
+
+class WriterFenced(TidelakeError):
+    """A newer writer owns this pipeline. Stop writing; do not retry."""
+
+
+class PositionRefused(TidelakeError):
+    """Where to go on reading the source cannot be proven from the table.
+
+    found: what was seen. ways_out: commands or settings a person can choose from.
+    """
+
+    def __init__(self, found: str, ways_out: Sequence[str]) -> None:
+        super().__init__("\n".join([found, "Ways out:", *(f"  {way}" for way in ways_out)]))
+        self.found = found
+        self.ways_out = tuple(ways_out)
+
+    def __reduce__(self) -> tuple[type[PositionRefused], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.found, self.ways_out)

@@ -1,0 +1,46 @@
+"""Which id each field of a schema gets. An id names a field for ever, whatever its name becomes.
+
+Source: Java `types/ReassignFieldId.java`, `schema/Schema.java` (Builder).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
+
+
+class FieldIds:
+    """Counts upwards; ids of dropped fields are never given again.
+
+    highest: the largest id given so far, -1 for none.
+    """
+
+    def __init__(self, highest: int = -1) -> None:
+        self.highest = highest
+
+    def column(self, column: DataField) -> DataField:
+        """The column with its id, then with ids for what is nested in it. Those it came with are forgotten."""
+        column_id = self._next()
+        return replace(column, id=column_id, type=self._nested(column.type))
+
+    def _next(self) -> int:
+        self.highest += 1
+        return self.highest
+
+    def _nested(self, data_type: DataType) -> DataType:
+        match data_type:
+            case RowType():
+                return replace(data_type, fields=tuple(self._field(f) for f in data_type.fields))
+            case ArrayType() | MultisetType() | VectorType():
+                return replace(data_type, element=self._nested(data_type.element))
+            case MapType():
+                key = self._nested(data_type.key)
+                return replace(data_type, key=key, value=self._nested(data_type.value))
+            case _:
+                return data_type
+
+    def _field(self, field: DataField) -> DataField:
+        """Unlike a column, a field of a ROW comes after what is nested in it. So Java numbers them."""
+        nested = self._nested(field.type)
+        return replace(field, id=self._next(), type=nested)

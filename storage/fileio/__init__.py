@@ -1,0 +1,35 @@
+"""Reading and writing files, wherever they lie.
+
+`open_file_io(location)` picks the implementation; everyone else talks to the `FileIO` protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from storage.errors import BadInput
+from storage.fileio.base import FileIO, FileStatus, Output
+from storage.fileio.local import LocalFileIO
+from storage.fileio.location import LOCAL_SCHEME, scheme_of
+from storage.fileio.memory import MEMORY_SCHEME, MemoryFileIO
+from storage.fileio.object_store import ObjectStoreFileIO
+from storage.fileio.stores import REMOTE_SCHEMES
+
+__all__ = ["FileIO", "FileStatus", "Output", "open_file_io"]
+
+
+def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
+    """The FileIO for a location; it serves every path of the same kind, not only those below.
+
+    options: Paimon's, such as `s3.endpoint`; those of other kinds of store are left alone. Opens no connection.
+    Raises BadInput for a scheme nobody here knows.
+    """
+    scheme = scheme_of(location)
+    if scheme == LOCAL_SCHEME:
+        return LocalFileIO()
+    if scheme == MEMORY_SCHEME:
+        return MemoryFileIO()
+    if scheme in REMOTE_SCHEMES:
+        return ObjectStoreFileIO(options)
+    known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))
+    raise BadInput(f"nothing here reads {scheme}:// locations; known are paths and {known}")

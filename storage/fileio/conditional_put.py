@@ -1,0 +1,85 @@
+"""Creating an object only if there is none: what a commit to an object store stands on.
+
+One request decides: a put with `If-None-Match: *` (S3, Azure) or `x-goog-if-generation-match: 0` (GCS). Of any number
+of writers the store lets one through. Two things could still make a liar of it:
+
+1. The client repeats a put that was answered with a server error, or not at all. If the first had landed all the same,
+   the second finds the name taken, by ourselves. So each call leaves a mark of its own on the object, and whose mark is
+   found decides.
+2. A store that does not know the condition ignores it and replaces the object; one that drops metadata loses the mark.
+   So before the first call, once a bucket and process, both are tried on an object that nobody else will use.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+
+from storage.errors import UnsupportedFeature
+from storage.fileio.store_errors import first_paragraph
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# Small letters only: Azure takes nothing else for the name of metadata, S3 and GCS would change capitals.
+_MARK: Final = "tidelakepublisher"
+
+_ATTEMPTS: Final = 5
+
+
+def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
+    """True: the object is ours. False: another one is there. After obstore's errors and OSError that is unknown."""
+    mark = uuid4().hex
+    for _ in range(_ATTEMPTS):
+        try:
+            _put_marked(store, key, data, mark)
+        except AlreadyExistsError:
+            # obstore says so for S3's 409 as well: two puts at once, or a put beside a delete. Then there may be
+            # nothing.
+            with suppress(FileNotFoundError):
+                return _mark_of(store, key) == mark
+        else:
+            return True
+    raise OSError(errno.EAGAIN, "the store keeps saying that the name is taken, and that nothing is there", path)
+
+
+def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
+    """Point 2 above, tried on a hidden name beside `key`. Raises UnsupportedFeature about `place`."""
+    directory, name = posixpath.split(key)
+    trial, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
+    try:
+        _put_marked(store, trial, b"", mark)
+        _put_marked(store, trial, b"", uuid4().hex)
+        fault = "it replaces an object that was to be created only if absent"
+    except AlreadyExistsError:
+        if _mark_of(store, trial) == mark:
+            return
+        fault = "it drops the metadata of an object, so nobody can tell who created it"
+    except BaseError as error:
+        # 501 is the answer of a store that knows the condition and lacks it.
+        if not isinstance(error, NotSupportedError) and "501 Not Implemented" not in str(error):
+            raise
+        fault = f"it cannot create an object only if absent ({first_paragraph(error)})"
+    finally:
+        with suppress(BaseError, OSError):
+            obstore.delete(store, trial)
+    raise UnsupportedFeature(
+        place,
+        f"{fault}; two commits could overwrite one another",
+        "Use a store with conditional writes (If-None-Match on PutObject), or a local disk",
+    )
+
+
+def _put_marked(store: ObjectStore, key: str, data: bytes, mark: str) -> None:
+    obstore.put(store, key, data, mode="create", attributes={_MARK: mark})
+
+
+def _mark_of(store: ObjectStore, key: str) -> str | None:
+    """Raises FileNotFoundError."""
+    return obstore.get(store, key, options={"head": True}).attributes.get(_MARK)

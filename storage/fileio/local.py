@@ -1,0 +1,302 @@
+"""Files on a disk of this machine, or on one mounted here.
+
+What must survive a power cut is fsynced: the file, then the directory that holds its name, and each parent directory
+that had to be made. Temporary files are hidden (`.NAME.UUID.tmp`) and lie where their file will. One that a crash
+left in `snapshot/`, `manifest/`, `index/`, `statistics/` or a bucket is removed by Java Paimon's orphan cleaner;
+elsewhere it stays, and no reader takes it for more than it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+import pyarrow as pa
+
+from storage.errors import UnsupportedFeature
+from storage.fileio.base import FileStatus, Output
+from storage.fileio.location import local_path
+
+_AT_FDCWD: Final = -100  # linux/fcntl.h
+_RENAME_NOREPLACE: Final = 1  # linux/fs.h
+
+# How a file system says that it has no hard links (vfat, exFAT: EPERM), and no rename that never replaces.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_RENAME: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+
+# What only a write can meet. Arrow does not say for which file; inside an output's block it is that output's.
+_WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+# A name may have 255 bytes; cut so that the hidden name of a long one fits too (48 characters are at most 192 bytes).
+_TEMPORARY_STEM_LENGTH: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFileIO:
+    """`FileIO` for `file://` locations and plain paths. Needs hard links, or `renameat2`, for `create_if_absent`."""
+
+    def read(self, path: str) -> bytes:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(local_path(path), "r")
+
+    def open_output(self, path: str) -> Output:
+        return _LocalOutput(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        target = local_path(path)
+        with _named_in_errors(target):
+            temporary = _write_temporary(target, data)
+            try:
+                os.replace(temporary, target)
+            except BaseException:
+                _remove(temporary)
+                raise
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        """See FileIO. The content is durable before the name appears, and the name before this returns True.
+
+        An OSError from writing the temporary file (a full disk) published nothing; one from the link (a lost answer
+        of a network file system) or from fsyncing the directory leaves that open. Callers need not tell them apart.
+        """
+        target = local_path(path)
+        with _named_in_errors(target):
+            temporary = _write_temporary(target, data)
+            try:
+                created = _link(temporary, target)
+            finally:
+                _remove(temporary)
+            if created:
+                _sync_directory(os.path.dirname(target))
+        return created
+
+    def exists(self, path: str) -> bool:
+        try:  # os.path.isfile would call a file absent that it may not look at
+            return stat.S_ISREG(os.stat(local_path(path)).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def size_bytes(self, path: str) -> int:
+        return os.stat(local_path(path)).st_size
+
+    def list_directory(self, path: str) -> list[FileStatus]:
+        try:
+            entries = os.scandir(local_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = []
+        with entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # deleted since
+                    found.append(_status(entry))
+        return found
+
+    def make_directory(self, path: str) -> None:
+        _make_directory(local_path(path))
+
+    def delete(self, path: str) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(local_path(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
+    def delete_directory(self, path: str) -> None:
+        directory = local_path(path)
+        while os.path.lexists(directory):
+            with suppress(FileNotFoundError):  # someone deletes beside us: look again
+                shutil.rmtree(directory)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """See FileIO. rename(2) refuses a target that holds anything, and takes the place of an empty directory."""
+        old, new = local_path(source), local_path(target)
+        _make_directory(os.path.dirname(new))
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
+            raise
+        _sync_directory(os.path.dirname(new))
+        _sync_directory(os.path.dirname(old))
+
+
+class _LocalOutput:
+    """Written under a hidden name, made durable, then renamed.
+
+    Writing under the final name at once would save the rename, a few microseconds beside two fsyncs. But then a
+    directory that is listed rather than read from a manifest (dead letters, change logs, orphan files) would show
+    half a file, now and after a crash, and disk and object store would differ. Two fsyncs are what durability costs:
+    one for the bytes, one for the name.
+    """
+
+    stream: pa.NativeFile
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._target = local_path(path)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def __enter__(self) -> Self:
+        with _named_in_errors(self._target):
+            # A descriptor of our own beside Arrow's: whoever closed the stream, fsync tells what went wrong with its
+            # pages.
+            self._descriptor, self._temporary = _create_temporary(self._target)
+            try:
+                self.stream = pa.OSFile(self._temporary, "w")
+            except BaseException:
+                os.close(self._descriptor)
+                _remove(self._temporary)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._publish()
+            else:
+                self._drop()
+                if isinstance(error, OSError) and error.filename is None and error.errno in _WRITE_ERRORS:
+                    error.filename = self._target
+        finally:
+            os.close(self._descriptor)
+
+    def _publish(self) -> None:
+        with _named_in_errors(self._target):
+            try:
+                self.stream.close()
+                os.fsync(self._descriptor)
+                os.rename(self._temporary, self._target)
+                _sync_directory(os.path.dirname(self._target))
+            except BaseException:
+                self._drop()
+                _remove(self._target)  # under a name nobody else uses: if it is there, it is ours
+                raise
+
+    def _drop(self) -> None:
+        with suppress(OSError):
+            self.stream.close()
+        _remove(self._temporary)
+
+
+def _status(entry: os.DirEntry[str]) -> FileStatus:
+    status = entry.stat()
+    is_directory = entry.is_dir()
+    return FileStatus(entry.name, 0 if is_directory else status.st_size, status.st_mtime_ns // 1_000_000, is_directory)
+
+
+# ---------------------------------------------------------------- the steps that publishing is made of
+
+
+def _create_temporary(target: str) -> tuple[int, str]:
+    """An open descriptor of an empty file beside `target`, and its name. Makes the directory when there is none."""
+    directory, name = os.path.split(target)
+    temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{uuid4().hex}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(temporary, flags, 0o666), temporary
+    except FileNotFoundError:
+        _make_directory(directory)
+        return os.open(temporary, flags, 0o666), temporary
+
+
+def _write_temporary(target: str, data: bytes) -> str:
+    """The name of a durable file beside `target` that holds `data`."""
+    descriptor, temporary = _create_temporary(target)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        _remove(temporary)
+        raise
+    return temporary
+
+
+def _link(temporary: str, target: str) -> bool:
+    """Give the file its name, unless the name is taken: then False."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        # Over NFS the answer to a link that worked can get lost; the repeated request then finds our own file. The
+        # number of names tells (open(2), O_EXCL).
+        return os.stat(temporary).st_nlink > 1
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _rename_no_replace(temporary, target)
+    return True
+
+
+def _rename_no_replace(source: str, target: str) -> bool:
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        code = errno.ENOSYS
+    else:
+        if not renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
+            return True
+        code = ctypes.get_errno()
+    if code == errno.EEXIST:
+        return False
+    if code in _NO_RENAME:
+        raise UnsupportedFeature(
+            f"the file system of {os.path.dirname(target)}",
+            "it has neither hard links nor a rename that never replaces, so two commits could overwrite one another",
+            "Keep the table on another file system or in an object store",
+        )
+    raise OSError(code, os.strerror(code), target)
+
+
+def _make_directory(directory: str) -> None:
+    """Make it, and the parents it lacks. Each new entry is durable before anything is put below it."""
+    if not directory or os.path.isdir(directory):
+        return
+    parent = os.path.dirname(directory)
+    _make_directory(parent)
+    with suppress(FileExistsError):  # another writer of the same partition; its entry is as little durable as ours
+        os.mkdir(directory)
+    _sync_directory(parent)
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    """Best effort: the error that made us give up is the one to tell."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+@contextmanager
+def _named_in_errors(target: str) -> Iterator[None]:
+    """An OSError tells of the file that was to be written, not of a temporary one or of none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # without one, the message would be lost
+            error.filename, error.filename2 = target, None
+        raise

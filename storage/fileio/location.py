@@ -1,0 +1,63 @@
+"""A location as text, taken apart.
+
+Nothing is percent-decoded: `dt=2024-01-01%3A00` is the name of a directory, on disk and in a bucket. So does Java
+Paimon's `Path`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from storage.errors import BadInput
+
+LOCAL_SCHEME: Final = "file"
+
+_LOCAL: Final = re.compile(r"file:(.*)", re.DOTALL | re.IGNORECASE)
+_REMOTE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+
+
+class RemotePath(NamedTuple):
+    """`s3://bucket/a/b` is scheme `s3`, authority `bucket`, key `a/b`: no slash at either end, empty for the root."""
+
+    scheme: str
+    authority: str
+    key: str
+
+
+def scheme_of(location: str) -> str:
+    """In small letters; `file` for a plain path, relative or not."""
+    if _LOCAL.fullmatch(location):
+        return LOCAL_SCHEME
+    match = _REMOTE.fullmatch(location)
+    return match[1].lower() if match else LOCAL_SCHEME
+
+
+def remote_path(location: str) -> RemotePath:
+    """Raises BadInput where no authority is named or it holds a password, and for an empty part, `.` or `..` below."""
+    match = _REMOTE.fullmatch(location)
+    if match and re.search(":.*@", match[2]):
+        # Not shown: locations end up in snapshots, logs and messages.
+        raise BadInput(f"a {match[1]}:// location holds a user and password; hand them over as options")
+    if match is None or not match[2]:
+        raise BadInput(f"{location!r} names no bucket; write scheme://bucket/path")
+    key = match[3].rstrip("/")
+    # Stores take `a//b` and `a/../b` for names of their own; whoever wrote one meant something else.
+    if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise BadInput(f"{location!r} has an empty part, '.' or '..' in its path; write it without")
+    return RemotePath(match[1].lower(), match[2], key)
+
+
+def local_path(location: str) -> str:
+    """For the operating system. Takes `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`; raises BadInput for anything else."""
+    if scheme_of(location) != LOCAL_SCHEME:
+        raise BadInput(f"{location!r} is not a local path; use what open_file_io gives for it")
+    url = _LOCAL.fullmatch(location)
+    if url is None:
+        return location
+    if not url[1].startswith("//"):
+        return url[1]
+    host, slash, path = url[1].removeprefix("//").partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise BadInput(f"{location!r} names the host {host!r}; local paths are file:///path or /path")
+    return slash + path

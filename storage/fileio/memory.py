@@ -1,0 +1,45 @@
+"""Files in the memory of this process, for tests: `memory://name/...`, shared by all who say the same name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from obstore.store import MemoryStore
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.object_store import ObjectStoreFileIO
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+MEMORY_SCHEME: Final = "memory"
+
+_STORES: Final[dict[str, MemoryStore]] = {}
+# With the process id: a forked child has this too, and another machine may have the same id.
+_START: Final = uuid4().hex
+
+
+class MemoryFileIO(ObjectStoreFileIO):
+    """Pickles within the process; another process is refused, for it would find nothing and say that all is lost."""
+
+    def _open(self, scheme: str, authority: str) -> ObjectStore:
+        if scheme != MEMORY_SCHEME:
+            raise BadInput(f"{scheme}://{authority} is not in memory; use what open_file_io gives for it")
+        return _STORES.setdefault(authority, MemoryStore())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopen, (_process(),)
+
+
+def _process() -> str:
+    return f"{_START}-{os.getpid()}"
+
+
+def _reopen(process: str) -> MemoryFileIO:
+    if process != _process():
+        raise UnsupportedFeature(
+            "memory://", "its files live in one process and this is another", "Use a path on disk, or an object store"
+        )
+    return MemoryFileIO()

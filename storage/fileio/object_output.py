@@ -1,0 +1,78 @@
+"""A file on its way into an object store: one put at the end, or parts that become an object only then."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import BaseError
+
+from storage.fileio.store_errors import told_as_os_errors
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import ObjectStore
+    from typing_extensions import Buffer
+
+# Parts of this size; a smaller file is one put. S3 takes 10,000 parts, so a file may have 80 GB.
+PART_BYTES: Final = 8 << 20
+
+# Of one file, at a time. With the part being filled, what an output holds in memory at most: 40 MiB.
+_PARTS_IN_FLIGHT: Final = 4
+
+
+class ObjectOutput:
+    """See `Output`."""
+
+    stream: pa.NativeFile
+
+    def __init__(self, store: ObjectStore, key: str, path: str) -> None:
+        self._store = store
+        self._key = key
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def __enter__(self) -> Self:
+        self._writer = obstore.open_writer(
+            self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
+        )
+        self.stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            with told_as_os_errors(self._path):
+                self._writer.close()
+        else:
+            # Aborts. When that fails too, the parts stay, unseen and paid for, until a lifecycle rule of the bucket
+            # clears them.
+            with suppress(BaseError, OSError):
+                self._writer.__exit__(kind, error, trace)
+
+
+class _Sink:
+    """What `pyarrow.PythonFile` writes to. Closing it does not publish: the end of the output's block does."""
+
+    def __init__(self, writer: WritableFile, path: str) -> None:
+        self._writer = writer
+        self._path = path
+        self.closed = False
+
+    def write(self, data: Buffer) -> int:
+        with told_as_os_errors(self._path):
+            # obstore keeps what it is given, without a copy, until it is sent; a writer may reuse its buffer before.
+            return self._writer.write(bytes(data))
+
+    def flush(self) -> None:
+        """Nothing to do: nobody can see the bytes yet."""
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,192 @@
+"""The object-store client of a location, made from Paimon's options.
+
+Source: Java `S3FileIO`, `GSFileIO`, `AzureFileIO` (which prefixes count), Hadoop's names behind them, pypaimon's
+`fs.s3.*`. What no option says comes from the environment variables that obstore reads: `AWS_*`, `GOOGLE_*`,
+`AZURE_*`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.store_errors import first_paragraph
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+_log = structlog.get_logger(__name__)
+
+Options = tuple[tuple[str, str], ...]
+
+# A slow line is no failure as long as bytes flow. When the store is down one wants to hear of it within a minute or
+# so: what recovers then is the caller, not a longer wait.
+_CLIENT: Final[ClientConfig] = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=60),
+    "timeout": timedelta(minutes=5),
+}
+_RETRY: Final[RetryConfig] = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+
+def store_options(options: Mapping[str, str]) -> Options:
+    """Those meant for object stores, sorted. Others (a catalog's password) have no business travelling along."""
+    prefixes = tuple(prefix for kind in _KINDS for prefix in kind.prefixes)
+    return tuple(sorted((key, value) for key, value in options.items() if key.startswith(prefixes)))
+
+
+@lru_cache(maxsize=64)
+def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
+    """The client of one bucket, with its connections and credentials; one a process.
+
+    Raises BadInput for what cannot be opened so, UnsupportedFeature for an option that must not be left out.
+    """
+    kind = next((kind for kind in _KINDS if scheme in kind.schemes), None)
+    if kind is None:
+        raise BadInput(f"{scheme}:// is no object store; known are {', '.join(REMOTE_SCHEMES)}")
+    given = _Given(options, kind.prefixes)
+    try:
+        store = kind.open(authority, given)
+    except BaseError as error:
+        raise BadInput(f"cannot reach {scheme}://{authority}: {first_paragraph(error)}") from None
+    if unused := given.unused():
+        # The settings of another client (pool sizes, say) do no harm, but whoever set them should know that nothing
+        # came of it.
+        _log.warning("object store options without effect", store=f"{scheme}://{authority}", options=unused)
+    return store
+
+
+def require_own_process() -> None:
+    """Raises UnsupportedFeature in a child forked from a process that used a store.
+
+    obstore's threads stay behind in the parent; in the child every request would wait for them for ever.
+    """
+    if _first_user() != os.getpid():
+        raise UnsupportedFeature(
+            "fork",
+            "this process was forked from one that had used an object store already, whose threads are not here",
+            "Start processes with multiprocessing's 'spawn' or 'forkserver', or fork before the first use",
+        )
+
+
+@cache
+def _first_user() -> int:
+    return os.getpid()
+
+
+class _Given:
+    """Options by what follows the prefix, in small letters, `.` for `-`: Paimon takes `access-key` and `access.key`."""
+
+    def __init__(self, options: Options, prefixes: tuple[str, ...]) -> None:
+        self._left: dict[str, tuple[str, str]] = {}
+        for key, value in options:
+            prefix = next((prefix for prefix in prefixes if key.startswith(prefix)), None)
+            if prefix is not None:
+                self._left[key.removeprefix(prefix).lower().replace("-", ".")] = (key, value)
+
+    def take(self, name: str) -> str | None:
+        return self._left.pop(name, (name, None))[1]
+
+    def take_flag(self, name: str) -> bool | None:
+        key, value = self._left.pop(name, (name, None))
+        if value is not None and value.strip().lower() not in ("true", "false"):
+            raise BadInput(f"option {key} is {value!r}; write true or false")
+        return None if value is None else value.strip().lower() == "true"
+
+    def take_renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Those of `names` that are set, under the names that obstore has for them."""
+        return {names[name]: self._left.pop(name)[1] for name in names if name in self._left}
+
+    def unused(self) -> list[str]:
+        """Keys that nobody took. Raises UnsupportedFeature when one asks for something that must not be left out."""
+        keys = sorted(key for key, _ in self._left.values())
+        for key in keys:
+            if "encryption" in key:
+                raise UnsupportedFeature(
+                    key,
+                    "files would be written without the encryption that it asks for",
+                    "Set it as the bucket's default, or with AWS_SERVER_SIDE_ENCRYPTION and the AWS_SSE_* variables",
+                )
+        return keys
+
+
+def _open_s3(bucket: str, given: _Given) -> ObjectStore:
+    config: Any = {"bucket": bucket, **given.take_renamed(_S3_NAMES)}
+    if "Anonymous" in (given.take("aws.credentials.provider") or ""):
+        config["skip_signature"] = True
+    # obstore writes the bucket into the path, which all stores but a few (Alibaba's OSS) understand; those want it in
+    # the host.
+    in_host_name = given.take_flag("path.style.access") is False
+    if in_host_name:
+        config["virtual_hosted_style_request"] = True
+    scheme = "http" if given.take_flag("connection.ssl.enabled") is False else "https"
+    client: ClientConfig = {**_CLIENT}
+    if (endpoint := given.take("endpoint")) is not None:
+        url = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        config["endpoint"] = url.replace("://", f"://{bucket}.", 1) if in_host_name else url
+        client["allow_http"] = url.startswith("http://")
+    return S3Store(config=config, client_options=client, retry_config=_RETRY)
+
+
+_S3_NAMES: Final = {
+    "access.key": "access_key_id",
+    "accesskeyid": "access_key_id",  # pypaimon: fs.s3.accessKeyId
+    "secret.key": "secret_access_key",
+    "accesskeysecret": "secret_access_key",
+    "session.token": "session_token",
+    "securitytoken": "session_token",
+    "region": "region",
+    "endpoint.region": "region",
+}
+
+
+def _open_gcs(bucket: str, given: _Given) -> ObjectStore:
+    given.take("auth.type")  # a key file, or else whatever the environment offers
+    config: Any = {"bucket": bucket, **given.take_renamed({"auth.service.account.json.keyfile": "service_account"})}
+    return GCSStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
+
+
+def _open_azure(authority: str, given: _Given) -> ObjectStore:
+    """`container@account.dfs.core.windows.net`, as Hadoop writes it, or the container alone."""
+    container, at, host = authority.partition("@")
+    account, _, domain = host.partition(".")
+    if at and domain not in ("dfs.core.windows.net", "blob.core.windows.net"):
+        raise BadInput(
+            f"{authority} is not container@account.dfs.core.windows.net; for another cloud write the container alone,"
+            " and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT"
+        )
+    config: Any = {"container_name": container, **given.take_renamed({"account.name": "account_name"})}
+    if account:
+        config["account_name"] = account
+    names = ["account.key", *(f"account.key.{account.lower()}.{kind}.core.windows.net" for kind in ("dfs", "blob"))]
+    config |= given.take_renamed(dict.fromkeys(names, "account_key"))
+    return AzureStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    schemes: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    open: Callable[[str, _Given], ObjectStore]
+
+
+_KINDS: Final = (
+    _Kind(("s3", "s3a", "s3n"), ("s3.", "s3a.", "fs.s3.", "fs.s3a."), _open_s3),
+    _Kind(("gs",), ("gs.", "fs.gs."), _open_gcs),
+    _Kind(("abfs", "abfss", "wasb", "wasbs", "az"), ("azure.", "fs.azure.", "fs.wasb."), _open_azure),
+)
+
+REMOTE_SCHEMES: Final = tuple(scheme for kind in _KINDS for scheme in kind.schemes)

@@ -1,0 +1,1 @@
+"""Data files: their metadata, what is in them, how they are written and read."""

@@ -1,0 +1,31 @@
+"""What is known of the values of a column, in several files or in several parts of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """One column in n files (or row groups). Unknown is null.
+
+    minimum, maximum: (n,) of the column's type; bounds, not necessarily values (long texts are cut short).
+    null_count: (n,) int64; row_count: (n,) int64, never null.
+    """
+
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: pa.Array
+    row_count: pa.Array
+
+    @classmethod
+    def unknown(cls, kind: pa.DataType, row_count: pa.Array) -> ColumnBounds:
+        n = len(row_count)
+        return cls(pa.nulls(n, kind), pa.nulls(n, kind), pa.nulls(n, pa.int64()), row_count)
+
+
+Bounds: TypeAlias = Callable[[str], ColumnBounds]  # by column name

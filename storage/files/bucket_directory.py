@@ -1,0 +1,42 @@
+"""Where the data files of one bucket lie.
+
+Source: Java `io/DataFilePathFactory.java`, `utils/FileStorePathFactory.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage.binary_row import decode_rows
+from storage.files.data_file import DataFileMeta
+from storage.partition_text import partition_texts
+from storage.paths import partition_path
+from storage.table import TableContext
+
+
+def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> str:
+    """partition: the serialized BinaryRow of the partition columns."""
+    return context.paths.bucket_directory(partition_directory(context, partition), bucket)
+
+
+def partition_directory(context: TableContext, partition: bytes) -> str:
+    """`dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
+    fields = context.schema.partition_fields
+    if not fields:
+        return ""
+    types = [field.type for field in fields]
+    values = [column[0] for column in decode_rows([partition], types)]
+    texts = partition_texts(values, types, context.options.partition_legacy_name)
+    return partition_path([field.name for field in fields], texts, context.options.partition_default_name)
+
+
+def data_file_path(directory: str, file: DataFileMeta) -> str:
+    """directory: the bucket's. A file outside of the table says itself where it is."""
+    return file.external_path if file.external_path is not None else f"{directory}/{file.file_name}"
+
+
+def all_paths(directory: str, file: DataFileMeta) -> Sequence[str]:
+    """The file, and those that live and die with it."""
+    path = data_file_path(directory, file)
+    beside = path.rpartition("/")[0]
+    return [path, *(f"{beside}/{name}" for name in file.extra_files)]

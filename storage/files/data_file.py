@@ -1,0 +1,61 @@
+"""What a manifest knows of one data file.
+
+Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`; storage-format notes sections 5.3 and 5.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.format import FileSource
+
+EMPTY_ROW = bytes(
+    12
+)  # the serialized BinaryRow without fields: partition of an unpartitioned table, key of an append table
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleStats:
+    """Bounds of some columns over the rows of a file, as stored: rows are serialized BinaryRows (with arity prefix).
+
+    min_values, max_values: one field a column, null where unknown. null_counts: a number a column, None where unknown.
+    """
+
+    min_values: bytes
+    max_values: bytes
+    null_counts: tuple[int | None, ...]
+
+
+EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileMeta:
+    """One immutable data file. Field by field what a manifest stores; None is the manifest's null.
+
+    min_key, max_key, the rows of stats: serialized BinaryRows. row_count includes retract rows.
+    value_stats_columns: which columns value_stats speaks of; None means all columns of the file's schema.
+    creation_time_ms: wall clock of the writer's zone as if it were UTC (Java's quirk, see FORMAT.md).
+    """
+
+    file_name: str
+    file_size: int
+    row_count: int
+    min_key: bytes
+    max_key: bytes
+    key_stats: SimpleStats
+    value_stats: SimpleStats
+    min_sequence_number: int
+    max_sequence_number: int
+    schema_id: int
+    level: int
+    extra_files: tuple[str, ...] = ()
+    creation_time_ms: int | None = None
+    delete_row_count: int | None = None
+    embedded_index: bytes | None = None
+    file_source: FileSource | None = None
+    value_stats_columns: tuple[str, ...] | None = None
+    external_path: str | None = None
+    first_row_id: int | None = None
+    write_columns: tuple[str, ...] | None = None
+    write_columns_sequences: tuple[int, ...] | None = None

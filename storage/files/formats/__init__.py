@@ -1,0 +1,24 @@
+"""Data file formats, by the name that table options and file names give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from storage.errors import UnsupportedFeature
+from storage.files.formats.avro import AvroFormat
+from storage.files.formats.base import FileFormat
+from storage.files.formats.orc import OrcFormat
+from storage.files.formats.parquet import ParquetFormat
+
+_FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
+
+
+def format_named(name: str) -> FileFormat:
+    """Raises UnsupportedFeature for a format that there is no code for (json, csv, blob, lance, …)."""
+    try:
+        return _FORMATS[name.lower()]
+    except KeyError:
+        raise UnsupportedFeature(
+            f"data files in {name}", "this release can't read or write them", f"Use {', '.join(_FORMATS)}"
+        ) from None

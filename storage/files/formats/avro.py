@@ -1,0 +1,185 @@
+"""Avro data files.
+
+Source: Java `format/avro/*`; data-files notes section 6.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import fastavro
+import pyarrow as pa
+from fastavro.write import Writer
+
+from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
+from storage.files.formats.avro_schema import AvroType, avro_schema
+from storage.files.formats.avro_values import from_values, to_values
+from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of
+from storage.files.spans import SpanCollector, Spans
+from storage.types import DataField, arrow_schema
+
+Row: TypeAlias = dict[str, Any]
+
+_CODECS: Final = {
+    "zstd": "zstandard",
+    "none": "null",  # Java knows only the word "null"
+    **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
+}
+_BLOCK_BYTES: Final = 64_000  # before compression, as in Java
+
+
+class AvroFormat:
+    """See `FileFormat`."""
+
+    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> AvroWriter:
+        return AvroWriter(stream, fields, settings)
+
+    def read(
+        self,
+        source: pa.NativeFile,
+        path: str,
+        wanted: Sequence[DataField],
+        *,
+        batch_rows: int,
+        chunk_filter: ChunkFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        with source:
+            rows: list[Row] = []
+            container = _Container(source, path, {f.name for f in wanted})
+            for block in container.blocks():
+                rows += block
+                while len(rows) >= batch_rows:
+                    yield container.batch(rows[:batch_rows], wanted)
+                    rows = rows[batch_rows:]
+            if rows:
+                yield container.batch(rows, wanted)
+
+
+# ---------------------------------------------------------------- reading
+
+
+class _Container:
+    """An Avro object container, read block by block, without fastavro's handling of logical types.
+
+    That would make a Python object of every time and number, and fails for years after 9999.
+    """
+
+    def __init__(self, source: pa.NativeFile, path: str, names: set[str]) -> None:
+        self._source = source
+        self._path = path
+        try:
+            self._reader = fastavro.block_reader(source)
+            schema: AvroType = self._reader.writer_schema
+            self._types = {f["name"]: f["type"] for f in schema["fields"]}
+            rows = {"type": "array", "items": _without_logical_types(schema)}
+            wanted = [f for f in rows["items"]["fields"] if f["name"] in names]
+            self._stored = fastavro.parse_schema(rows)
+            self._wanted = fastavro.parse_schema({**rows, "items": {**rows["items"], "fields": wanted}})
+        except Exception as e:
+            raise self._corrupt(e) from e
+
+    def _corrupt(self, error: Exception) -> Exception:
+        """What fastavro stumbles over is of any kind; errors of the disk or the store stay what they are."""
+        if isinstance(error, TidelakeError) or (isinstance(error, OSError) and error.errno is not None):
+            return error
+        found = f"{type(error).__name__}: {error}"
+        return CorruptFile(self._path, "an Avro file with the columns of its schema", found, self._source.tell())
+
+    def blocks(self) -> Iterator[list[Row]]:
+        while True:
+            try:
+                block = next(self._reader, None)
+                if block is None:
+                    return
+                # the rows of a block, between a count and an end mark, are an Avro array: decoded in one go
+                content = block.bytes_.getvalue()  # type: ignore[attr-defined]  # what the stubs leave out
+                data = io.BytesIO(_zigzag(block.num_records) + content + b"\0")
+                rows = cast(list[Row], fastavro.schemaless_reader(data, self._stored, self._wanted))
+            except Exception as e:
+                raise self._corrupt(e) from e
+            yield rows
+
+    def batch(self, rows: Sequence[Row], wanted: Sequence[DataField]) -> pa.RecordBatch:
+        schema = arrow_schema(wanted)
+        try:
+            columns = [
+                from_values([row[f.name] for row in rows], f.type, self._types[f.name])
+                if f.name in self._types
+                else pa.nulls(len(rows), schema.field(i).type)
+                for i, f in enumerate(wanted)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, KeyError, ValueError) as e:
+            raise self._corrupt(e) from e
+        return batch_of(columns, len(rows), schema)
+
+
+def _without_logical_types(avro_type: AvroType) -> AvroType:
+    if isinstance(avro_type, list):
+        return [_without_logical_types(t) for t in avro_type]
+    if not isinstance(avro_type, dict):
+        return avro_type
+    plain = {key: value for key, value in avro_type.items() if key not in ("logicalType", "precision", "scale")}
+    for key in ("type", "items", "values"):
+        if key in plain:
+            plain[key] = _without_logical_types(plain[key])
+    if "fields" in plain:
+        plain["fields"] = [_without_logical_types(f) for f in plain["fields"]]
+    return plain
+
+
+def _zigzag(number: int) -> bytes:
+    """A positive count as Avro's long."""
+    out = bytearray()
+    rest = number << 1
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+# ---------------------------------------------------------------- writing
+
+
+class AvroWriter:
+    """See `FormatWriter`."""
+
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+        name = settings.options.get("avro.codec", settings.compression)
+        codec = _CODECS.get(name.lower())
+        if codec is None:
+            raise UnsupportedFeature(
+                f"file.compression = {name}",
+                "Avro files can't be compressed with it",
+                f"Set one of {', '.join(_CODECS)}",
+            )
+        self._stream = stream
+        self._fields = fields
+        self._spans = SpanCollector(settings.bounds_for)
+        self._writer = Writer(
+            stream,
+            avro_schema(fields),
+            codec=codec,
+            sync_interval=_BLOCK_BYTES,
+            compression_level=settings.zstd_level if codec == "zstandard" else None,
+        )
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._spans.add(batch)
+        names = [f.name for f in self._fields]
+        columns = [to_values(c, f.type) for c, f in zip(batch.columns, self._fields, strict=True)]
+        for row in zip(*columns, strict=True):
+            self._writer.write(dict(zip(names, row, strict=True)))
+
+    def close(self) -> Spans:
+        self._writer.flush()
+        return self._spans.spans()
+
+    def abandon(self) -> None:
+        """Nothing waits."""

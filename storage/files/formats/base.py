@@ -1,0 +1,137 @@
+"""What a data file format must be able to do.
+
+Rows go in and come out as Arrow batches whose columns have the one in-memory form of their types (`storage.types`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import CorruptFile, UnsupportedFeature
+from storage.files.bounds import Bounds
+from storage.files.spans import Spans
+from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """compression: the codec as table options spell it. block_size_bytes: of a row group or stripe, None: the default.
+
+    options: those meant for the format, with their prefix (`parquet.page.size`).
+    bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.
+    """
+
+    compression: str = "zstd"
+    zstd_level: int = 1
+    block_size_bytes: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    bounds_for: frozenset[str] = frozenset()
+
+
+class FormatWriter(Protocol):
+    """Writes one file. After an exception only `abandon` may be called."""
+
+    @property
+    def written_bytes(self) -> int:
+        """How large the file would be if it were closed now, about."""
+        ...
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Columns in file order. Raises BadInput, naming the column, for values that the format can't hold."""
+        ...
+
+    def close(self) -> Spans:
+        """Finish the file; the stream stays open. Returns the spans of `WriteSettings.bounds_for`."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget the file; nothing more is written."""
+        ...
+
+
+ChunkFilter: TypeAlias = Callable[[Bounds], NDArray[np.bool_] | None]
+"""Which parts (row groups) of a file may hold rows that are wanted, judged by the bounds of its stored columns.
+None: can't tell, read all. A format that knows no bounds ignores it."""
+
+
+class FileFormat(Protocol):
+    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> FormatWriter:
+        """fields: the columns of the file, in order. Raises UnsupportedFeature for types and codecs it can't write."""
+        ...
+
+    def read(
+        self,
+        source: pa.NativeFile,
+        path: str,
+        wanted: Sequence[DataField],
+        *,
+        batch_rows: int,
+        chunk_filter: ChunkFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The columns `wanted`, named and typed as when the file was written; one that the file lacks is all null.
+
+        Batches of at most batch_rows rows, never empty; a batch of no columns still counts its rows.
+        Streams: holds about a batch, not the file. `path` is for messages. Closes `source` when it is done or given up.
+        Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
+        """
+        ...
+
+
+@contextmanager
+def corruption(path: str, expected: str) -> Iterator[None]:
+    """Turns what Arrow says of broken content into CorruptFile; errors of the store itself pass."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, pa.ArrowKeyError) as e:
+        raise CorruptFile(path, expected, _first_line(e)) from e
+    except OSError as e:
+        # Arrow reports bad compression and bad footers as a bare OSError; a disk's or a store's has a number or a kind.
+        if type(e) is not OSError or e.errno is not None:
+            raise
+        raise CorruptFile(path, expected, _first_line(e)) from e
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def batch_of(columns: Sequence[pa.Array], num_rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that knows its number of rows even without columns."""
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
+
+
+def parts_of(data_type: DataType) -> Iterator[DataType]:
+    """The type itself and all types inside it."""
+    yield data_type
+    match data_type:
+        case RowType():
+            inner: tuple[DataType, ...] = tuple(f.type for f in data_type.fields)
+        case MapType():
+            inner = (data_type.key, data_type.value)
+        case ArrayType() | MultisetType() | VectorType():
+            inner = (data_type.element,)
+        case _:
+            inner = ()
+    for part in inner:
+        yield from parts_of(part)
+
+
+def refuse_types(fields: Sequence[DataField], unsupported: Callable[[DataType], bool], format_name: str) -> None:
+    """Raises UnsupportedFeature, naming the column, when the format has no form for a type."""
+    for f in fields:
+        for part in parts_of(f.type):
+            if unsupported(part):
+                raise UnsupportedFeature(
+                    f"{part} in {format_name} files",
+                    f"the format has no form for column {f.name!r} that Paimon's readers know",
+                    "Set file.format = parquet",
+                )

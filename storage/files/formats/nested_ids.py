@@ -1,0 +1,52 @@
+"""Field ids inside data files: of the columns, and derived ones for what has none of its own.
+
+Source: Java `table/SpecialFields.java`, `format/parquet/ParquetSchemaConverter.java`, `format/orc/OrcTypeUtil.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from storage.format import NESTED_FIELD_ID_BASE, NESTED_FIELD_ID_DEPTH_LIMIT
+from storage.types import INT, ArrayType, DataField, DataType, MapType, MultisetType, Root, RowType, VectorType
+
+
+def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> pa.Schema:
+    """The schema with an id in the metadata of each field, nested ones included. key: the metadata's key.
+
+    schema: of the same shape as `fields`; its leaves may have other types.
+    """
+    return pa.schema([_tagged(s, f.type, f.id, f.id, 0, key) for s, f in zip(schema, fields, strict=True)])
+
+
+def _tagged(field: pa.Field, data_type: DataType, own_id: int, column_id: int, depth: int, key: str) -> pa.Field:
+    """column_id, depth: the nearest field with an id of its own, and how many lists and maps lie in between."""
+    kind = field.type
+    step = column_id * NESTED_FIELD_ID_DEPTH_LIMIT + depth + 1
+
+    def inner(part: pa.Field, part_type: DataType, derived_id: int) -> pa.Field:
+        return _tagged(part, part_type, derived_id, column_id, depth + 1, key)
+
+    match data_type:
+        case RowType():
+            kind = pa.struct(
+                [_tagged(part, f.type, f.id, f.id, 0, key) for part, f in zip(kind, data_type.fields, strict=True)]
+            )
+        case ArrayType() | VectorType():
+            element = inner(kind.value_field, data_type.element, NESTED_FIELD_ID_BASE + step)
+            kind = pa.list_(element, kind.list_size if isinstance(data_type, VectorType) else -1)
+        case MapType() | MultisetType():
+            key_type, value_type = _entry_types(data_type)
+            kind = pa.map_(
+                inner(kind.key_field, key_type, NESTED_FIELD_ID_BASE - step),
+                inner(kind.item_field, value_type, NESTED_FIELD_ID_BASE + step),
+            )
+        case _ if data_type.root is Root.VARIANT:
+            kind = pa.struct([part.with_metadata({key: str(number)}) for number, part in enumerate(kind)])
+    return pa.field(field.name, kind, field.nullable, {key: str(own_id)})
+
+
+def _entry_types(data_type: MapType | MultisetType) -> tuple[DataType, DataType]:
+    return (data_type.key, data_type.value) if isinstance(data_type, MapType) else (data_type.element, INT)

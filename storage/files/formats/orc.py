@@ -1,0 +1,235 @@
+"""ORC data files.
+
+Arrow's writer keeps field ids (`paimon.id`) but no lengths of CHAR and VARCHAR; Java reads the columns all the same.
+Source: Java `format/orc/*`; data-files notes section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import orc
+
+from storage.arrow_buffers import fixed_width_values, one_array
+from storage.errors import BadInput, UnsupportedFeature
+from storage.files.formats.arrow_forms import UNITS_PER_SECOND, conform, rebuild, stored_leaf
+from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, parts_of, refuse_types
+from storage.files.formats.nested_ids import with_field_ids
+from storage.files.formats.orc_times import OrcTail
+from storage.files.spans import SpanCollector, Spans
+from storage.option_values import parse_size_bytes
+from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
+
+_FIELD_ID_KEY: Final = "paimon.id"
+_CODECS: Final = {
+    "none": "uncompressed",
+    "uncompressed": "uncompressed",
+    "snappy": "snappy",
+    "zlib": "zlib",
+    "lz4": "lz4",
+    "zstd": "zstd",
+}
+_STRIPE_BYTES: Final = 64 * 1024 * 1024
+_DICTIONARY_SHARE: Final = 0.8  # of distinct values, up to which a dictionary is kept; as in Java
+_STORED_PER_HELD: Final = 0.4  # a guess for rows of the stripe that is not yet written
+
+_EXPECTED: Final = "an ORC file with the columns of its schema"
+
+
+class OrcFormat:
+    """See `FileFormat`."""
+
+    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> OrcWriter:
+        return OrcWriter(stream, fields, settings)
+
+    def read(
+        self,
+        source: pa.NativeFile,
+        path: str,
+        wanted: Sequence[DataField],
+        *,
+        batch_rows: int,
+        chunk_filter: ChunkFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(wanted)
+        with source:
+            with corruption(path, _EXPECTED):
+                stored_batches = _stored_batches(source, wanted, batch_rows)
+            while True:
+                with corruption(path, _EXPECTED):
+                    stored = next(stored_batches, None)
+                    if stored is None:
+                        return
+                    columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
+                yield batch_of(columns, stored.num_rows, schema)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _stored_batches(source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    file = orc.ORCFile(source)
+    tail = OrcTail(file.reader.serialized_file_tail())
+    present = [f for f in wanted if file.schema.get_field_index(f.name) >= 0]
+    beyond, beyond_nested = (frozenset(names) for names in tail.columns_beyond_nanoseconds())
+    for f in present:
+        if f.name in beyond_nested:
+            raise UnsupportedFeature(
+                f"times outside of the years 1677 to 2262 within column {f.name!r} of an ORC file",
+                "they are decoded here in columns of their own only",
+                "Rewrite the table with file.format = parquet",
+            )
+    if not present:
+        return _sliced((batch_of([], stripe.rows, pa.schema([])) for stripe in tail.stripes), batch_rows)
+    if any(f.name in beyond for f in present):
+        return _sliced(_stripes_with_times(file, tail, source, present, beyond), batch_rows)
+    scanner = (
+        ds.OrcFileFormat()
+        .make_fragment(source)
+        .scanner(
+            columns={f.name: ds.field(f.name) for f in present},
+            batch_size=batch_rows,
+            batch_readahead=0,
+            use_threads=False,
+        )
+    )
+    batches: Iterator[pa.RecordBatch] = scanner.to_batches()
+    return (batch for batch in batches if batch.num_rows)
+
+
+def _stripes_with_times(
+    file: orc.ORCFile, tail: OrcTail, source: pa.NativeFile, present: Sequence[DataField], beyond: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    """Whole stripes: what Arrow can read, and the times that it can't."""
+    by_arrow = [f.name for f in present if f.name not in beyond]
+    for number, stripe in enumerate(tail.stripes):
+        rest = file.read_stripe(number, by_arrow) if by_arrow else None
+        times = {
+            f.name: tail.read_times(source, stripe, f.name, arrow_type(f.type)) for f in present if f.name in beyond
+        }
+        columns = {**times, **(dict(zip(rest.schema.names, rest.columns, strict=True)) if rest is not None else {})}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _sliced(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, batch_rows):
+            yield batch.slice(start, batch_rows)
+
+
+def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.Array:
+    position = stored.schema.get_field_index(field.name)
+    if position < 0:
+        return pa.nulls(stored.num_rows, kind)
+    column = stored.column(position)
+    if any(part.root is Root.CHAR for part in parts_of(field.type)):
+        return rebuild(column, field.type, _without_padding)
+    return conform(column, field.type)
+
+
+def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
+    """Java fills CHAR(n) with blanks in the file and drops all blanks at the end when it reads."""
+    column = stored_leaf(column, data_type)
+    return pc.ascii_rtrim(column, characters=" ") if data_type.root is Root.CHAR else column
+
+
+# ---------------------------------------------------------------- writing
+
+
+class OrcWriter:
+    """See `FormatWriter`."""
+
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+        refuse_types(fields, lambda part: part.root in (Root.VARIANT, Root.VECTOR), "ORC")
+        self._stream = stream
+        self._fields = fields
+        self._schema = with_field_ids(pa.schema([_stored_field(f) for f in fields]), fields, _FIELD_ID_KEY)
+        self._spans = SpanCollector(settings.bounds_for)
+        self._writer = _opened(stream, settings)
+        self._stripe_start = 0
+        self._held_bytes = 0
+        self._is_empty = True
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell() + self._held_bytes * _STORED_PER_HELD)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        self._spans.add(batch)
+        self._write(pa.Table.from_batches([batch]))
+        if self._stream.tell() > self._stripe_start:
+            self._stripe_start, self._held_bytes = self._stream.tell(), 0
+        self._held_bytes += batch.nbytes
+
+    def _write(self, table: pa.Table) -> None:
+        columns = [_stored(one_array(c), f) for c, f in zip(table.columns, self._fields, strict=True)]
+        self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
+        self._is_empty = False
+
+    def close(self) -> Spans:
+        if self._is_empty:
+            self._write(arrow_schema(self._fields).empty_table())  # what makes Arrow write a schema
+        self._writer.close()
+        return self._spans.spans()
+
+    def abandon(self) -> None:
+        self._writer.is_open = False  # else its destructor goes on writing
+
+
+def _opened(stream: pa.NativeFile, settings: WriteSettings) -> orc.ORCWriter:
+    given = {key.removeprefix("orc."): value for key, value in settings.options.items()}
+    name = given.get("compress", settings.compression)
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise UnsupportedFeature(
+            f"file.compression = {name}", "ORC files can't be compressed with it", f"Set one of {', '.join(_CODECS)}"
+        )
+    stripe = given.get("stripe.size")
+    return orc.ORCWriter(
+        stream,
+        compression=codec,
+        stripe_size=(settings.block_size_bytes or _STRIPE_BYTES) if stripe is None else parse_size_bytes(stripe),
+        dictionary_key_size_threshold=float(given.get("dictionary.key.threshold", _DICTIONARY_SHARE)),
+    )
+
+
+def _stored_field(field: DataField) -> pa.Field:
+    return pa.field(field.name, _stored(pa.array([], arrow_type(field.type)), field).type)  # ORC columns are nullable
+
+
+def _stored(column: pa.Array, field: DataField) -> pa.Array:
+    return rebuild(column, field.type, lambda part, data_type: _stored_leaf(part, data_type, field.name))
+
+
+def _stored_leaf(column: pa.Array, data_type: AtomicType, name: str) -> pa.Array:
+    if data_type.root is Root.TIME:
+        return column.cast(pa.int32())
+    if data_type.root in STRING_ROOTS and data_type.length < MAX_LENGTH:
+        return pc.utf8_slice_codeunits(column, 0, data_type.length)  # Java cuts as well
+    if pa.types.is_timestamp(column.type):
+        _refuse_early_fractions(column, name)
+    return column
+
+
+def _refuse_early_fractions(column: pa.Array, name: str) -> None:
+    """Arrow writes such times so that Java can't read the file at all."""
+    per_milli = UNITS_PER_SECOND[column.type.unit] // 1000
+    if per_milli <= 1:
+        return
+    ticks = fixed_width_values(column, np.int64)
+    wrong = (ticks < 0) & (ticks % per_milli != 0)
+    if column.null_count:
+        wrong &= column.is_valid().to_numpy(zero_copy_only=False)
+    if wrong.any():
+        value = column[int(np.flatnonzero(wrong)[0])].cast(pa.string()).as_py()
+        raise BadInput(
+            f"column {name!r}: {value} is before 1970 and finer than a millisecond, which Java can't read from an ORC "
+            "file written here. Set file.format = parquet, or cut the value to milliseconds"
+        )

@@ -1,0 +1,379 @@
+"""Parquet data files.
+
+Written as Java writes them: field ids, the same physical types (integers for short decimals, INT96 for times finer than
+a microsecond), page checksums, no Arrow schema inside.
+
+Source: Java `format/parquet/*`; data-files notes section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.arrow_buffers import one_array
+from storage.errors import BadInput, UnsupportedFeature
+from storage.files.bounds import ColumnBounds
+from storage.files.formats.arrow_forms import INT96, conform, encode_int96, rebuild, stored_leaf
+from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption
+from storage.files.formats.nested_ids import with_field_ids
+from storage.files.formats.parquet_bounds import ChunkSpans, row_group_bounds
+from storage.files.formats.parquet_encodings import Encodings, choose_encodings, leaf_paths
+from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
+from storage.files.spans import Spans
+from storage.option_values import parse_boolean, parse_size_bytes
+from storage.types import AtomicType, DataField, arrow_schema, arrow_type
+
+_FIELD_ID_KEY: Final = "PARQUET:field_id"
+_CODECS: Final = {
+    "none": "NONE",
+    "uncompressed": "NONE",
+    "snappy": "SNAPPY",
+    "gzip": "GZIP",
+    "lz4": "LZ4",
+    "lz4_raw": "LZ4",
+    "zstd": "ZSTD",
+    "brotli": "BROTLI",
+}
+
+# Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
+_ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
+_ROW_GROUP_ROWS: Final = 1024 * 1024
+_PAGE_BYTES: Final = 1024 * 1024
+_FIRST_GUESS_STORED_PER_HELD: Final = 0.4  # until a row group tells
+
+# Read ahead of each column chunk. Local: enough to make reads cheap. Elsewhere a request costs more than bytes do.
+_LOCAL_BUFFER_BYTES: Final = 64 * 1024
+_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # of all columns together
+_REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
+_REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
+
+_EXPECTED: Final = "a Parquet file with the columns of its schema"
+
+
+class ParquetFormat:
+    """See `FileFormat`."""
+
+    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> ParquetWriter:
+        return ParquetWriter(stream, fields, settings)
+
+    def read(
+        self,
+        source: pa.NativeFile,
+        path: str,
+        wanted: Sequence[DataField],
+        *,
+        batch_rows: int,
+        chunk_filter: ChunkFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        with source:
+            with corruption(path, _EXPECTED):
+                stored_batches = _stored_batches(source, wanted, batch_rows, chunk_filter)
+            schema = arrow_schema(wanted)
+            while True:
+                with corruption(path, _EXPECTED):
+                    stored = next(stored_batches, None)
+                    if stored is None:
+                        return
+                    columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
+                yield batch_of(columns, stored.num_rows, schema)
+
+
+def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.Array:
+    position = stored.schema.get_field_index(field.name)
+    return pa.nulls(stored.num_rows, kind) if position < 0 else conform(stored.column(position), field.type)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _stored_batches(
+    source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int, chunk_filter: ChunkFilter | None
+) -> Iterator[pa.RecordBatch]:
+    metadata = pq.read_metadata(source)
+    leaves = _leaves_by_column(metadata.schema.to_arrow_schema())
+    chosen = [leaf for f in wanted for leaf in leaves.get(f.name, ())]
+    if any(metadata.schema.column(leaf).physical_type == "INT96" for leaf in chosen):
+        metadata = _without_int96(source)
+    row_groups = _row_groups(metadata, wanted, leaves, chunk_filter)
+    if not chosen:
+        return _batches_without_columns(metadata, row_groups, batch_rows)
+    file = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        pre_buffer=False,  # it would hold a row group as a whole
+        buffer_size=_buffer_bytes(source, len(chosen)),
+        page_checksum_verification=True,
+    )
+    batches: Iterator[pa.RecordBatch] = file.reader.iter_batches(
+        batch_rows, row_groups=row_groups, column_indices=sorted(chosen), use_threads=False
+    )
+    return batches
+
+
+def _leaves_by_column(schema: pa.Schema) -> dict[str, range]:
+    """Numbers of the leaf columns below each top-level column. (By path they can't be told: names may hold dots.)"""
+    numbers: dict[str, range] = {}
+    first = 0
+    for field in schema:
+        count = sum(1 for _ in leaf_paths(field.name, field.type))
+        numbers[field.name] = range(first, first + count)
+        first += count
+    return numbers
+
+
+def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
+    """The file's metadata with INT96 columns as 12-byte binaries."""
+    end = source.size()
+    source.seek(end - 8)
+    size = int.from_bytes(source.read(4), "little")
+    source.seek(end - 8 - size)
+    try:
+        footer = int96_as_binary(source.read(size))
+    except ValueError as e:
+        raise pa.ArrowInvalid(str(e)) from None
+    return pq.read_metadata(pa.BufferReader(MAGIC + framed(footer)))
+
+
+def framed(footer: bytes) -> bytes:
+    """How a Parquet file ends."""
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _row_groups(
+    metadata: pq.FileMetaData,
+    wanted: Sequence[DataField],
+    leaves: Mapping[str, range],
+    chunk_filter: ChunkFilter | None,
+) -> list[int]:
+    if chunk_filter is None:
+        return list(range(metadata.num_row_groups))
+    types = {f.name: f.type for f in wanted}
+    rows = pa.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], pa.int64())
+
+    def bounds(name: str) -> ColumnBounds:
+        of_column = leaves.get(name, range(0))
+        if len(of_column) != 1 or name not in types:
+            return ColumnBounds.unknown(pa.null(), rows)
+        return row_group_bounds(metadata, of_column[0], types[name])
+
+    maybe = chunk_filter(bounds)
+    return list(range(len(rows))) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
+
+
+def _batches_without_columns(
+    metadata: pq.FileMetaData, row_groups: Sequence[int], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    for row_group in row_groups:
+        rows = metadata.row_group(row_group).num_rows
+        for start in range(0, rows, batch_rows):
+            yield batch_of([], min(batch_rows, rows - start), pa.schema([]))
+
+
+def _buffer_bytes(source: pa.NativeFile, columns: int) -> int:
+    if isinstance(source, pa.OSFile | pa.MemoryMappedFile | pa.BufferReader):
+        return _LOCAL_BUFFER_BYTES
+    share = _REMOTE_BUFFERS_BYTES // columns
+    return max(_REMOTE_BUFFER_BYTES_MIN, min(_REMOTE_BUFFER_BYTES_MAX, share))
+
+
+# ---------------------------------------------------------------- writing
+
+
+class ParquetWriter:
+    """See `FormatWriter`."""
+
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+        self._stream = stream
+        self._settings = settings
+        self._options = _Options(settings)
+        self._fields = fields
+        stored = pa.schema([_stored_field(f) for f in fields])
+        self._stored_schema = with_field_ids(stored, fields, _FIELD_ID_KEY)
+        leaves = [kind for f in stored for kind in _leaf_types(f.type)]
+        self._int96_leaves = [number for number, kind in enumerate(leaves) if kind == INT96]
+        self._spans = ChunkSpans(fields, settings.bounds_for)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._held_rows = 0
+        self._stored_per_held = _FIRST_GUESS_STORED_PER_HELD
+        self._writer: pq.ParquetWriter | None = None
+        self._footer_catcher: _FooterCatcher | None = None
+        self._metadata: list[pq.FileMetaData] = []
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell() + self._held_bytes * self._stored_per_held)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, _ROW_GROUP_ROWS):
+            part = batch.slice(start, _ROW_GROUP_ROWS)
+            self._held.append(part)
+            self._held_bytes += part.nbytes
+            self._held_rows += part.num_rows
+            if self._is_row_group():
+                self._write_row_group()
+
+    def _is_row_group(self) -> bool:
+        if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
+            return True
+        limit = self._options.row_group_bytes
+        return limit is not None and self._held_bytes * self._stored_per_held >= limit
+
+    def _write_row_group(self) -> None:
+        table = self._stored(pa.Table.from_batches(self._held))
+        if self._writer is None:
+            self._writer = self._opened(self._options.encodings(table))
+        before = self._stream.tell()
+        try:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        except pa.ArrowInvalid as e:
+            raise BadInput(f"these rows don't fit a Parquet file: {str(e).splitlines()[0]}") from None
+        self._stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
+        self._held, self._held_bytes, self._held_rows = [], 0, 0
+
+    def _stored(self, table: pa.Table) -> pa.Table:
+        """The row group as Arrow shall write it; its bounds are noted on the way."""
+        self._spans.note(table)
+        columns = [
+            column if column.type == kind else rebuild(one_array(column), f.type, _stored_leaf)
+            for column, kind, f in zip(table.columns, self._stored_schema.types, self._fields, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self._stored_schema)
+
+    def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
+        sink = self._stream
+        if self._int96_leaves:
+            self._footer_catcher = _FooterCatcher(self._stream)
+            sink = pa.PythonFile(self._footer_catcher, mode="w")
+        return pq.ParquetWriter(
+            sink,
+            self._stored_schema,
+            compression=self._options.codec,
+            compression_level=self._options.zstd_level if self._options.codec == "ZSTD" else None,
+            use_dictionary=sorted(encodings.dictionary),
+            column_encoding=dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
+            write_statistics=self._paths_with_statistics(),
+            data_page_size=self._options.page_bytes,
+            max_rows_per_page=_ROW_GROUP_ROWS,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_time_adjusted_to_utc=True,
+            write_page_checksum=True,
+            metadata_collector=self._metadata,
+        )
+
+    def _paths_with_statistics(self) -> list[str]:
+        """What the table keeps bounds of has some in the footer too: readers skip row groups by them."""
+        return [f.name for f in self._stored_schema if f.name in self._settings.bounds_for and f.type != INT96]
+
+    def close(self) -> Spans:
+        if self._held:
+            self._write_row_group()
+        if self._writer is None:
+            self._writer = self._opened(Encodings(frozenset(), frozenset()))
+        if self._footer_catcher is None:
+            self._writer.close()
+        else:
+            with self._footer_catcher as caught:
+                self._writer.close()
+            self._stream.write(framed(binary_as_int96(caught.footer, self._int96_leaves)))
+        return self._spans.of_file(self._metadata[0])
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.is_open = False  # else its destructor writes a footer
+        self._held = []
+
+
+class _FooterCatcher:
+    """A file that passes what it is given on, but keeps what comes inside its `with` block."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._caught: bytearray | None = None
+        self.closed = False
+
+    def __enter__(self) -> _FooterCatcher:
+        self._caught = bytearray()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, data: bytes) -> int:
+        if self._caught is None:
+            self._stream.write(data)
+        else:
+            self._caught += data
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def footer(self) -> bytes:
+        """What was caught, without its length and the magic behind it."""
+        assert self._caught is not None
+        return bytes(self._caught[: -4 - len(MAGIC)])
+
+
+class _Options:
+    """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        codec = _CODECS.get(settings.compression.lower())
+        if codec is None:
+            raise UnsupportedFeature(
+                f"file.compression = {settings.compression}",
+                "Parquet files can't be compressed with it here",
+                f"Set one of {', '.join(_CODECS)}",
+            )
+        given = {key.removeprefix("parquet."): value for key, value in settings.options.items()}
+        self.codec = codec
+        self.zstd_level = int(given.get("compression.codec.zstd.level", settings.zstd_level))
+        self.page_bytes = parse_size_bytes(given["page.size"]) if "page.size" in given else _PAGE_BYTES
+        block = given.get("block.size")
+        self.row_group_bytes = settings.block_size_bytes if block is None else parse_size_bytes(block)
+        self._dictionary = parse_boolean(given["enable.dictionary"]) if "enable.dictionary" in given else None
+        self._dictionary_of = {
+            key.removeprefix("enable.dictionary#"): parse_boolean(value)
+            for key, value in given.items()
+            if key.startswith("enable.dictionary#")
+        }
+        # the first version of the format knows no differences
+        self._delta = given.get("writer.version", "").strip().lower() not in ("v1", "parquet_1_0")
+
+    def encodings(self, table: pa.Table) -> Encodings:
+        return choose_encodings(table, dictionary=self._dictionary, per_column=self._dictionary_of, delta=self._delta)
+
+
+def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
+    """As Arrow shall write it: times in nanoseconds become the bytes of INT96."""
+    in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return encode_int96(column) if in_nanoseconds else stored_leaf(column, data_type)
+
+
+def _stored_field(field: DataField) -> pa.Field:
+    empty = pa.array([], arrow_type(field.type))
+    return pa.field(field.name, rebuild(empty, field.type, _stored_leaf).type, field.type.nullable)
+
+
+def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_map(kind):
+        yield from _leaf_types(kind.key_type)
+        yield from _leaf_types(kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from _leaf_types(kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaf_types(field.type)
+    else:
+        yield kind

@@ -1,0 +1,112 @@
+"""Smallest and largest values out of Parquet footers: the writer computed them anyway.
+
+Source: Java `format/parquet/ParquetSimpleStatsExtractor.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.errors import UnsupportedFeature
+from storage.files.bounds import ColumnBounds
+from storage.files.formats.arrow_forms import INT96, conform
+from storage.files.spans import Span, Spans, has_nan, span_of, widened
+from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
+
+_FOOTER_TEXT_BYTES: Final = 4096  # Arrow leaves longer values out of the footer
+
+
+class ChunkSpans:
+    """Spans of the columns of a file being written: from its footer, and by looking where the footer is silent."""
+
+    def __init__(self, fields: Sequence[DataField], names: Collection[str]) -> None:
+        self._fields = [f for f in fields if f.name in names]
+        self._with_nan: set[str] = set()
+        self._looked_up: dict[tuple[int, str], Span | None] = {}  # by row group and column
+        self._row_groups = 0
+
+    def note(self, table: pa.Table) -> None:
+        """table: the rows of the next row group, in their in-memory form."""
+        for f in self._fields:
+            column = table.column(f.name)
+            if has_nan(column):
+                self._with_nan.add(f.name)
+            elif _footer_is_silent(f.type, column):
+                self._looked_up[self._row_groups, f.name] = span_of(column)
+        self._row_groups += 1
+
+    def of_file(self, metadata: pq.FileMetaData) -> Spans:
+        """metadata: of the finished file."""
+        leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        found = {f.name: self._of_column(metadata, f, leaves[f.name]) for f in self._fields}
+        return {name: span for name, span in found.items() if span is not None}
+
+    def _of_column(self, metadata: pq.FileMetaData, field: DataField, leaf: int) -> Span | None:
+        if field.name in self._with_nan:
+            return None
+        known = row_group_bounds(metadata, leaf, field.type)
+        spans = []
+        for i in range(metadata.num_row_groups):
+            if (i, field.name) in self._looked_up:
+                span = self._looked_up[i, field.name]
+            elif known.null_count[i] == known.row_count[i]:
+                span = None
+            elif known.minimum[i].is_valid and known.maximum[i].is_valid:
+                span = Span(known.minimum[i], known.maximum[i])
+            else:
+                return None
+            if span is not None:
+                spans.append(span)
+        return widened(spans)
+
+
+def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
+    if pa.types.is_timestamp(column.type):
+        return bool(column.type.unit == "ns")
+    if data_type.root not in STRING_ROOTS | BINARY_ROOTS:
+        return False
+    return any(_longest(chunk) > _FOOTER_TEXT_BYTES for chunk in column.chunks)
+
+
+def _longest(column: pa.Array) -> int:
+    """Bytes of the longest value, or a little more."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    if not len(column) or offsets[-1] - offsets[0] <= _FOOTER_TEXT_BYTES:
+        return 0
+    return int(np.diff(offsets).max())
+
+
+def row_group_bounds(metadata: pq.FileMetaData, leaf: int, data_type: DataType) -> ColumnBounds:
+    """One column, of an atomic type, in the row groups of a file."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows = pa.array([group.num_rows for group in groups], pa.int64())
+    statistics = [group.column(leaf).statistics for group in groups]
+    stored = metadata.schema.to_arrow_schema().field(metadata.schema.column(leaf).path).type
+    nulls = [s.null_count if s is not None and s.has_null_count else None for s in statistics]
+    known = [s if s is not None and s.has_min_max and stored != INT96 else None for s in statistics]
+    try:
+        minimum = conform(_array_of([s and s.min_raw for s in known], stored), data_type)
+        maximum = conform(_array_of([s and s.max_raw for s in known], stored), data_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnsupportedFeature):
+        return ColumnBounds.unknown(pa.null(), rows)
+    return ColumnBounds(minimum, maximum, pa.array(nulls, pa.int64()), rows)
+
+
+def _array_of(raw: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """raw: values as the footer spells them (integers, floats, bytes; None: unknown)."""
+    if pa.types.is_decimal(kind):
+        return pa.array([None if v is None else _decimal(v, kind.scale) for v in raw], kind)
+    if pa.types.is_temporal(kind):
+        return pa.array(raw, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    return pa.array(raw, kind)
+
+
+def _decimal(unscaled: int | bytes, scale: int) -> Decimal:
+    number = int.from_bytes(unscaled, "big", signed=True) if isinstance(unscaled, bytes) else unscaled
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

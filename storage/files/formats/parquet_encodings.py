@@ -1,0 +1,95 @@
+"""Which Parquet encoding suits a column: decided once a file, before the first row is written.
+
+A library's own default tries a dictionary for every column and throws it away when it grows too large, which is the
+dearest thing a flush can do. Integers of any kind are packed as differences (DELTA_BINARY_PACKED): smaller and quicker
+than plain, and Java reads it.
+
+Not DELTA_LENGTH_BYTE_ARRAY, though smaller for many texts: Java Paimon 2.0.0 fails as soon as lengths differ. And not
+DELTA_BYTE_ARRAY: there it reads wrong values (`VectorizedDelta[Length]ByteArrayReader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SAMPLE_ROWS: Final = 1024
+# Share of distinct values in the sample up to which a dictionary pays. Texts: 0.93 of 1,024 is what about 7,000
+# distinct values give. Packed integers are small without one.
+_REPETITIVE_TEXTS: Final = 0.93
+_REPETITIVE_INTEGERS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """By path of the leaf column (`a`, `l.list.element`). What is in neither is plain."""
+
+    dictionary: frozenset[str]
+    delta: frozenset[str]
+
+
+def choose_encodings(
+    table: pa.Table, *, dictionary: bool | None = None, per_column: Mapping[str, bool] | None = None, delta: bool = True
+) -> Encodings:
+    """table: the first rows of the file, as many as there are.
+
+    dictionary: for all columns, None to decide by sample; per_column overrides it. delta: whether it is allowed.
+    """
+    wanted = per_column or {}
+    sample = _sample(table)
+    with_dictionary: set[str] = set()
+    with_delta: set[str] = set()
+    for name, column in zip(table.schema.names, sample.columns, strict=True):
+        choice = wanted.get(name, dictionary)
+        if pa.types.is_nested(column.type):
+            # of nested values nobody knows much: as Java, which always tries a dictionary
+            with_dictionary.update(leaf_paths(name, column.type) if choice is not False else ())
+        elif choice if choice is not None else _is_repetitive(column):
+            with_dictionary.add(name)
+        elif delta and _is_packed(column.type):
+            with_delta.add(name)
+    return Encodings(frozenset(with_dictionary), frozenset(with_delta))
+
+
+def leaf_paths(path: str, kind: pa.DataType) -> Iterator[str]:
+    """Parquet paths of the leaves of a column, in file order."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from leaf_paths(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from leaf_paths(f"{path}.key_value.key", kind.key_type)
+        yield from leaf_paths(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from leaf_paths(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
+
+
+def _sample(table: pa.Table) -> pa.Table:
+    """Rows from all over: values that repeat only far apart repeat all the same."""
+    if table.num_rows <= _SAMPLE_ROWS:
+        return table
+    return table.take(pa.array(np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64)))
+
+
+def _is_repetitive(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    present = len(column) - column.null_count
+    if present == 0 or pa.types.is_boolean(kind) or pa.types.is_fixed_size_binary(kind):
+        return False
+    limit = _REPETITIVE_INTEGERS if _is_packed(kind) else _REPETITIVE_TEXTS
+    return bool(pc.count_distinct(column).as_py() <= limit * present)
+
+
+def _is_packed(kind: pa.DataType) -> bool:
+    """Whether Parquet stores it as an integer."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision <= 18)
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))

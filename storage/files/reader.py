@@ -1,0 +1,134 @@
+"""Rows of a data file, as columns of the table's current schema, whatever schema the file was written under.
+
+Source: Java `utils/FormatReaderMapping.java`, `schema/SchemaEvolutionUtil.java`; data-files notes section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.binary_row import decode_rows
+from storage.errors import CorruptFile
+from storage.files.bounds import Bounds, ColumnBounds
+from storage.files.casting import cast
+from storage.files.data_file import DataFileMeta
+from storage.files.formats import format_named
+from storage.files.formats.base import ChunkFilter, batch_of
+from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
+from storage.paths import format_of
+from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.table import TableContext
+from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
+
+DEFAULT_BATCH_ROWS: Final = 65_536
+_STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
+
+
+class SkipsRows(Protocol):
+    """A condition that can tell from bounds that a part of a file holds no row it wants (`storage.read.predicate`)."""
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
+
+
+def read_data_file(
+    context: TableContext,
+    file: DataFileMeta,
+    path: str,
+    read_fields: Sequence[DataField],
+    *,
+    partition: bytes | None = None,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+    predicate: SkipsRows | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of at most batch_rows rows, never empty, with the columns `read_fields`, in file order.
+
+    read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`. A column
+        newer than the file is null; default values are not filled in (they were when rows were written).
+    partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
+    predicate: row groups without a row it may want are left out; others come whole.
+
+    Raises CorruptFile; FileNotFoundError; UnsupportedFeature for formats and values that can't be read here.
+    """
+    plan = _ReadPlan.of(context, file, read_fields, partition)
+    file_format = format_named(format_of(file.file_name))
+    source = context.io.open_input(path)
+    size = source.size()
+    if size < file.file_size:
+        source.close()
+        raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
+    schema = arrow_schema(read_fields)
+    stored_batches = file_format.read(
+        source, path, plan.stored, batch_rows=batch_rows, chunk_filter=plan.chunk_filter(context, predicate)
+    )
+    for stored in stored_batches:
+        yield batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema)
+
+
+@dataclass(frozen=True)
+class _ReadPlan:
+    """stored: the columns to read, as the file has them, each once. position: of a wanted column (by id) among them.
+
+    constants: partition columns (by id) with their one value.
+    """
+
+    stored: Sequence[DataField]
+    position: Mapping[int, int]
+    constants: Mapping[int, pa.Scalar]
+
+    @classmethod
+    def of(
+        cls, context: TableContext, file: DataFileMeta, wanted: Sequence[DataField], partition: bytes | None
+    ) -> _ReadPlan:
+        is_current = file.schema_id == context.schema.id
+        file_schema = context.schema if is_current else context.schemas.get(file.schema_id)
+        written = file_schema.fields if file.write_columns is None else file_schema.select(file.write_columns)
+        by_id = {f.id: f for f in written} | _STORED_AS_THEY_ARE
+        constants = _partition_values(context, partition)
+        stored: dict[int, DataField] = {}
+        position = {}
+        for f in wanted:
+            value_id = f.id - SYSTEM_FIELD_ID_START if f.name.startswith(KEY_COLUMN_PREFIX) else f.id
+            if value_id in by_id and f.id not in constants:
+                stored.setdefault(value_id, by_id[value_id])
+                position[f.id] = list(stored).index(value_id)
+        return cls(list(stored.values()), position, constants)
+
+    def column(self, wanted: DataField, batch: pa.RecordBatch) -> pa.Array:
+        if wanted.id in self.constants:
+            return pa.repeat(self.constants[wanted.id], batch.num_rows)
+        if wanted.id not in self.position:
+            return pa.nulls(batch.num_rows, arrow_type(wanted.type))
+        position = self.position[wanted.id]
+        return cast(batch.column(position), self.stored[position].type, wanted.type)
+
+    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None) -> ChunkFilter | None:
+        if predicate is None:
+            return None
+
+        def keep(chunks: Bounds) -> NDArray[np.bool_] | None:
+            return predicate.may_match(
+                lambda name: self._bounds(context.schema.by_name[name], chunks), context.schema.arrow
+            )
+
+        return keep
+
+    def _bounds(self, wanted: DataField, chunks: Bounds) -> ColumnBounds:
+        """Of a column of the table, where the file stores it as it is."""
+        position = self.position.get(wanted.id)
+        if position is not None and same_ignoring_nullability(self.stored[position].type, wanted.type):
+            return chunks(self.stored[position].name)
+        return ColumnBounds.unknown(arrow_type(wanted.type), chunks("").row_count)
+
+
+def _partition_values(context: TableContext, partition: bytes | None) -> dict[int, pa.Scalar]:
+    fields = context.schema.partition_fields
+    if partition is None or not fields:
+        return {}
+    values = decode_rows([partition], [f.type for f in fields])
+    return {f.id: column[0] for f, column in zip(fields, values, strict=True)}

@@ -1,0 +1,135 @@
+"""What is known of columns before their files are opened: statistics of manifests, as columns of the current schema.
+
+Files may be of older schemas: their columns are found by field id. Bounds of a column whose type has changed since are
+used only where the change keeps the order of values.
+
+Source: Java `stats/SimpleStatsEvolution.java`, `stats/SimpleStatsEvolutions.java`; storage-format notes section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from storage.binary_row import decode_rows
+from storage.errors import CorruptFile
+from storage.files.bounds import Bounds, ColumnBounds
+from storage.files.casting import cast, keeps_order
+from storage.files.data_file import DataFileMeta, SimpleStats
+from storage.schema import TableSchema
+from storage.table import TableContext
+from storage.types import DataField, arrow_type
+
+
+def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
+    """Bounds of the table's columns, by name, in these files. context: under the schema to read with."""
+    numbers: dict[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None], list[int]] = defaultdict(list)
+    for number, file in enumerate(files):
+        numbers[file.schema_id, file.value_stats_columns, file.write_columns].append(number)
+    groups = [_Alike(context, [files[i] for i in of_group]) for of_group in numbers.values()]
+    # the files of the groups, one group after the other; where in that order each of the given files stands
+    places = pa.array(np.argsort([i for of_group in numbers.values() for i in of_group]), pa.int64())
+    rows = pa.array([file.row_count for file in files], pa.int64())
+
+    def bounds(name: str) -> ColumnBounds:
+        wanted = context.schema.by_name[name]
+        found = [group.bounds(wanted) for group in groups]
+        if not found:
+            return ColumnBounds.unknown(arrow_type(wanted.type), rows)
+        minimum, maximum, nulls = (pa.concat_arrays(parts).take(places) for parts in zip(*found, strict=True))
+        return ColumnBounds(minimum, maximum, nulls, rows)
+
+    return bounds
+
+
+def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
+    """Bounds of the primary key's columns, by the names of the table's columns; they hold for all versions of a key."""
+    names = context.schema.trimmed_primary_keys
+    fields = context.schema.select(names)
+    paths = [file.file_name for file in files]
+    rows = pa.array([file.row_count for file in files], pa.int64())
+    stats = _Stats([file.key_stats for file in files], paths, fields)
+
+    def bounds(name: str) -> ColumnBounds:
+        position = names.index(name)
+        minimum, maximum = stats.minimum[position], stats.maximum[position]
+        if position == 0:  # what sorts first has exact bounds: its values in the first and the last key
+            minimum = _decoded([file.min_key for file in files], paths, fields)[0]
+            maximum = _decoded([file.max_key for file in files], paths, fields)[0]
+        return ColumnBounds(minimum, maximum, stats.null_counts(position), rows)
+
+    return bounds
+
+
+class _Alike:
+    """Files of one schema whose statistics are of the same columns."""
+
+    def __init__(self, context: TableContext, files: Sequence[DataFileMeta]) -> None:
+        first = files[0]
+        is_current = first.schema_id == context.schema.id
+        self._schema: TableSchema = context.schema if is_current else context.schemas.get(first.schema_id)
+        self._partly = first.write_columns is not None
+        written = first.write_columns if first.write_columns is not None else self._schema.names
+        names = first.value_stats_columns if first.value_stats_columns is not None else written
+        self._fields = [f for name in names if (f := self._schema.by_name.get(name)) is not None]
+        self._row_counts = [file.row_count for file in files]
+        self._stats = _Stats([file.value_stats for file in files], [file.file_name for file in files], self._fields)
+
+    def bounds(self, wanted: DataField) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """(minimum, maximum, null count) of each file, for a column of the current schema."""
+        kind = arrow_type(wanted.type)
+        nothing = pa.nulls(len(self._row_counts), kind)
+        position = next((i for i, f in enumerate(self._fields) if f.id == wanted.id), None)
+        if position is None:
+            is_newer = wanted.id not in self._schema.by_id and not self._partly
+            nulls = self._row_counts if is_newer else [None] * len(self._row_counts)
+            return nothing, nothing, pa.array(nulls, pa.int64())
+        nulls_known = self._stats.null_counts(position)
+        stored = self._fields[position].type
+        if not keeps_order(stored, wanted.type):
+            return nothing, nothing, nulls_known
+        minimum, maximum = self._stats.minimum[position], self._stats.maximum[position]
+        return cast(minimum, stored, wanted.type), cast(maximum, stored, wanted.type), nulls_known
+
+
+@dataclass
+class _Stats:
+    """Statistics of several files, of the same columns. Decoded when asked for, and once."""
+
+    stats: Sequence[SimpleStats]
+    paths: Sequence[str]
+    fields: Sequence[DataField]
+
+    @cached_property
+    def minimum(self) -> list[pa.Array]:
+        return _decoded([s.min_values for s in self.stats], self.paths, self.fields)
+
+    @cached_property
+    def maximum(self) -> list[pa.Array]:
+        return _decoded([s.max_values for s in self.stats], self.paths, self.fields)
+
+    def null_counts(self, position: int) -> pa.Array:
+        counts = [s.null_counts for s in self.stats]
+        return pa.array([c[position] if position < len(c) else None for c in counts], pa.int64())
+
+
+def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataField]) -> list[pa.Array]:
+    """One column a field; null for rows without fields, as statistics that were dropped are. Raises CorruptFile."""
+    present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
+    types = [f.type for f in fields]
+    try:
+        columns = decode_rows([rows[i] for i in present], types, out_of_range="null")
+    except ValueError as e:
+        raise CorruptFile(
+            paths[present[0]], f"statistics of {len(fields)} columns in its manifest entry", str(e)
+        ) from None
+    if len(present) == len(rows):
+        return columns
+    place = {number: i for i, number in enumerate(present)}
+    places = pa.array([place.get(i) for i in range(len(rows))], pa.int64())
+    return [column.take(places) for column in columns]

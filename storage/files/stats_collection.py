@@ -1,0 +1,125 @@
+"""Statistics of a data file while it is written: for which columns, in which mode, and as manifests store them.
+
+Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`;
+storage-format notes section 5.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from storage.binary_row import serialize_rows
+from storage.errors import BadInput
+from storage.files.data_file import EMPTY_STATS, SimpleStats
+from storage.files.spans import Spans
+from storage.files.stats_truncation import truncate_bounds
+from storage.format import SYSTEM_FIELD_ID_START
+from storage.options import TableOptions
+from storage.types import CONSTRUCTED_ROOTS, DataField, Root, arrow_type
+
+_TRUNCATE: Final = re.compile(r"truncate\(\s*([1-9][0-9]*)\s*\)")
+_WITHOUT_STATS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT}  # as Java's Parquet files: nothing is known of them
+_WITHOUT_BOUNDS: Final = frozenset({Root.BLOB})
+
+
+@dataclass(frozen=True, slots=True)
+class StatsMode:
+    """nulls: count them. bounds: keep the smallest and largest value, texts and bytes cut to `length` (None: whole)."""
+
+    nulls: bool = False
+    bounds: bool = False
+    length: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> StatsMode:
+        """none, counts, full or truncate(n). Raises BadInput."""
+        match text.strip().lower():
+            case "none":
+                return cls()
+            case "counts":
+                return cls(nulls=True)
+            case "full":
+                return cls(nulls=True, bounds=True)
+        if match := _TRUNCATE.fullmatch(text.strip().lower()):
+            return cls(nulls=True, bounds=True, length=int(match[1]))
+        raise BadInput(f"stats mode {text!r}: expected none, counts, full or truncate(n) with n > 0")
+
+
+_SYSTEM_MODE: Final = StatsMode(nulls=True, bounds=True, length=128)
+
+
+def stats_modes(
+    fields: Sequence[DataField], options: TableOptions, level: int, *, changelog: bool, thin_keys: Sequence[str] = ()
+) -> dict[str, StatsMode]:
+    """The mode of each column of a file.
+
+    fields: all of the file, in order. thin_keys: the primary key's columns where the file has no `_KEY_` columns.
+    """
+    modes = {}
+    ordinary = 0  # columns that count for `metadata.stats-keep-first-n-columns`
+    keep = options.stats_keep_first_n_columns
+    for f in fields:
+        has_own = f"fields.{f.name}.stats-mode" in options
+        if not has_own and (f.id >= SYSTEM_FIELD_ID_START or f.name in thin_keys):
+            modes[f.name] = _SYSTEM_MODE
+            continue
+        is_beyond = not has_own and 0 <= keep <= ordinary
+        modes[f.name] = (
+            StatsMode() if is_beyond else StatsMode.parse(options.stats_mode(f.name, level, changelog=changelog))
+        )
+        ordinary += 1
+    return {f.name: StatsMode() if f.type.root in _WITHOUT_STATS else modes[f.name] for f in fields}
+
+
+class StatsCollector:
+    """Of one file. Null counts are taken from its batches; the spans come from its format's writer in the end."""
+
+    def __init__(self, fields: Sequence[DataField], modes: Mapping[str, StatsMode]) -> None:
+        self._types = {f.name: f.type for f in fields}
+        self._modes = modes
+        self._nulls = {name: 0 for name, mode in modes.items() if mode.nulls}
+
+    @property
+    def bounds_for(self) -> frozenset[str]:
+        """Columns whose spans are wanted."""
+        return frozenset(
+            name for name, mode in self._modes.items() if mode.bounds and self._types[name].root not in _WITHOUT_BOUNDS
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in self._nulls:
+            self._nulls[name] += batch.column(name).null_count
+
+    def of_columns(self, names: Sequence[str], spans: Spans) -> SimpleStats:
+        """All of these columns, known or not."""
+        if not names:
+            return EMPTY_STATS
+        types = [self._types[name] for name in names]
+        columns = [self._bounds(name, spans) for name in names]
+        minimum, maximum = serialize_rows(columns, types)
+        return SimpleStats(minimum, maximum, tuple(self._nulls.get(name) for name in names))
+
+    def of_table(
+        self, names: Sequence[str], spans: Spans, *, dense: bool
+    ) -> tuple[SimpleStats, tuple[str, ...] | None]:
+        """(statistics, which columns they are of: None means all of `names`). dense: without unknown columns."""
+        known = [name for name in names if name in self._nulls]
+        if not dense or len(known) == len(names):
+            return self.of_columns(names, spans), None
+        return self.of_columns(known, spans), tuple(known)
+
+    def _bounds(self, name: str, spans: Spans) -> pa.Array:
+        """(minimum, maximum), null where unknown."""
+        kind = arrow_type(self._types[name])
+        if name not in spans:
+            return pa.nulls(2, kind)
+        lower, upper = spans[name].minimum, spans[name].maximum
+        length = self._modes[name].length
+        if length is not None:
+            lower, upper = truncate_bounds(lower, upper, length)
+        return pa.array([lower, upper], kind)

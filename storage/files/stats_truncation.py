@@ -1,0 +1,58 @@
+"""Shorter bounds for long values: mode `truncate(n)` of `metadata.stats-mode`.
+
+Source: Java `statistics/TruncateSimpleColStatsCollector.java`; storage-format notes section 5.4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+_LAST_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)  # code points that UTF-8 cannot hold
+
+
+def truncate_bounds(minimum: pa.Scalar, maximum: pa.Scalar, length: int) -> tuple[pa.Scalar, pa.Scalar]:
+    """Bounds of at most `length` characters (code points), or bytes, that hold whatever the given ones hold.
+
+    Only strings and bytes change. Both are null, "unknown", when one is given so, or no bound so short is large enough.
+    """
+    if not (minimum.is_valid and maximum.is_valid):
+        return _null(minimum), _null(maximum)
+    kind = minimum.type
+    lower: str | bytes
+    upper: str | bytes | None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        lower, upper = minimum.as_py()[:length], _truncate_text_up(maximum.as_py(), length)
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        lower, upper = minimum.as_py()[:length], _truncate_bytes_up(maximum.as_py(), length)
+    else:
+        return minimum, maximum
+    if upper is None:
+        return _null(minimum), _null(maximum)
+    return pa.scalar(lower, kind), pa.scalar(upper, kind)
+
+
+def _null(value: pa.Scalar) -> pa.Scalar:
+    return pa.scalar(None, value.type)
+
+
+def _truncate_text_up(text: str, length: int) -> str | None:
+    """The first characters, the last of them that can be raised raised by one. None when none can."""
+    if len(text) <= length:
+        return text
+    for end in range(length, 0, -1):
+        raised = ord(text[end - 1]) + 1
+        if raised in _SURROGATES:
+            raised = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is no upper bound at all
+        if raised <= _LAST_CODE_POINT:
+            return text[: end - 1] + chr(raised)
+    return None
+
+
+def _truncate_bytes_up(value: bytes, length: int) -> bytes | None:
+    if len(value) <= length:
+        return value
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,0 +1,232 @@
+"""Data files of one bucket: rows in, files that roll over at a target size out, with the metadata that manifests keep.
+
+Source: Java `io/RollingFileWriterImpl.java`, `io/KeyValueDataFileWriter.java`, `io/RowDataFileWriter.java`,
+`io/KeyValueFileWriterFactory.java`; data-files notes sections 1 to 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.binary_row import serialize_rows
+from storage.errors import BadInput
+from storage.files.data_file import EMPTY_ROW, DataFileMeta
+from storage.files.formats import format_named
+from storage.files.formats.base import WriteSettings
+from storage.files.spans import Spans
+from storage.files.stats_collection import StatsCollector, stats_modes
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource, RowKind
+from storage.paths import DataFileNames, file_extension
+from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.table import TableContext
+from storage.types import DataField
+
+_CHECK_ROWS: Final = 65_536  # how many rows go into a file before its size is looked at again
+
+
+def file_fields(context: TableContext) -> tuple[DataField, ...]:
+    """Columns of a new data file: the table's; with a primary key, behind key, sequence number and row kind."""
+    schema = context.schema
+    if not schema.has_primary_key:
+        return schema.fields
+    keys = () if context.options.thin_mode else schema.key_fields
+    return (*keys, SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
+
+
+def wall_clock_ms() -> int:
+    """The time that a clock on the wall shows, as if it hung in Greenwich. So Java writes creation times."""
+    return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)
+
+
+class RollingFileWriter:
+    """Writes batches to one file after the other. Not thread-safe.
+
+    directory: the bucket's. names: of the writer's files; None begins a new series. changelog: whether these are
+    changelog files, which have settings of their own and only roll by size.
+    After an exception only `abort` may be called.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        directory: str,
+        *,
+        level: int = 0,
+        file_source: FileSource = FileSource.APPEND,
+        changelog: bool = False,
+        names: DataFileNames | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        options = context.options
+        prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
+        self._context = context
+        self._directory = directory
+        self._plan = FilePlan(context, level, file_source, changelog)
+        self._names = names or DataFileNames(prefix)
+        self._clock_ms = clock_ms
+        self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
+        rolls_by_rows = file_source is FileSource.APPEND and not changelog
+        self._target_rows = options.target_file_row_num if rolls_by_rows else 2**63 - 1
+        self._open: _OpenFile | None = None
+        self._finished: list[DataFileMeta] = []
+
+    def write(self, batch: pa.RecordBatch, *, first_sequence_number: int | None = None) -> None:
+        """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
+        behind all keys written before. first_sequence_number: of its first row, for a table without one.
+
+        Raises BadInput for values that the file format can't hold.
+        """
+        start = 0
+        while start < batch.num_rows:
+            if self._open is None:
+                path = f"{self._directory}/{self._names.next(self._plan.extension)}"
+                self._open = _OpenFile(self._context, self._plan, path)
+            part = batch.slice(start, min(_CHECK_ROWS, self._target_rows - self._open.row_count))
+            self._open.write(part, None if first_sequence_number is None else first_sequence_number + start)
+            start += part.num_rows
+            if self._open.row_count >= self._target_rows or self._open.written_bytes >= self._target_bytes:
+                self._roll()
+
+    def _roll(self) -> None:
+        finished, self._open = self._open, None
+        if finished is not None:
+            self._finished.append(finished.finish(self._clock_ms()))
+
+    def close(self) -> list[DataFileMeta]:
+        """The files written, durable, in the order of their rows; none when there were no rows."""
+        self._roll()
+        return self._finished
+
+    def abort(self) -> None:
+        """Delete what was written. Harmless when called again, and after `close`: then its files are gone."""
+        if self._open is not None:
+            self._open.abandon()
+            self._open = None
+        self._context.io.delete_all(f"{self._directory}/{file.file_name}" for file in self._finished)
+        self._finished = []
+
+
+class FilePlan:
+    """How the files of one kind and level look; the same for all that a writer makes."""
+
+    def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
+        schema, options = context.schema, context.options
+        format_name = options.changelog_file_format if changelog else options.file_format(level)
+        self.level = level
+        self.file_source = file_source
+        self.fields = file_fields(context)
+        self.format = format_named(format_name)
+        self.extension = file_extension(
+            format_name, options.file_suffix_compression, options.file_suffix_include_compression
+        )
+        self._thin_keys = schema.trimmed_primary_keys if options.thin_mode else ()
+        self.key_stats_names = self._thin_keys or [f.name for f in schema.key_fields]
+        self._modes = stats_modes(self.fields, options, level, changelog=changelog, thin_keys=self._thin_keys)
+        self.settings = WriteSettings(
+            compression=options.changelog_file_compression if changelog else options.file_compression(level),
+            zstd_level=options.zstd_level,
+            block_size_bytes=options.file_block_size_bytes,
+            options=options.format_options(format_name),
+            bounds_for=self.collector().bounds_for,
+        )
+
+    def collector(self) -> StatsCollector:
+        return StatsCollector(self.fields, self._modes)
+
+
+class _OpenFile:
+    """One file being written. It appears under its name when it is finished."""
+
+    def __init__(self, context: TableContext, plan: FilePlan, path: str) -> None:
+        self._context = context
+        self._plan = plan
+        self._path = path
+        self._collector = plan.collector()
+        self._key_fields = context.schema.select(context.schema.trimmed_primary_keys)
+        self._output = context.io.open_output(path)
+        self._output.__enter__()
+        try:
+            self._writer = plan.format.open_writer(self._output.stream, plan.fields, plan.settings)
+        except BaseException as e:
+            self._output.__exit__(type(e), e, e.__traceback__)
+            raise
+        self.row_count = 0
+        self._delete_row_count = 0
+        self._min_key = EMPTY_ROW
+        self._last: pa.RecordBatch | None = None
+        self._min_sequence_number = 2**63 - 1
+        self._max_sequence_number = -(2**63)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._writer.written_bytes
+
+    def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
+        self._writer.write(batch)
+        self._collector.add(batch)
+        if self._key_fields:
+            if self._last is None:
+                self._min_key = self._key(batch, 0)
+            self._last = batch
+            sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
+            first, last = sequence["min"].as_py(), sequence["max"].as_py()
+            kinds = batch.column(KIND_COLUMN).to_numpy()
+            retracts = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+            self._delete_row_count += int(np.count_nonzero(retracts))
+        elif first_sequence_number is None:
+            raise BadInput(f"{self._context.name}: rows of a table without a primary key need a first_sequence_number")
+        else:
+            first, last = first_sequence_number, first_sequence_number + batch.num_rows - 1
+        self._min_sequence_number = min(self._min_sequence_number, first)
+        self._max_sequence_number = max(self._max_sequence_number, last)
+        self.row_count += batch.num_rows
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> bytes:
+        columns = [batch.column(f.name).slice(row, 1) for f in self._key_fields]
+        return serialize_rows(columns, [f.type for f in self._key_fields])[0]
+
+    def finish(self, created_ms: int) -> DataFileMeta:
+        try:
+            spans = self._writer.close()
+            size = self._output.stream.tell()
+            meta = self._meta(spans, size, created_ms)
+        except BaseException as e:
+            self._writer.abandon()
+            self._output.__exit__(type(e), e, e.__traceback__)
+            raise
+        self._output.__exit__(None, None, None)
+        return meta
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+        reason = RuntimeError(f"{self._path} was given up")
+        self._output.__exit__(RuntimeError, reason, None)
+
+    def _meta(self, spans: Spans, size: int, created_ms: int) -> DataFileMeta:
+        schema = self._context.schema
+        dense = self._context.options.stats_dense_store
+        value_stats, columns = self._collector.of_table(schema.names, spans, dense=dense)
+        last = self._last
+        return DataFileMeta(
+            file_name=self._path.rpartition("/")[2],
+            file_size=size,
+            row_count=self.row_count,
+            min_key=self._min_key,
+            max_key=EMPTY_ROW if last is None else self._key(last, last.num_rows - 1),
+            key_stats=self._collector.of_columns(self._plan.key_stats_names, spans),
+            value_stats=value_stats,
+            min_sequence_number=self._min_sequence_number,
+            max_sequence_number=self._max_sequence_number,
+            schema_id=schema.id,
+            level=self._plan.level,
+            creation_time_ms=created_ms,
+            delete_row_count=self._delete_row_count,
+            file_source=self._plan.file_source,
+            value_stats_columns=columns,
+        )

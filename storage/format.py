@@ -1,0 +1,92 @@
+"""Every number and name that a file on disk contains. On disk for ever: never renumber, never reuse.
+
+FORMAT.md beside this file draws the whole; Java Paimon is the truth. A reader refuses a version it does not know.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+SNAPSHOT_VERSION: Final = 3
+SCHEMA_VERSION: Final = 3
+MANIFEST_LIST_VERSION: Final = 2
+MANIFEST_ENTRY_VERSION: Final = 2
+INDEX_MANIFEST_VERSION: Final = 1
+
+# Identifier of commits that are not part of a numbered stream (Java: BatchWriteBuilder.COMMIT_IDENTIFIER).
+BATCH_COMMIT_IDENTIFIER: Final = 2**63 - 1
+
+
+class RowKind(IntEnum):
+    """Column `_VALUE_KIND` (TINYINT)."""
+
+    INSERT = 0  # +I
+    UPDATE_BEFORE = 1  # -U
+    UPDATE_AFTER = 2  # +U
+    DELETE = 3  # -D
+
+    @property
+    def symbol(self) -> str:
+        return ("+I", "-U", "+U", "-D")[self]
+
+    @classmethod
+    def from_symbol(cls, symbol: str) -> RowKind:
+        """Raises ValueError for anything but +I -U +U -D."""
+        return cls(("+I", "-U", "+U", "-D").index(symbol))
+
+    @property
+    def is_retract(self) -> bool:
+        """-U and -D take a row back; +I and +U add one."""
+        return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+class FileKind(IntEnum):
+    """Field `_KIND` of a manifest entry."""
+
+    ADD = 0
+    DELETE = 1
+
+
+class FileSource(IntEnum):
+    """Field `_FILE_SOURCE` of a data file's metadata."""
+
+    APPEND = 0
+    COMPACT = 1
+
+
+class CommitKind(StrEnum):
+    """Member `commitKind` of a snapshot."""
+
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+# Columns that a primary-key data file holds before the table's own (Java: SpecialFields).
+KEY_COLUMN_PREFIX: Final = "_KEY_"
+SEQUENCE_COLUMN: Final = "_SEQUENCE_NUMBER"
+KIND_COLUMN: Final = "_VALUE_KIND"
+LEVEL_COLUMN: Final = "_LEVEL"
+ROW_ID_COLUMN: Final = "_ROW_ID"
+
+SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's own; `_KEY_x` = id of x + this
+SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
+KIND_FIELD_ID: Final = 2**31 - 1 - 2
+LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
+ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5
+
+# Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).
+NESTED_FIELD_ID_BASE: Final = 536_870_911  # 2**29 - 1
+NESTED_FIELD_ID_DEPTH_LIMIT: Final = 1024
+
+BUCKET_DIRECTORY_PREFIX: Final = "bucket-"
+POSTPONE_BUCKET: Final = -2
+UNAWARE_BUCKET: Final = -1  # option value `bucket`; rows of such append tables lie in bucket 0
+DEFAULT_BRANCH: Final = "main"
+LATEST_HINT: Final = "LATEST"
+EARLIEST_HINT: Final = "EARLIEST"
+
+AVRO_NAMESPACE: Final = "org.apache.paimon.avro.generated"
+AVRO_RECORD: Final = "record"

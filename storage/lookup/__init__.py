@@ -1,0 +1,1 @@
+"""The newest visible row for a batch of keys."""

@@ -1,0 +1,1 @@
+"""How rows of one key become one row, in columns."""

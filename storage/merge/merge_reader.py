@@ -1,0 +1,139 @@
+"""Merging sorted runs in bounded memory, in columns.
+
+Every run is open at one batch. The smallest of the batches' last keys is the cut: no row still to come, of any run, has a key
+up to the cut, so all rows up to it are complete groups of equal keys. They are merged at once: order words of all of them
+sorted together, one take per column. The run that ended at the cut goes on to its next batch, and so on.
+
+Memory: one batch a run, and the rows between two cuts (at most the same once more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.merge.kernels import merge_order
+from storage.merge.merge_functions import MergeFunction
+from storage.merge.merge_functions.deduplicate import is_retract
+from storage.merge.order_words import ColumnWords, RowWords, aligned_words, column_words, count_up_to
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOrder:
+    """What orders rows: by which columns they are one key, and which row of a key is the newest.
+
+    key_columns: names, most significant first. sequence_fields: user-defined ones, before the sequence number.
+    runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those before.
+        Then the sequence number need not be compared, nor read.
+    """
+
+    key_columns: tuple[str, ...]
+    sequence_fields: tuple[str, ...] = ()
+    descending: bool = False
+    runs_in_order: bool = False
+
+
+def merge_runs(
+    runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merge_function: MergeFunction
+) -> Iterator[pa.RecordBatch]:
+    """One merged stream, in key order; retracts that win are still in it (see `drop_retracts`).
+
+    runs: batches in key order, a key at most once in a run, all of the same schema. `_VALUE_KIND` may be missing where
+    no run holds retracts; `_SEQUENCE_NUMBER` may be missing where `order.runs_in_order`.
+    """
+    cursors = [cursor for run in runs if (cursor := _Cursor.open(run, order)) is not None]
+    while cursors:
+        words = aligned_words([cursor.keys for cursor in cursors])
+        lasts = [tuple(word[-1].item() for word in of_run) for of_run in words]
+        cut = min(lasts)
+        taken: list[pa.RecordBatch] = []
+        taken_words: list[RowWords] = []
+        still_open = []
+        for cursor, of_run, last in zip(cursors, words, lasts, strict=True):
+            count = len(of_run[0]) if last == cut else count_up_to(of_run, cut)
+            if count:
+                taken.append(cursor.batch.slice(0, count))
+                taken_words.append(tuple(word[:count] for word in of_run))
+            if cursor.advance(count):
+                still_open.append(cursor)
+        cursors = still_open
+        yield _merged(taken, taken_words, order, merge_function)
+
+
+def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge_function: MergeFunction) -> pa.RecordBatch:
+    """Sort and merge rows that lie in arrival order: what a flush does. Same rules as `merge_runs`."""
+    words = aligned_words([_key_words(rows, order)])
+    return _merged([rows], words, order, merge_function)
+
+
+def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
+    """Row kind of each row; +I where the column is missing."""
+    if KIND_COLUMN not in rows.schema.names:
+        return np.full(rows.num_rows, RowKind.INSERT, np.int8)
+    return rows.column(KIND_COLUMN).to_numpy()
+
+
+def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a reader of the table sees: rows whose newest version is a delete are gone."""
+    for batch in batches:
+        retract = is_retract(row_kinds(batch))
+        yield batch.filter(pa.array(~retract)) if retract.any() else batch
+
+
+def _merged(
+    parts: list[pa.RecordBatch], words: list[RowWords], order: MergeOrder, merge_function: MergeFunction
+) -> pa.RecordBatch:
+    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
+    kinds = row_kinds(rows)
+    sequences = [
+        word
+        for name in order.sequence_fields
+        for word in column_words(rows.column(name), nullable=True, descending=order.descending)
+    ]
+    if not order.runs_in_order:
+        # equal numbers: an add is newer than a retract, as in Java
+        sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(kinds)).astype(np.int64)]
+    return merge_function.merge(rows, kinds, *merge_order(keys, sequences))
+
+
+def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[ColumnWords]:
+    return [column_words(batch.column(n), nullable=batch.schema.field(n).nullable) for n in order.key_columns]
+
+
+class _Cursor:
+    """An open run: `batch` holds its next rows, never empty, `keys` their words."""
+
+    __slots__ = ("_order", "_rest", "batch", "keys")
+
+    def __init__(self, rest: Iterator[pa.RecordBatch], order: MergeOrder) -> None:
+        self._rest = rest
+        self._order = order
+
+    @classmethod
+    def open(cls, run: Iterator[pa.RecordBatch], order: MergeOrder) -> _Cursor | None:
+        """None for a run without rows."""
+        cursor = cls(run, order)
+        return cursor if cursor._next_batch() else None
+
+    def advance(self, count: int) -> bool:
+        """Pass over `count` rows; False at the end of the run."""
+        if count == self.batch.num_rows:
+            return self._next_batch()
+        if count:
+            self.batch = self.batch.slice(count)
+            self.keys = [tuple(word[count:] for word in words) for words in self.keys]
+        return True
+
+    def _next_batch(self) -> bool:
+        for batch in self._rest:
+            if batch.num_rows:
+                self.batch: pa.RecordBatch = batch
+                self.keys: list[ColumnWords] = _key_words(batch, self._order)
+                return True
+        return False

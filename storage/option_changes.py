@@ -1,0 +1,86 @@
+"""Which options of an existing table may change.
+
+Source: Java `schema/SchemaManager.java` (checkAlterTableOption, checkResetTableOption), `CoreOptions.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from storage.errors import BadInput
+from storage.format import UNAWARE_BUCKET
+from storage.option_rules import is_on
+
+# Say what the table is, and where.
+_FOR_EVER: Final = frozenset({"path", "type"})
+
+# Files that were written depend on these.
+IMMUTABLE_OPTIONS: Final = frozenset(
+    {
+        "aggregation.remove-record-on-delete",
+        "blob-descriptor-field",
+        "blob-field",
+        "blob-view-field",
+        "bucket-function.type",
+        "bucket-key",
+        "data-evolution.enabled",
+        "data-file.path-directory",
+        "dynamic-bucket.initial-buckets",
+        "force-lookup",
+        "index-file-in-data-file-dir",
+        "merge-engine",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+        "partition",
+        "pk-clustering-override",
+        "primary-key",
+        "primary-key.nullable",
+        "row-tracking.enabled",
+        "rowkind.field",
+        "sequence.snapshot-ordering",
+        "type",
+    }
+)
+
+
+def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:
+    """Raises BadInput, naming the option, when it may not go from what it is in `options` to `new` (None: unset)."""
+    if key in _FOR_EVER:
+        raise BadInput(f"option {key} says what the table is; create another table")
+    if not has_snapshots:
+        return
+    if key in IMMUTABLE_OPTIONS:
+        raise BadInput(f"option {key}: files that are written already depend on it; create another table")
+    match key:
+        case "bucket":
+            _check_buckets(options.get(key), new)
+        case "deletion-vectors.enabled" if is_on(options, key) != _is_on(key, new):
+            if not is_on(options, "deletion-vectors.modifiable"):
+                raise BadInput(
+                    f"option {key}: without a full compaction, rows could double or come back; "
+                    "when that has been seen to, set 'deletion-vectors.modifiable' = 'true' first"
+                )
+        case "ignore-delete" | "ignore-update-before" if is_on(options, key) and not _is_on(key, new):
+            raise BadInput(f"option {key} can't be taken back: what it dropped is lost; create another table")
+        case "clustering.columns" if "pk-clustering-override" in options:
+            raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
+
+
+def _is_on(key: str, value: str | None) -> bool:
+    return value is not None and is_on({key: value}, key)
+
+
+def _check_buckets(old: str | None, new: str | None) -> None:
+    if new is None:
+        raise BadInput("option bucket can't be unset once rows are written; set a number")
+    for text in (old, new):
+        try:
+            number = UNAWARE_BUCKET if text is None else int(text)
+        except ValueError:
+            raise BadInput(f"option bucket = {text!r}: expected a whole number") from None
+        if number == UNAWARE_BUCKET:
+            raise BadInput(
+                f"option bucket can't go from {old or UNAWARE_BUCKET} to {new} once rows are written; "
+                "create another table"
+            )

@@ -1,0 +1,294 @@
+"""Which table options go with which schema, and with each other.
+
+One function a rule; each raises BadInput naming the option, the reason and the remedy.
+
+Source: Java `schema/SchemaValidation.java` and the formats' `validateDataFields`. Left to Java, for tables that this
+release neither reads nor writes: options of BLOB, VECTOR and geometry columns, of primary-key indexes, chain tables,
+clustering and stored reading positions (`scan.*`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from storage.bucketing import Bucketing, BucketMode, bucket_mode
+from storage.errors import BadInput
+from storage.near_names import did_you_mean
+from storage.option_values import parse_boolean, parse_map
+from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from storage.schema import TableSchema
+from storage.types import STRING_ROOTS, TIMESTAMP_ROOTS, AtomicType, DataType, Root, VectorType, walk_types
+
+Rule = Callable[[TableSchema, TableOptions], None]
+
+_STATS_MODE: Final = re.compile(r"none|counts|full|truncate\([1-9][0-9]*\)")
+_PER_LEVEL: Final = ("file.format.per.level", "file.compression.per.level", "metadata.stats-mode.per.level")
+_FIRST_ROW: Final = MergeEngine.FIRST_ROW
+_FULL_COMPACTION: Final = ChangelogProducer.FULL_COMPACTION
+_LOOKUP: Final = ChangelogProducer.LOOKUP
+
+
+def is_on(options: Mapping[str, str], key: str, default: bool = False) -> bool:
+    """Whether a switch is on. Raises BadInput naming it when its text is neither true nor false."""
+    try:
+        return parse_boolean(options[key]) if key in options else default
+    except BadInput as e:
+        raise BadInput(f"option {key} = {options[key]!r}: {e}") from None
+
+
+def formats(options: TableOptions) -> dict[str, str]:
+    """Every file format the options name, by option; the default too."""
+    named = {"file.format": options.get("file.format", "parquet")}
+    if "changelog-file.format" in options:
+        named["changelog-file.format"] = options["changelog-file.format"]
+    for level, name in _levels(options, "file.format.per.level").items():
+        named[f"file.format.per.level {level}"] = name
+    return {option: name.strip().lower() for option, name in named.items()}
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _texts_parse(_: TableSchema, options: TableOptions) -> None:
+    for name, member in vars(TableOptions).items():
+        if isinstance(member, property):
+            getattr(options, name)
+    options.target_file_size_bytes(has_primary_key=True)
+    for key in _PER_LEVEL:
+        if not all(level.isdecimal() for level in _levels(options, key)):
+            raise BadInput(f"option {key} = {options[key]!r}: expected level:value pairs such as '0:avro,5:parquet'")
+    direction = options.get("sequence.field.sort-order", "ascending").strip().lower()
+    if direction not in ("ascending", "descending"):
+        raise BadInput(f"option sequence.field.sort-order = {direction!r}: expected ascending or descending")
+
+
+def _levels(options: TableOptions, key: str) -> dict[str, str]:
+    try:
+        return parse_map(options.get(key, ""))
+    except BadInput as e:
+        raise BadInput(f"option {key} = {options[key]!r}: {e}") from None
+
+
+def _stats_modes_are_known(_: TableSchema, options: TableOptions) -> None:
+    given = [(key, options[key]) for key in options if key.endswith(".stats-mode")]
+    given += [("metadata.stats-mode.per.level", m) for m in _levels(options, "metadata.stats-mode.per.level").values()]
+    for key, mode in given:
+        if not _STATS_MODE.fullmatch(mode.strip().lower()):
+            raise BadInput(f"option {key} = {mode!r}: expected none, counts, full or truncate(n)")
+
+
+def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
+    if options.target_file_row_num < 1:
+        raise BadInput(f"option target-file-row-num = {options.target_file_row_num}: a file holds 1 row or more")
+    snapshots = _retained(options, "snapshot", (10, 2**31 - 1))
+    _retained(options, "changelog", snapshots)
+
+
+def _retained(options: TableOptions, what: str, default: tuple[int, int]) -> tuple[int, int]:
+    least, most = f"{what}.num-retained.min", f"{what}.num-retained.max"
+    low, high = _whole_number(options, least, default[0]), _whole_number(options, most, default[1])
+    if low < 1:
+        raise BadInput(f"option {least} = {low}: the latest {what} always stays; set it to 1 or more")
+    if low > high:
+        raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
+    return low, high
+
+
+def _whole_number(options: TableOptions, key: str, default: int) -> int:
+    try:
+        return int(options.get(key, default))
+    except ValueError:
+        raise BadInput(f"option {key} = {options[key]!r}: expected a whole number") from None
+
+
+# ---------------------------------------------------------------- options about columns
+
+
+def _bucket_options_fit(schema: TableSchema, options: TableOptions) -> None:
+    Bucketing.of(schema, options)
+
+
+def _formats_hold_the_types(schema: TableSchema, options: TableOptions) -> None:
+    for option, file_format in formats(options).items():
+        for field in schema.fields:
+            if not all(_holds(file_format, found) for found in walk_types(field.type)):
+                raise BadInput(
+                    f"option {option} = {file_format}: such files can't hold column {field.name!r} {field.type}; "
+                    "choose parquet, or another type"
+                )
+
+
+def _holds(file_format: str, data_type: DataType) -> bool:
+    match file_format, data_type:
+        case "avro", AtomicType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ, precision=precision):
+            return precision <= 6
+        case "avro", AtomicType(root=Root.TIME, precision=precision):
+            return precision <= 3
+        case "avro", AtomicType(root=Root.VARIANT):
+            return False
+        case "orc", (AtomicType(root=Root.VARIANT) | VectorType()):
+            return False
+        case _:
+            return True
+
+
+def _field_options_name_columns(schema: TableSchema, options: TableOptions) -> None:
+    for key in options:
+        if key.startswith("fields.") and key != "fields.default-aggregate-function":
+            for name in key.split(".")[1].split(","):
+                _column_type(f"option {key}", name, schema)
+
+
+def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
+    where = f"option sequence.field = {options.get('sequence.field')!r}"
+    for name, count in Counter(options.sequence_fields).items():
+        _column_type(where, name, schema)
+        if count > 1:
+            raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
+        if f"fields.{name}.aggregate-function" in options:
+            raise BadInput(f"{where}: {name!r} is aggregated too; unset fields.{name}.aggregate-function")
+    if options.sequence_fields and schema.crosses_partitions:
+        raise BadInput(
+            f"{where}: the primary key ({', '.join(schema.primary_keys)}) lacks partition columns "
+            f"({', '.join(schema.partition_keys)}), and rows of two partitions are not compared; add them to the key"
+        )
+
+
+def _row_kind_field_is_text(schema: TableSchema, options: TableOptions) -> None:
+    if (name := options.row_kind_field) is not None:
+        found = _column_type("option rowkind.field", name, schema)
+        if found.root not in STRING_ROOTS:
+            raise BadInput(
+                f"option rowkind.field = {name!r}: the column is {found}; make it a STRING of +I, -U, +U, -D"
+            )
+
+
+def _record_time_is_a_time(schema: TableSchema, options: TableOptions) -> None:
+    key = "record-level.time-field"
+    if (name := options.get(key)) is not None:
+        found = _column_type(f"option {key}", name, schema)
+        if found.root not in (Root.INT, Root.BIGINT, *TIMESTAMP_ROOTS):
+            raise BadInput(f"option {key} = {name!r}: the column is {found}; name an INT, BIGINT or TIMESTAMP")
+
+
+def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
+    if name not in schema.by_name:
+        known = ", ".join(schema.names)
+        raise BadInput(f"{where}: no column {name!r}; the table has {known}{did_you_mean(name, schema.names)}")
+    return schema.by_name[name].type
+
+
+# ---------------------------------------------------------------- options about each other
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An option that is set, and what it does not go with. `when` may count on the option being in `options`."""
+
+    option: str
+    when: Callable[[TableSchema, TableOptions], bool]
+    reason_and_remedy: str
+
+
+def _produces(*producers: ChangelogProducer) -> Callable[[TableSchema, TableOptions], bool]:
+    return lambda _, options: options.changelog_producer in producers
+
+
+CONFLICTS: Final = (
+    Conflict(
+        "primary-key.nullable",
+        lambda s, o: is_on(o, "primary-key.nullable") and not s.has_primary_key,
+        "the table has no primary key; name one, or unset the option",
+    ),
+    Conflict(
+        "changelog-producer",
+        lambda s, o: o.changelog_producer is not ChangelogProducer.NONE and not s.has_primary_key,
+        "only primary-key tables have a changelog; name a primary key, or unset the option",
+    ),
+    Conflict(
+        "changelog-producer",
+        lambda _, o: o.merge_engine is _FIRST_ROW and o.changelog_producer in ("input", _FULL_COMPACTION),
+        "merge-engine = first-row takes none or lookup",
+    ),
+    Conflict(
+        "sequence.field",
+        lambda _, o: o.merge_engine is _FIRST_ROW,
+        "merge-engine = first-row keeps the row that came first; unset one of them",
+    ),
+    Conflict(
+        "streaming-read-overwrite",
+        lambda _, o: o.streaming_read_overwrite and o.changelog_producer in (_LOOKUP, _FULL_COMPACTION),
+        "changelog-producer = lookup and full-compaction show these changes too; unset one of them",
+    ),
+    Conflict(
+        "streaming-read-overwrite",
+        lambda s, o: o.streaming_read_overwrite and not s.has_primary_key,
+        "the table has no primary key; set streaming-read-append-overwrite instead",
+    ),
+    Conflict(
+        "full-compaction.delta-commits",
+        _produces(_LOOKUP),
+        "it does not go with changelog-producer = lookup; set that to full-compaction, or unset one of them",
+    ),
+    Conflict(
+        "full-compaction.delta-commits",
+        lambda s, o: bucket_mode(s, o) is BucketMode.UNAWARE,
+        "an append table without buckets has no full compaction; unset it",
+    ),
+    Conflict(
+        "deletion-vectors.enabled",
+        lambda s, o: is_on(o, "deletion-vectors.enabled") and o.changelog_producer is _FULL_COMPACTION,
+        "it does not go with changelog-producer = full-compaction; set that to lookup, or unset one of them",
+    ),
+    Conflict(
+        "deletion-vectors.enabled",
+        lambda _, o: (
+            is_on(o, "deletion-vectors.enabled")
+            and o.merge_engine is _FIRST_ROW
+            and not is_on(o, "pk-clustering-override")
+        ),
+        "merge-engine = first-row deletes nothing; unset it",
+    ),
+    Conflict(
+        "sequence.snapshot-ordering",
+        lambda s, o: (
+            is_on(o, "sequence.snapshot-ordering")
+            and not (s.has_primary_key and o.write_only and not o.sequence_fields)
+        ),
+        "it needs a primary key and write-only = true, and no sequence.field",
+    ),
+    Conflict(
+        "row-tracking.enabled",
+        lambda s, o: is_on(o, "row-tracking.enabled") and bucket_mode(s, o) is not BucketMode.UNAWARE,
+        "it needs an append table with bucket = -1",
+    ),
+    Conflict(
+        "data-evolution.enabled",
+        lambda _, o: is_on(o, "data-evolution.enabled") and not is_on(o, "row-tracking.enabled"),
+        "it needs row-tracking.enabled = true",
+    ),
+)
+
+
+def _options_go_together(schema: TableSchema, options: TableOptions) -> None:
+    for conflict in CONFLICTS:
+        if conflict.option in options and conflict.when(schema, options):
+            raise BadInput(f"option {conflict.option} = {options[conflict.option]!r}: {conflict.reason_and_remedy}")
+
+
+OPTION_RULES: Final[tuple[Rule, ...]] = (
+    _texts_parse,
+    _stats_modes_are_known,
+    _counts_are_positive,
+    _bucket_options_fit,
+    _formats_hold_the_types,
+    _field_options_name_columns,
+    _sequence_fields_fit,
+    _row_kind_field_is_text,
+    _record_time_is_a_time,
+    _options_go_together,
+)

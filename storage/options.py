@@ -1,0 +1,321 @@
+"""Table options, typed. Names, defaults and meaning are Paimon's.
+
+A `TableOptions` answers questions ("which format do files of level 3 have?"), so that no other module knows a key.
+What of Paimon's options this release does not act on, and which operation that breaks: `storage.option_support`.
+
+Source: Java `CoreOptions.java`; data-files notes section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from storage.errors import BadInput
+from storage.option_values import parse_boolean, parse_duration_ms, parse_map, parse_names, parse_size_bytes
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+MEBIBYTE: Final = 1 << 20
+
+
+class MergeEngine(StrEnum):
+    DEDUPLICATE = "deduplicate"
+    PARTIAL_UPDATE = "partial-update"
+    AGGREGATION = "aggregation"
+    FIRST_ROW = "first-row"
+
+
+class ChangelogProducer(StrEnum):
+    NONE = "none"
+    INPUT = "input"
+    LOOKUP = "lookup"
+    FULL_COMPACTION = "full-compaction"
+
+
+class TableOptions(Mapping[str, str]):
+    """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
+
+    Properties parse on use and raise BadInput naming option and value. Immutable; pickles.
+    """
+
+    def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
+        self._dynamic = dict(dynamic or {})
+        self._values = {**stored, **self._dynamic}
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"TableOptions({self._values!r})"
+
+    def rebase(self, stored: Mapping[str, str]) -> TableOptions:
+        """The same dynamic options over another schema's."""
+        return TableOptions(stored, self._dynamic)
+
+    def _parsed(self, keys: str | tuple[str, ...], parse: Callable[[str], T], default: T) -> T:
+        """The first key that is set decides; the others are older names of the same option."""
+        for key in (keys,) if isinstance(keys, str) else keys:
+            if key in self._values:
+                try:
+                    return parse(self._values[key])
+                except (BadInput, ValueError) as e:
+                    raise BadInput(f"option {key} = {self._values[key]!r}: {e}") from None
+        return default
+
+    def _choice(self, key: str, default: E) -> E:
+        kind = type(default)
+
+        def parse(text: str) -> E:
+            try:
+                return kind(text.strip().lower().replace("_", "-"))
+            except ValueError:
+                raise BadInput(f"expected one of {', '.join(kind)}") from None
+
+        return self._parsed(key, parse, default)
+
+    def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
+        return self._parsed(key, parse, None) if key in self._values else None  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ merge
+
+    @property
+    def merge_engine(self) -> MergeEngine:
+        return self._choice("merge-engine", MergeEngine.DEDUPLICATE)
+
+    @property
+    def changelog_producer(self) -> ChangelogProducer:
+        return self._choice("changelog-producer", ChangelogProducer.NONE)
+
+    @property
+    def sequence_fields(self) -> tuple[str, ...]:
+        """Columns that order the rows of a key before arrival order does; empty when none are set."""
+        return self._parsed("sequence.field", parse_names, ())
+
+    @property
+    def sequence_descending(self) -> bool:
+        return self.get("sequence.field.sort-order", "ascending").strip().lower() == "descending"
+
+    @property
+    def row_kind_field(self) -> str | None:
+        return self.get("rowkind.field")
+
+    @property
+    def ignore_delete(self) -> bool:
+        keys = (
+            "ignore-delete",
+            "first-row.ignore-delete",
+            "deduplicate.ignore-delete",
+            "partial-update.ignore-delete",
+        )
+        return self._parsed(keys, parse_boolean, False)
+
+    @property
+    def ignore_update_before(self) -> bool:
+        return self._parsed("ignore-update-before", parse_boolean, False)
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
+        return self._parsed("num-levels", int, self.compaction_trigger + 1)
+
+    @property
+    def compaction_trigger(self) -> int:
+        return self._parsed("num-sorted-run.compaction-trigger", int, 5)
+
+    @property
+    def write_only(self) -> bool:
+        return self._parsed(("write-only", "write.compaction-skip"), parse_boolean, False)
+
+    # ------------------------------------------------------------ data files
+
+    def file_format(self, level: int = 0) -> str:
+        per_level = self._parsed("file.format.per.level", parse_map, {})
+        return per_level.get(str(level), self.get("file.format", "parquet")).strip().lower()
+
+    def file_compression(self, level: int = 0) -> str:
+        per_level = self._parsed("file.compression.per.level", parse_map, {})
+        return per_level.get(str(level), self.get("file.compression", "zstd")).strip()
+
+    @property
+    def file_suffix_compression(self) -> str:
+        """What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as Java)."""
+        return self.get("file.compression", "zstd").strip()
+
+    @property
+    def file_suffix_include_compression(self) -> bool:
+        return self._parsed("file.suffix.include.compression", parse_boolean, False)
+
+    @property
+    def changelog_file_format(self) -> str:
+        return self.get("changelog-file.format", self.file_format(0)).strip().lower()
+
+    @property
+    def changelog_file_compression(self) -> str:
+        return self.get("changelog-file.compression", self.file_compression(0)).strip()
+
+    @property
+    def zstd_level(self) -> int:
+        return self._parsed("file.compression.zstd-level", int, 1)
+
+    @property
+    def file_block_size_bytes(self) -> int | None:
+        """Parquet row group or ORC stripe size; None leaves the format's default."""
+        return self._optional("file.block-size", parse_size_bytes)
+
+    @property
+    def data_file_prefix(self) -> str:
+        return self.get("data-file.prefix", "data-")
+
+    @property
+    def changelog_file_prefix(self) -> str:
+        return self.get("changelog-file.prefix", "changelog-")
+
+    @property
+    def data_file_path_directory(self) -> str | None:
+        return self.get("data-file.path-directory")
+
+    @property
+    def thin_mode(self) -> bool:
+        """Whether primary-key files leave out the `_KEY_` columns."""
+        return self._parsed("data-file.thin-mode", parse_boolean, False)
+
+    def target_file_size_bytes(self, *, has_primary_key: bool) -> int:
+        default = 128 * MEBIBYTE if has_primary_key else 256 * MEBIBYTE
+        return self._parsed("target-file-size", parse_size_bytes, default)
+
+    @property
+    def target_file_row_num(self) -> int:
+        return self._parsed("target-file-row-num", int, 2**63 - 1)
+
+    def format_options(self, format_name: str) -> dict[str, str]:
+        """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
+        return {key: value for key, value in self.items() if key.startswith(format_name + ".")}
+
+    # ------------------------------------------------------------ statistics
+
+    def stats_mode(self, column: str, level: int, *, changelog: bool = False) -> str:
+        """Mode text for one of the table's own columns: none, counts, full or truncate(n)."""
+        if (own := self.get(f"fields.{column}.stats-mode")) is not None:
+            return own.strip().lower()
+        if changelog and (mode := self.get("changelog-file.stats-mode")) is not None:
+            return mode.strip().lower()
+        per_level = self._parsed("metadata.stats-mode.per.level", parse_map, {})
+        return per_level.get(str(level), self.get("metadata.stats-mode", "truncate(16)")).strip().lower()
+
+    @property
+    def stats_dense_store(self) -> bool:
+        return self._parsed("metadata.stats-dense-store", parse_boolean, True)
+
+    @property
+    def stats_keep_first_n_columns(self) -> int:
+        return self._parsed("metadata.stats-keep-first-n-columns", int, -1)
+
+    # ------------------------------------------------------------ partitions, buckets
+
+    @property
+    def partition_default_name(self) -> str:
+        return self.get("partition.default-name", "__DEFAULT_PARTITION__")
+
+    @property
+    def partition_legacy_name(self) -> bool:
+        return self._parsed("partition.legacy-name", parse_boolean, True)
+
+    @property
+    def dynamic_partition_overwrite(self) -> bool:
+        return self._parsed("dynamic-partition-overwrite", parse_boolean, True)
+
+    @property
+    def overwrite_upgrade(self) -> bool:
+        return self._parsed("overwrite-upgrade", parse_boolean, True)
+
+    # ------------------------------------------------------------ write memory
+
+    @property
+    def write_buffer_size_bytes(self) -> int:
+        return self._parsed("write-buffer-size", parse_size_bytes, 256 * MEBIBYTE)
+
+    @property
+    def write_buffer_spillable(self) -> bool:
+        return self._parsed("write-buffer-spillable", parse_boolean, True)
+
+    # ------------------------------------------------------------ reading
+
+    @property
+    def split_target_size_bytes(self) -> int:
+        return self._parsed("source.split.target-size", parse_size_bytes, 128 * MEBIBYTE)
+
+    @property
+    def split_open_file_cost_bytes(self) -> int:
+        return self._parsed("source.split.open-file-cost", parse_size_bytes, 4 * MEBIBYTE)
+
+    @property
+    def discovery_interval_ms(self) -> int:
+        return self._parsed("continuous.discovery-interval", parse_duration_ms, 10_000)
+
+    @property
+    def streaming_read_overwrite(self) -> bool:
+        return self._parsed("streaming-read-overwrite", parse_boolean, False)
+
+    # ------------------------------------------------------------ manifests, commit
+
+    @property
+    def manifest_compression(self) -> str:
+        return self.get("manifest.compression", "zstd").strip()
+
+    @property
+    def manifest_target_file_size_bytes(self) -> int:
+        return self._parsed("manifest.target-file-size", parse_size_bytes, 8 * MEBIBYTE)
+
+    @property
+    def manifest_full_compaction_size_bytes(self) -> int:
+        return self._parsed("manifest.full-compaction-threshold-size", parse_size_bytes, 16 * MEBIBYTE)
+
+    @property
+    def manifest_merge_min_count(self) -> int:
+        return self._parsed("manifest.merge-min-count", int, 30)
+
+    @property
+    def manifest_delete_file_drop_stats(self) -> bool:
+        return self._parsed("manifest.delete-file-drop-stats", parse_boolean, False)
+
+    @property
+    def commit_max_retries(self) -> int:
+        return self._parsed("commit.max-retries", int, 10)
+
+    @property
+    def commit_timeout_ms(self) -> int | None:
+        return self._optional("commit.timeout", parse_duration_ms)
+
+    @property
+    def commit_min_retry_wait_ms(self) -> int:
+        return self._parsed("commit.min-retry-wait", parse_duration_ms, 10)
+
+    @property
+    def commit_max_retry_wait_ms(self) -> int:
+        return self._parsed("commit.max-retry-wait", parse_duration_ms, 10_000)
+
+    @property
+    def commit_user_prefix(self) -> str | None:
+        return self.get("commit.user-prefix")
+
+    @property
+    def commit_force_create_snapshot(self) -> bool:
+        return self._parsed("commit.force-create-snapshot", parse_boolean, False)
+
+    @property
+    def snapshot_ignore_empty_commit(self) -> bool:
+        """For batch commits; a numbered commit makes a snapshot even without files."""
+        return self._parsed("snapshot.ignore-empty-commit", parse_boolean, True)
+
+    @property
+    def discard_duplicate_files(self) -> bool:
+        return self._parsed("commit.discard-duplicate-files", parse_boolean, False)

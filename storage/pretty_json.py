@@ -1,0 +1,38 @@
+"""JSON laid out as Java's library (Jackson) prints it: a file of ours and one of Java's compare byte for byte."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+Json: TypeAlias = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
+
+_LOWER_CASE_ESCAPE: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
+
+
+def pretty_json(value: Json, indent: str = "") -> str:
+    """`{` and `[` end a line only in objects: `"fields" : [ {`. No line ends the text.
+
+    indent: of the line that the value starts on.
+    """
+    match value:
+        case str():
+            return _text(value)
+        case Mapping() if value:
+            inner = indent + "  "
+            members = (f"{inner}{_text(name)} : {pretty_json(member, inner)}" for name, member in value.items())
+            return "{\n" + ",\n".join(members) + f"\n{indent}}}"
+        case Mapping():
+            return "{ }"
+        case Sequence():
+            return f"[ {', '.join(pretty_json(element, indent) for element in value)} ]" if value else "[ ]"
+        case _:
+            return json.dumps(value)
+
+
+def _text(text: str) -> str:
+    """Quoted. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", quoted)

@@ -1,0 +1,1 @@
+"""What is in the table, at a snapshot or between snapshots."""

@@ -1,0 +1,125 @@
+"""Following a table: the changes of every new snapshot, for ever.
+
+Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`; streaming-read notes sections 4 and 13.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from storage.errors import BadInput, CorruptFile
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths
+from storage.read.changes import ChangeBatch, ChangeReader
+
+StartAt = int | Literal["latest", "earliest"]
+
+_FIRST_WAIT_MS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A reader's position, kept in the table: snapshots from it on are spared by expiry. Paimon's own file."""
+
+    io: FileIO
+    paths: TablePaths
+    name: str
+
+    def next_snapshot_id(self) -> int | None:
+        """None when this consumer never wrote a position."""
+        path = self.paths.consumer(self.name)
+        try:
+            data = self.io.read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return int(json.loads(data)["nextSnapshot"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
+
+    def write(self, next_snapshot_id: int) -> None:
+        text = json.dumps({"nextSnapshot": next_snapshot_id}, indent=2)
+        self.io.write(self.paths.consumer(self.name), text.encode())
+
+
+class Follower:
+    """A state machine with one number, the next snapshot to read. `step` never waits; `wait_ms` says how long to.
+
+    start: a snapshot id; "latest", only what comes from now on; "earliest", all that is still there. A consumer that
+    has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is asked for:
+    then the caller is done with it, so that a crash repeats changes rather than losing them.
+    """
+
+    def __init__(
+        self, reader: ChangeReader, start: StartAt, consumer: Consumer | None, longest_wait_ms: int
+    ) -> None:
+        self._reader = reader
+        self._consumer = consumer
+        self._longest_wait_ms = longest_wait_ms
+        self._idle_steps = 0
+        self.next_snapshot_id = self._first(start)
+
+    def _first(self, start: StartAt) -> int:
+        kept = self._consumer.next_snapshot_id() if self._consumer is not None else None
+        if kept is not None:
+            return kept
+        if start == "latest":
+            return (self._reader.snapshots.latest_id() or 0) + 1
+        if start == "earliest":
+            return self._reader.snapshots.earliest_id() or 1
+        if isinstance(start, int) and start >= 1:
+            return start
+        raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
+
+    def step(self) -> Iterator[ChangeBatch] | None:
+        """The changes of the next snapshot, or None when it is not there yet. Raises BadInput when it never will be."""
+        snapshot_id = self.next_snapshot_id
+        if not self._reader.snapshots.exists(snapshot_id):
+            self._idle_steps += 1
+            self._check_reachable(snapshot_id)
+            return None
+        self._idle_steps = 0
+        return self._changes(snapshot_id)
+
+    def _changes(self, snapshot_id: int) -> Iterator[ChangeBatch]:
+        yield from self._reader.read(self._reader.get(snapshot_id))
+        self.next_snapshot_id = snapshot_id + 1
+        if self._consumer is not None:
+            self._consumer.write(snapshot_id + 1)
+
+    @property
+    def wait_ms(self) -> int:
+        """How long to wait before the next `step`: short after news, longer the longer nothing came."""
+        return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self._longest_wait_ms))
+
+    def _check_reachable(self, snapshot_id: int) -> None:
+        latest = self._reader.snapshots.latest_id()
+        if latest is None and snapshot_id > 1:
+            raise BadInput(f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and made again?")
+        if latest is not None and latest >= snapshot_id and not self._reader.snapshots.exists(snapshot_id):
+            self._reader.get(snapshot_id)
+        if latest is not None and snapshot_id > latest + 1:
+            raise BadInput(
+                f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
+                f"Read it anew and follow from {latest + 1}"
+            )
+
+
+class Stop(Protocol):
+    """What ends a follow: a threading.Event; in tests, a clock."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def follow(follower: Follower, stop: Stop) -> Iterator[ChangeBatch]:
+    """Until `stop` is set; waiting for a snapshot ends at once when it is."""
+    while not stop.is_set():
+        changes = follower.step()
+        if changes is None:
+            stop.wait(follower.wait_ms / 1000)
+        else:
+            yield from changes

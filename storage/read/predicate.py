@@ -1,0 +1,378 @@
+"""Conditions on rows: built by people, used to skip files and to filter rows.
+
+    col("amount") > 3        col("name").is_in(["a", "b"])        (col("a") == 1) & ~col("b").is_null()
+
+A comparison with null is not true, as in SQL. Values are matched to the column's type: `col("day") >= "2024-05-01"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.files.bounds import Bounds, ColumnBounds
+
+Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
+
+
+class Predicate(Protocol):
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names the condition reads."""
+        ...
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        """For rows of this schema. Raises BadInput for unknown columns and for values that don't fit a column."""
+        ...
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        """Which files may hold a matching row; None when the condition can't tell."""
+        ...
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        """The part of the condition that reads only these columns, and that every matching row fulfils; None if there is none."""
+        ...
+
+
+class _Combinable:
+    def __and__(self, other: object) -> And:
+        return And((as_predicate(self), as_predicate(other)))
+
+    def __or__(self, other: object) -> Or:
+        return Or((as_predicate(self), as_predicate(other)))
+
+    def __invert__(self) -> Not:
+        return Not(as_predicate(self))
+
+    def __bool__(self) -> bool:
+        raise BadInput("a condition has no truth of its own: combine conditions with &, | and ~, not with and, or, not")
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(_Combinable):
+    """`column operator value`; value is not None."""
+
+    column: str
+    operator: str
+    value: Any
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def fitting_scalar(self, schema: pa.Schema) -> pa.Scalar:
+        """The value as the column's type, where it fits without loss."""
+        return _fitting(self.value, self.column, schema)
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        return _COMPARE[self.operator](pc.field(self.column), pc.scalar(self.fitting_scalar(schema)))
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        if self.operator == "!=":
+            return None  # floating-point bounds leave NaN out, and NaN != x holds
+        known = bounds(self.column)
+        value = self.fitting_scalar(schema)
+        match self.operator:
+            case "==":
+                fits = pc.and_kleene(pc.less_equal(known.minimum, value), pc.greater_equal(known.maximum, value))
+            case "<" | "<=":
+                fits = (pc.less if self.operator == "<" else pc.less_equal)(known.minimum, value)
+            case _:
+                fits = (pc.greater if self.operator == ">" else pc.greater_equal)(known.maximum, value)
+        return _unless_false(fits) & ~_all_null(known)
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class IsIn(_Combinable):
+    """`column` is one of `values`; nulls among them match nothing."""
+
+    column: str
+    values: tuple[Any, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def _value_set(self, schema: pa.Schema) -> pa.Array:
+        kind = schema.field(_known(self.column, schema)).type
+        return pa.array([_fitting(v, self.column, schema).as_py() for v in self.values if v is not None], kind)
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        return pc.field(self.column).isin(self._value_set(schema))
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        known = bounds(self.column)
+        values = self._value_set(schema)
+        if not len(values):
+            return np.zeros(len(known.row_count), np.bool_)
+        span = pc.min_max(values)
+        inside = pc.and_kleene(
+            pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"])
+        )
+        return _unless_false(inside) & ~_all_null(known)
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(_Combinable):
+    """A string column begins with `prefix`."""
+
+    column: str
+    prefix: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        if not pa.types.is_string(schema.field(_known(self.column, schema)).type):
+            raise BadInput(f"starts_with needs a string column, and {self.column!r} is none")
+        return pc.starts_with(pc.field(self.column), self.prefix)
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        known = bounds(self.column)
+        if not pa.types.is_string(known.minimum.type):
+            return None
+        after_start = pc.greater_equal(known.maximum, self.prefix)
+        head = pc.binary_slice(known.minimum.cast(pa.binary()), 0, len(self.prefix.encode()))
+        before_end = pc.less_equal(head, self.prefix.encode())
+        return _unless_false(pc.and_kleene(after_start, before_end)) & ~_all_null(known)
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(_Combinable):
+    column: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        return pc.field(_known(self.column, schema)).is_null()
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        return _unless_false(pc.greater(bounds(self.column).null_count, 0))
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Not(_Combinable):
+    inner: Predicate
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.inner.columns
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        return ~self.inner.expression(schema)
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        if isinstance(self.inner, IsNull):
+            return ~_all_null(bounds(self.inner.column))
+        return None
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.columns <= columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class And(_Combinable):
+    parts: tuple[Predicate, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset().union(*(part.columns for part in self.parts))
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        expressions = [part.expression(schema) for part in self.parts]
+        combined = expressions[0]
+        for one in expressions[1:]:
+            combined = combined & one
+        return combined
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        told = [maybe for part in self.parts if (maybe := part.may_match(bounds, schema)) is not None]
+        return np.logical_and.reduce(told) if told else None
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        kept = tuple(inner for part in self.parts if (inner := part.within(columns)) is not None)
+        return kept[0] if len(kept) == 1 else And(kept) if kept else None
+
+
+@dataclass(frozen=True, slots=True)
+class Or(_Combinable):
+    parts: tuple[Predicate, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset().union(*(part.columns for part in self.parts))
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        expressions = [part.expression(schema) for part in self.parts]
+        combined = expressions[0]
+        for one in expressions[1:]:
+            combined = combined | one
+        return combined
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        told = [part.may_match(bounds, schema) for part in self.parts]
+        known = [maybe for maybe in told if maybe is not None]
+        return np.logical_or.reduce(known) if len(known) == len(told) else None
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        kept = [part.within(columns) for part in self.parts]
+        return Or(tuple(part for part in kept if part is not None)) if None not in kept else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowCondition(_Combinable):
+    """A `pyarrow.compute` expression. It filters rows; only conditions made with `col` skip files as well."""
+
+    condition: pc.Expression
+    columns: frozenset[str]
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        return self.condition
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        return None
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.columns <= columns else None
+
+
+class Column:
+    """A column by name, to compare: `col("a") > 3`."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __eq__(self, value: object) -> Compare | IsNull:  # type: ignore[override]
+        return IsNull(self._name) if value is None else Compare(self._name, "==", value)
+
+    def __ne__(self, value: object) -> Compare | Not:  # type: ignore[override]
+        return Not(IsNull(self._name)) if value is None else Compare(self._name, "!=", value)
+
+    def __lt__(self, value: Any) -> Compare:
+        return self._compare("<", value)
+
+    def __le__(self, value: Any) -> Compare:
+        return self._compare("<=", value)
+
+    def __gt__(self, value: Any) -> Compare:
+        return self._compare(">", value)
+
+    def __ge__(self, value: Any) -> Compare:
+        return self._compare(">=", value)
+
+    def is_in(self, values: Sequence[Any]) -> IsIn:
+        return IsIn(self._name, tuple(values))
+
+    def is_null(self) -> IsNull:
+        return IsNull(self._name)
+
+    def is_not_null(self) -> Not:
+        return Not(IsNull(self._name))
+
+    def starts_with(self, prefix: str) -> StartsWith:
+        return StartsWith(self._name, prefix)
+
+    def _compare(self, operator: str, value: Any) -> Compare:
+        if value is None:
+            raise BadInput(f"{self._name} {operator} None is never true; use is_null() or is_not_null()")
+        return Compare(self._name, operator, value)
+
+
+def col(name: str) -> Column:
+    """A column of the table, for conditions."""
+    return Column(name)
+
+
+def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
+    """Accepts conditions made with `col` and, where the schema is known, `pyarrow.compute` expressions."""
+    if isinstance(given, pc.Expression):
+        if schema is None:
+            raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
+        return ArrowCondition(given, _columns_of(given, schema))
+    if isinstance(given, Compare | IsIn | StartsWith | IsNull | Not | And | Or | ArrowCondition):
+        return given
+    raise BadInput(f"a filter is made with tidelake.col or pyarrow.compute.field, not {type(given).__name__}")
+
+
+def _columns_of(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
+    """Arrow doesn't tell which columns an expression reads: try those its text mentions, else take all."""
+    text = str(expression)
+    mentioned = [field for field in schema if field.name in text]
+    try:
+        pa.Table.from_batches([], pa.schema(mentioned)).filter(expression)
+    except pa.ArrowInvalid:
+        mentioned = list(schema)
+        try:
+            pa.Table.from_batches([], schema).filter(expression)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise BadInput(f"the filter {text} does not fit the table: {str(e).splitlines()[0]}") from None
+    except pa.ArrowNotImplementedError as e:
+        raise BadInput(f"the filter {text} does not fit the table: {str(e).splitlines()[0]}") from None
+    return frozenset(field.name for field in mentioned)
+
+
+def _known(column: str, schema: pa.Schema) -> str:
+    if schema.get_field_index(column) < 0:
+        raise BadInput(f"the filter names column {column!r}; the table has {', '.join(schema.names)}")
+    return column
+
+
+def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
+    """The value as the column's type where that is possible without loss, else (5 with 2.5) as a type Arrow can compare."""
+    kind = schema.field(_known(column, schema)).type
+    given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    if given.type == kind:
+        return given
+    try:
+        return given.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if _is_number(given.type) and _is_number(kind):
+            return given
+        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})") from None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _unless_false(truth: pa.Array) -> Maybe:
+    """Unknown counts as maybe."""
+    return pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
+
+
+def _all_null(known: ColumnBounds) -> Maybe:
+    return pc.fill_null(pc.equal(known.null_count, known.row_count), False).to_numpy(zero_copy_only=False)

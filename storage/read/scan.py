@@ -1,0 +1,137 @@
+"""Which files hold the rows that are asked for: partitions, buckets, key ranges and statistics, before any file is opened.
+
+Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java`, `table/source/snapshot/SnapshotReaderImpl.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from storage.binary_row import decode_rows
+from storage.bucketing import BucketMode, Bucketing
+from storage.files.data_file import DataFileMeta
+from storage.files.statistics import key_bounds, value_bounds
+from storage.merge.sorted_run import Section, key_ranges
+from storage.option_support import Operation, check_supported
+from storage.read.predicate import Compare, Maybe, Predicate
+from storage.read.split import Packing, Split, append_groups, merge_tree_groups
+from storage.snapshots.live_files import live_entries
+from storage.snapshots.manifest_entry import ManifestEntry
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types import Root
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """A question to the table at one snapshot. context: under the schema to read with."""
+
+    context: TableContext
+    predicate: Predicate | None = None
+
+    def plan(self, snapshot: Snapshot | None) -> list[Split]:
+        """Splits in the order of partitions and buckets; none for a table without snapshots."""
+        check_supported(self.context, Operation.READ)
+        if snapshot is None:
+            return []
+        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+        for entry in self._entries(snapshot):
+            buckets[entry.partition, entry.bucket].append(entry.file)
+        splits = []
+        for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
+            for sections, raw_convertible in self._groups(files):
+                splits.append(Split(snapshot.id, partition, bucket, tuple(sections), raw_convertible))
+        return splits
+
+    def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        entries = live_entries(self.context, snapshot)
+        if self.predicate is None:
+            return entries
+        wanted = self._wanted_partitions({entry.partition for entry in entries})
+        bucketing = Bucketing.of(self.context.schema, self.context.options)
+        keys = self._wanted_bucket_keys(bucketing)
+        buckets_of: dict[int, set[int]] = {}  # by the bucket count of the partition: after a rescale they differ
+        kept = []
+        for entry in entries:
+            if entry.partition not in wanted:
+                continue
+            if keys is not None and entry.total_buckets > 0:
+                if entry.total_buckets not in buckets_of:
+                    ids = bucketing.bucket_ids(keys, num_buckets=entry.total_buckets)
+                    buckets_of[entry.total_buckets] = set(ids.tolist())
+                if entry.bucket not in buckets_of[entry.total_buckets]:
+                    continue
+            kept.append(entry)
+        return kept
+
+    def _wanted_partitions(self, partitions: set[bytes]) -> set[bytes]:
+        """Exact: partition values are known, so the condition on them is simply applied."""
+        fields = self.context.schema.partition_fields
+        names = frozenset(field.name for field in fields)
+        condition = self.predicate.within(names) if self.predicate is not None else None
+        if condition is None or not partitions:
+            return partitions
+        rows = sorted(partitions)
+        values = decode_rows(rows, [field.type for field in fields])
+        table = pa.table([*values, pa.array(rows, pa.binary())], names=[*(f.name for f in fields), "_row"])
+        return set(table.filter(condition.expression(self.context.schema.arrow)).column("_row").to_pylist())
+
+    def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
+        """Columns of bucket keys that matching rows must have, when the condition names one value for each; else None."""
+        if bucketing.mode is not BucketMode.FIXED or self.predicate is None:
+            return None
+        columns = []
+        for field in self.context.schema.select(bucketing.key_columns):
+            condition = self.predicate.within(frozenset([field.name]))
+            if not isinstance(condition, Compare) or condition.operator != "==":
+                return None
+            if field.type.root in (Root.FLOAT, Root.DOUBLE):
+                return None  # a filter takes 0.0 and -0.0 for equal; they live in two buckets
+            value = condition.fitting_scalar(self.context.schema.arrow)
+            if value.type != self.context.schema.arrow.field(field.name).type:
+                return None
+            columns.append(pa.array([value.as_py()], value.type))
+        return columns
+
+    def _groups(self, files: list[DataFileMeta]) -> list[tuple[list[Section], bool]]:
+        options = self.context.options
+        packing = Packing(options.split_target_size_bytes, options.split_open_file_cost_bytes)
+        if not self.context.schema.has_primary_key:
+            return append_groups(self._matching(files, by_value=True), packing)
+        # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of them.
+        matching = self._matching(files, by_value=False)
+        if not matching:
+            return []
+        types = [field.type for field in self.context.schema.key_fields]
+        groups = merge_tree_groups(key_ranges(matching, types), packing, options.merge_engine)
+        return [(kept, raw) for sections, raw in groups if (kept := self._without_hopeless(sections))]
+
+    def _without_hopeless(self, sections: Sequence[Section]) -> list[Section]:
+        """Skip files by value where their keys have no other version: in sections of a single run."""
+        if self.predicate is None:
+            return list(sections)
+        alone = [file for section in sections if len(section) == 1 for file in section[0]]
+        kept = {id(file) for file in self._matching(alone, by_value=True)}
+        result: list[Section] = []
+        for section in sections:
+            if len(section) > 1:
+                result.append(section)
+            elif run := [file for file in section[0] if id(file) in kept]:
+                result.append([run])
+        return result
+
+    def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
+        """Files that may hold a matching row, judged by their key range or by their statistics."""
+        schema = self.context.schema
+        names = schema.names if by_value else schema.trimmed_primary_keys
+        condition = self.predicate.within(frozenset(names)) if self.predicate is not None else None
+        if condition is None or not files:
+            return files
+        bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
+        maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
+        return files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]

@@ -1,0 +1,127 @@
+"""The rows of splits: merged where versions of a key may lie in several files, straight from the file where not.
+
+Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`; data-files notes section 7, last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import read_data_file
+from storage.merge.merge_functions import Deduplicate
+from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_runs
+from storage.merge.sorted_run import Section, SortedRun
+from storage.read.predicate import Predicate
+from storage.read.split import Split
+from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.table import TableContext
+from storage.types import DataField
+
+_BATCH_ROWS_MAX: Final = 65_536
+_BATCH_ROWS_MIN: Final = 1_024
+_SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
+_DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about
+
+
+@dataclass(frozen=True)
+class SnapshotReader:
+    """Reads splits of one table. columns: names in the order wanted; predicate: applied to every row.
+
+    context: under the schema to read with; files written under others are mapped to it.
+    """
+
+    context: TableContext
+    columns: tuple[str, ...]
+    predicate: Predicate | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of the batches that come out."""
+        return pa.schema([self.context.schema.arrow.field(name) for name in self.columns])
+
+    def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        """Batches of at least one row."""
+        for split in splits:
+            directory = bucket_directory(self.context, split.partition, split.bucket)
+            for section in split.sections:
+                for batch in self._section(section, directory, split.partition):
+                    if batch.num_rows:
+                        yield batch.select(self.columns)
+
+    def _section(self, section: Section, directory: str, partition: bytes) -> Iterator[pa.RecordBatch]:
+        needs_kinds = any(file.delete_row_count != 0 for run in section for file in run)
+        if len(section) == 1:
+            return self._single_run(section[0], directory, partition, needs_kinds)
+        return self._merged(section, directory, partition, needs_kinds)
+
+    def _single_run(
+        self, run: SortedRun, directory: str, partition: bytes, needs_kinds: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """No key twice: every condition may be applied while reading."""
+        fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
+        batches = self._read_run(run, directory, partition, fields, _batch_rows([run]))
+        return self._filtered(drop_retracts(batches), self.predicate)
+
+    def _merged(
+        self, section: Section, directory: str, partition: bytes, needs_kinds: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
+        schema, options = self.context.schema, self.context.options
+        runs = sorted(section, key=lambda run: min(file.min_sequence_number for file in run))
+        in_order = all(
+            max(file.max_sequence_number for file in older) < min(file.min_sequence_number for file in newer)
+            for older, newer in pairwise(runs)
+        )
+        order = MergeOrder(
+            schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
+        )
+        needed = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
+        fields: list[DataField] = list(schema.select(needed))
+        fields += [] if in_order else [SEQUENCE_FIELD]
+        fields += [KIND_FIELD] if needs_kinds else []
+        key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
+        batch_rows = _batch_rows(runs)
+        streams = [
+            self._filtered(self._read_run(run, directory, partition, fields, batch_rows), key_condition)
+            for run in runs
+        ]
+        merged = merge_runs(streams, order, Deduplicate(options.ignore_delete))
+        return self._filtered(drop_retracts(merged), self.predicate)
+
+    @cached_property
+    def _output_fields(self) -> tuple[DataField, ...]:
+        """What is asked for, and what the condition reads."""
+        conditioned = sorted(self.predicate.columns) if self.predicate is not None else []
+        return self.context.schema.select(dict.fromkeys([*self.columns, *conditioned]))
+
+    def _read_run(
+        self, run: SortedRun, directory: str, partition: bytes, fields: Sequence[DataField], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        for file in run:
+            path = data_file_path(directory, file)
+            yield from read_data_file(self.context, file, path, fields, partition=partition, batch_rows=batch_rows)
+
+    def _filtered(
+        self, batches: Iterator[pa.RecordBatch], condition: Predicate | None
+    ) -> Iterator[pa.RecordBatch]:
+        if condition is None:
+            return batches
+        expression: pc.Expression = condition.expression(self.context.schema.arrow)
+        return (batch.filter(expression) for batch in batches)
+
+
+def _batch_rows(runs: Sequence[Sequence[DataFileMeta]]) -> int:
+    """Rows a batch, so that one open batch of every run fits the memory of a section."""
+    files = [file for run in runs for file in run]
+    rows = sum(file.row_count for file in files)
+    row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
+    return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _SECTION_MEMORY_BYTES // (row_bytes * len(runs))))

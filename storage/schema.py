@@ -1,0 +1,178 @@
+"""A table's schema as one version of it is stored: `schema/schema-<id>`.
+
+Source: Java `schema/SchemaSerializer.java`, `schema/TableSchema.java`; storage-format notes section 2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import BadInput, CorruptFile
+from storage.format import (
+    KEY_COLUMN_PREFIX,
+    KIND_COLUMN,
+    KIND_FIELD_ID,
+    SCHEMA_VERSION,
+    SEQUENCE_COLUMN,
+    SEQUENCE_FIELD_ID,
+    SYSTEM_FIELD_ID_START,
+)
+from storage.pretty_json import pretty_json
+from storage.types import (
+    BIGINT,
+    TINYINT,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    VectorType,
+    arrow_schema,
+    field_from_json,
+    field_to_json,
+    not_null,
+)
+
+SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
+KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One version of a table's columns, keys and options. Immutable; a change is a new version with id + 1.
+
+    highest_field_id: the largest id ever given out, nested and dropped fields included; -1 for no fields.
+    primary_keys, partition_keys: column names, in declared order.
+    """
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    time_ms: int = 0
+
+    @cached_property
+    def by_name(self) -> Mapping[str, DataField]:
+        return {f.name: f for f in self.fields}
+
+    @cached_property
+    def by_id(self) -> Mapping[int, DataField]:
+        return {f.id: f for f in self.fields}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The table's columns in their in-memory form."""
+        return arrow_schema(self.fields)
+
+    @cached_property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """The primary key without partition columns: what sorts and identifies a row inside a partition."""
+        return tuple(name for name in self.primary_keys if name not in self.partition_keys)
+
+    @cached_property
+    def key_fields(self) -> tuple[DataField, ...]:
+        """The trimmed primary key as the columns `_KEY_<name>` of a data file; empty for an append table."""
+        return tuple(
+            DataField(f.id + SYSTEM_FIELD_ID_START, KEY_COLUMN_PREFIX + f.name, f.type)
+            for f in self.select(self.trimmed_primary_keys)
+        )
+
+    @cached_property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        return self.select(self.partition_keys)
+
+    @property
+    def has_primary_key(self) -> bool:
+        return bool(self.primary_keys)
+
+    @property
+    def crosses_partitions(self) -> bool:
+        """Whether the primary key lacks a partition column: then one key may be found in several partitions."""
+        return self.has_primary_key and not set(self.partition_keys) <= set(self.primary_keys)
+
+    def select(self, names: Iterable[str]) -> tuple[DataField, ...]:
+        """The named columns, in the order given. Raises BadInput for a name the table does not have."""
+        missing = [name for name in names if name not in self.by_name]
+        if missing:
+            raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(self.names)}")
+        return tuple(self.by_name[name] for name in names)
+
+    def to_json(self) -> str:
+        """As Java prints it, byte for byte. No comment, no member: Java would read null as the text "null"."""
+        members: dict[str, Any] = {
+            "version": SCHEMA_VERSION,
+            "id": self.id,
+            "fields": [field_to_json(f) for f in self.fields],
+            "highestFieldId": self.highest_field_id,
+            "partitionKeys": list(self.partition_keys),
+            "primaryKeys": list(self.primary_keys),
+            "options": dict(self.options),
+        }
+        if self.comment is not None:
+            members["comment"] = self.comment
+        members["timeMillis"] = self.time_ms
+        return pretty_json(members)
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> TableSchema:
+        """Read any version; what old versions left out takes the default of their time.
+
+        Raises CorruptFile, naming `path`, when this is not the JSON of a schema.
+        """
+        try:
+            members = json.loads(data)
+            version = int(members.get("version", 1))
+            if version > SCHEMA_VERSION:
+                raise CorruptFile(path, f"a schema of version {SCHEMA_VERSION} or older", f"version {version}")
+            options = {str(k): str(v) for k, v in members.get("options", {}).items()}
+            if version <= 1:
+                options.setdefault("bucket", "1")
+            if version <= 2:
+                options.setdefault("file.format", "orc")
+            return cls(
+                id=int(members["id"]),
+                fields=tuple(field_from_json(f) for f in members["fields"]),
+                highest_field_id=int(members["highestFieldId"]),
+                partition_keys=tuple(members.get("partitionKeys") or ()),
+                primary_keys=tuple(members.get("primaryKeys") or ()),
+                options=options,
+                comment=members.get("comment"),
+                time_ms=int(members.get("timeMillis") or 0),
+            )
+        except json.JSONDecodeError as e:
+            raise CorruptFile(path, "the JSON of a table schema", e.msg, e.pos) from None
+        except (KeyError, TypeError, ValueError, AttributeError, BadInput) as e:
+            raise CorruptFile(path, "the JSON of a table schema", f"{type(e).__name__}: {e}") from None
+
+
+def walk_fields(fields: Sequence[DataField]) -> Iterator[DataField]:
+    """Every field that has an id, nested ones included, depth first."""
+    for f in fields:
+        yield f
+        yield from walk_fields(_nested_fields(f.type))
+
+
+def _nested_fields(data_type: DataType) -> Sequence[DataField]:
+    match data_type:
+        case RowType():
+            return data_type.fields
+        case ArrayType() | MultisetType() | VectorType():
+            return _nested_fields(data_type.element)
+        case MapType():
+            return (*_nested_fields(data_type.key), *_nested_fields(data_type.value))
+        case _:
+            return ()

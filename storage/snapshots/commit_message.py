@@ -1,0 +1,61 @@
+"""What writers hand to the committer.
+
+Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.java`; commit-protocol notes section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from storage.files.data_file import DataFileMeta
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileMeta:
+    """A file of the table's index: hashes of a dynamic bucket, deletion vectors. (Place kept; not written yet.)"""
+
+    index_type: str  # HASH, DELETION_VECTORS
+    file_name: str
+    file_size: int = 0
+    row_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """Files of one bucket, complete and durable, seen by nobody yet. Pickles.
+
+    partition: serialized BinaryRow. total_buckets: None takes the table's option `bucket`.
+    new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
+    compact_*: what a compaction read, what it wrote, and the changes it found. They become a second snapshot.
+    base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int | None = None
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    compact_changelog: tuple[DataFileMeta, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    base_snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """All that one identifier publishes.
+
+    identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
+    watermark: epoch milliseconds. properties: kept in the snapshot.
+    """
+
+    identifier: int
+    messages: Sequence[CommitMessage] = ()
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)

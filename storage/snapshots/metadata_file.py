@@ -1,0 +1,94 @@
+"""The records of one metadata file (manifest, manifest list), as bytes.
+
+Written: Avro object containers. Read: those, with any codec, and the Parquet and ORC files that releases up to 1.x made
+under the option `manifest.format`; what a file is, its first bytes say.
+
+Source: storage-format notes section 4; Java `format/avro/AvroFileFormat.java`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, cast
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fastavro.types import Schema
+from fastavro.write import Writer
+from pyarrow import orc
+
+from storage.errors import BadInput, CorruptFile
+from storage.snapshots.avro_shapes import AvroSchema
+
+Record: TypeAlias = dict[str, Any]
+
+_AVRO_MAGIC: Final = b"Obj\x01"
+_PARQUET_MAGIC: Final = b"PAR1"
+_ORC_MAGIC: Final = b"ORC"
+_SYNC_INTERVAL_BYTES: Final = 64_000  # of a block before compression; larger blocks compress better (Java's default)
+
+_AVRO_CODECS: Final = {
+    "zstd": "zstandard",
+    "none": "null",
+    **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
+}
+
+
+def read_records(data: bytes, path: str, size_bytes: int | None = None) -> list[Record]:
+    """Every record, fields by name.
+
+    path: for messages. size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that
+    happened between two blocks nothing else would tell.
+    Raises CorruptFile.
+    """
+    if size_bytes is not None and len(data) < size_bytes:
+        raise CorruptFile(path, f"{size_bytes} bytes", f"only {len(data)}", offset=len(data))
+    stream = io.BytesIO(data)
+    try:
+        if data.startswith(_AVRO_MAGIC):
+            return cast(list[Record], list(fastavro.reader(stream)))
+        if data.startswith(_PARQUET_MAGIC):
+            return cast(list[Record], pq.read_table(pa.BufferReader(data)).to_pylist())
+        if data.startswith(_ORC_MAGIC):
+            return cast(list[Record], orc.ORCFile(pa.BufferReader(data)).read().to_pylist())
+    except Exception as e:  # whatever the decoder stumbles over: these bytes are not what they should be
+        raise CorruptFile(path, "a readable metadata file", f"{type(e).__name__}: {e}", stream.tell() or None) from e
+    raise CorruptFile(path, "an Avro, Parquet or ORC file", f"a file that begins with {data[:4]!r}", offset=0)
+
+
+class RecordWriter:
+    """Builds one Avro container in memory (metadata files are small)."""
+
+    def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
+        """codec: an Avro name, from `avro_codec`."""
+        self._buffer = io.BytesIO()
+        self._writer = Writer(
+            self._buffer,
+            cast(Schema, schema),
+            codec=codec,
+            sync_interval=_SYNC_INTERVAL_BYTES,
+            compression_level=zstd_level if codec == "zstandard" else None,
+        )
+
+    def write(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._writer.write(record)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the blocks that are complete."""
+        return self._buffer.tell()
+
+    def finish(self) -> bytes:
+        self._writer.flush()
+        return self._buffer.getvalue()
+
+
+def avro_codec(compression: str) -> str:
+    """The Avro name of a value of option `manifest.compression`. Raises BadInput."""
+    codec = _AVRO_CODECS.get(compression.lower())
+    if codec is None:
+        raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(_AVRO_CODECS)}")
+    return codec

@@ -1,0 +1,346 @@
+"""Makes one snapshot the table's next, whoever else commits at the same time and whatever the store answers.
+
+Invariants
+    A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states form
+       one chain, and nobody's changes are lost.
+    B. (commit user, identifier, kind) is published at most once. An identifier below the newest of its user is an error.
+    C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
+
+Steps of one attempt, and what a crash after each leaves behind
+    1. Look: the newest snapshot, and all since the last look. Does what we saw still stand? Is this a replay, or did an
+       earlier attempt of ours land after all? The guard may refuse (a newer writer fenced us).             Crash: nothing.
+    2. Say what changes, seen from there; check it for conflicts.                                           Crash: nothing.
+    3. Write manifests and manifest lists under fresh names.                     Crash: files that no snapshot names, orphans.
+    4. Create snapshot-N if absent. *This is the commit.*   Crash: it is published, or there are orphans; step 1 of the next
+       process tells which.
+    5. See that it is the next: its base still stands, and no later snapshot was built on another. A writer that slept so
+       long that its id was used and expired would else add a snapshot below the earliest, which nobody reads.
+       Such a one is withdrawn.                             Crash before that: a file outside of the chain, seen by nobody.
+    6. Write the hint.                                                      Crash: the hint lags; readers list the directory.
+
+What step 4 can answer, and what follows
+    created      go to 5
+    id taken     read it: ours (the store asked twice) means created; another's means lost: delete our orphans, begin anew
+    an error     unknown, for our file may yet appear. Begin anew: step 1 finds it, or finds N taken by another (lost), or
+                 N is free and the next attempt contends for it with the first; only one can win.
+When attempts or time run out (or anything else goes wrong) while an outcome is unknown: CommitOutcomeUnknown.
+
+Source: commit-protocol notes 4 to 6 and 10; Java `operation/FileStoreCommitImpl.java`, `catalog/RenamingSnapshotCommit.java`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
+from storage.files.bucket_directory import partition_directory
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
+from storage.snapshots.changes import Changes
+from storage.snapshots.commit_message import Committable
+from storage.snapshots.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
+from storage.snapshots.foreign_writes import ForeignWrites
+from storage.snapshots.live_files import base_list, delta_entries, delta_list, live_entries_of, merged, table_manifests
+from storage.snapshots.manifest_entry import Identity, ManifestEntry
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot_builder import Draft, Envelope, SnapshotBuilder
+from storage.snapshots.snapshot_tail import News, SnapshotTail
+from storage.table import TableContext
+
+Guard = Callable[[Sequence[Snapshot]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEnvironment:
+    """Time and chance, as a commit needs them. random: from 0 up to, not including, 1."""
+
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+    sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
+    random: Callable[[], float] = random.random
+    new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One snapshot that is wanted.
+
+    changes: what it changes, seen from the snapshot it will build on (None: the table has none).
+    bases: buckets whose sequence numbers continue the snapshot named, 0 for none; see `conflicts.check_base_is_current`.
+    is_first: of its identifier. The second (COMPACT) is no replay of the first.
+    """
+
+    committable: Committable
+    changes: Callable[[Snapshot | None], Changes]
+    bases: Mapping[Bucket, int] = field(default_factory=dict)
+    operation: str | None = None
+    is_first: bool = True
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.committable.identifier != BATCH_COMMIT_IDENTIFIER
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The snapshot that carries the proposal. is_replay: it was there before, published by another writer object."""
+
+    snapshot: Snapshot | None
+    is_replay: bool = False
+
+
+class Publisher:
+    """guard: sees every snapshot since the last look, and raises WriterFenced to stop a commit before it is published.
+
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        guard: Guard | None,
+        environment: CommitEnvironment,
+        manifests: ManifestStore,
+    ) -> None:
+        self._context = context
+        self._options = context.options
+        self._commit_user = commit_user
+        self._guard = guard
+        self._environment = environment
+        self._manifests = manifests
+        self._key_types = [f.type for f in context.schema.key_fields]
+        self._store = SnapshotStore(context.io, context.paths)
+        self._tail = SnapshotTail(self._store, commit_user, context.name)
+        self._builder = SnapshotBuilder(context, manifests)
+        self._foreign_writes = ForeignWrites(
+            self._store, lambda s: delta_entries(context, s, manifests=manifests), commit_user, context.name
+        )
+
+    def publish(self, proposal: Proposal) -> Settled:
+        """Attempts until the outcome is known. Raises CommitConflict, WriterFenced, BadInput (nothing was published) or
+        CommitOutcomeUnknown; an OSError means that nothing was published either.
+        """
+        unknown: list[Draft] = []  # published, and the store did not say with what success
+        last_error: Exception | None = None
+        started_ms = self._environment.monotonic_ms()
+        for retry in count():
+            try:
+                settled = self._attempt(proposal, unknown, retry)
+            except TidelakeError as e:
+                if unknown and not isinstance(e, CommitOutcomeUnknown):
+                    raise self._outcome_unknown(proposal, e) from e
+                raise
+            except Exception as e:
+                if not unknown:
+                    raise
+                last_error, settled = e, None
+            if settled is not None:
+                return settled
+            if self._is_exhausted(retry, started_ms):
+                if unknown:
+                    raise self._outcome_unknown(proposal, last_error) from last_error
+                raise CommitConflict(
+                    f"{self._context.name}: other commits were first {retry + 1} times in a row; nothing of ours was "
+                    "published. Commit again, or raise commit.max-retries"
+                )
+            self._environment.sleep_ms(self._wait_ms(retry))
+        raise AssertionError("count() does not end")
+
+    # ------------------------------------------------------------ one attempt
+
+    def _attempt(self, proposal: Proposal, unknown: list[Draft], retry: int) -> Settled | None:
+        """None: try again. `unknown` is kept up to date."""
+        news = self._tail.look(search_own=proposal.is_numbered or self._guard is not None)
+        for snapshot in news.snapshots:
+            self._foreign_writes.saw(snapshot)
+        landed = self._landed(news, unknown)
+        if landed is not None:
+            return self._settle(landed, unknown)
+        replay = self._replay(proposal, news)
+        if replay is not None:
+            return replay
+        self._run_guard(news)
+
+        base = self._tail.latest
+        changes = proposal.changes(base)
+        changes = self._checked(proposal, changes, base)
+        draft = self._builder.build(base, changes, self._envelope(proposal), merge=retry == 0)
+        unknown.append(draft)
+        try:
+            is_ours = self._store.publish(draft.snapshot) or self._store.find(draft.snapshot.id) == draft.snapshot
+        except UnsupportedFeature:
+            self._lost(draft, unknown)
+            raise
+        if not is_ours:
+            self._lost(draft, unknown)
+            return None
+        return self._settle(draft, unknown)
+
+    def _landed(self, news: News, unknown: list[Draft]) -> Draft | None:
+        """The attempt of ours that is in the table after all. Those whose id another snapshot took are lost."""
+        if not unknown:
+            return None
+        if not news.is_complete:
+            raise CommitOutcomeUnknown(
+                f"{self._context.name}: snapshots expired before it could be seen whether our commit is one of them"
+            )
+        by_id = {snapshot.id: snapshot for snapshot in news.snapshots}
+        for draft in list(unknown):
+            found = by_id.get(draft.snapshot.id)
+            if found == draft.snapshot:
+                return draft
+            if found is not None:
+                self._lost(draft, unknown)
+        return None
+
+    def _settle(self, draft: Draft, unknown: list[Draft]) -> Settled | None:
+        """The file is there and ours: does it count?"""
+        if not self._is_next(draft.snapshot, draft.base):
+            self._store.withdraw(draft.snapshot.id)
+            self._lost(draft, unknown)
+            return None
+        unknown.remove(draft)
+        for other in list(unknown):  # the id is taken, by us
+            self._lost(other, unknown)
+        if self._tail.latest is None or self._tail.latest.id < draft.snapshot.id:
+            self._tail.published(draft.snapshot)
+        self._foreign_writes.saw(draft.snapshot)
+        assert self._tail.latest is not None
+        self._store.hint_latest(self._tail.latest.id)
+        return Settled(draft.snapshot)
+
+    def _lost(self, draft: Draft, unknown: list[Draft]) -> None:
+        """Surely not published, now or later: nothing names its metadata files."""
+        unknown.remove(draft)
+        with suppress(Exception):  # they are orphans, for the orphan cleaner if need be
+            self._manifests.delete(draft.files)
+
+    # ------------------------------------------------------------ what stands in the way
+
+    def _replay(self, proposal: Proposal, news: News) -> Settled | None:
+        """Raises BadInput for an identifier below the newest of our user."""
+        if not proposal.is_numbered:
+            return None
+        identifier, newest = proposal.committable.identifier, self._tail.newest_own_identifier
+        if newest is None or newest < identifier:
+            return None
+        if newest == identifier:
+            same = next((s for s in news.snapshots if self._carries(s, proposal)), None)
+            return Settled(same, is_replay=True) if proposal.is_first or same is not None else None
+        raise BadInput(
+            f"{self._context.name}: identifier {identifier} is below {newest}, the newest that {self._commit_user!r} "
+            "committed. Identifiers of a commit user only grow; go on with a larger one, or use another commit user"
+        )
+
+    def _carries(self, snapshot: Snapshot, proposal: Proposal) -> bool:
+        identifier = proposal.committable.identifier
+        is_same = snapshot.commit_user == self._commit_user and snapshot.commit_identifier == identifier
+        return is_same and (proposal.is_first or snapshot.commit_kind is CommitKind.COMPACT)
+
+    def _run_guard(self, news: News) -> None:
+        if self._guard is None:
+            return
+        if not news.is_complete:
+            raise CommitConflict(
+                f"{self._context.name}: snapshots expired since we last looked, so nobody can tell whether a newer "
+                "writer took over. Open the table anew"
+            )
+        self._guard(news.snapshots)
+
+    def _checked(self, proposal: Proposal, changes: Changes, base: Snapshot | None) -> Changes:
+        """The changes to publish. Raises CommitConflict."""
+        if proposal.bases:
+            current = self._foreign_writes.after(min(proposal.bases.values()), base)
+            check_base_is_current(proposal.bases, current, self._name_partition)
+        drop_duplicates = self._options.discard_duplicate_files and changes.kind is CommitKind.APPEND
+        if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
+            if base is None:
+                check_bucket_counts(changes.entries, self._name_partition)
+            return changes
+        partitions = {entry.partition for entry in changes.entries}
+        live = live_entries_of(self._manifests, base, partitions, self._context.name)
+        if drop_duplicates:
+            there = {entry.identity for entry in live}
+            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in there])
+        check_no_conflict(changes.kind, live, changes.entries, self._key_types, self._name_partition)
+        return changes
+
+    def _name_partition(self, partition: bytes) -> str:
+        directory = partition_directory(self._context, partition)
+        return f"{self._context.name}, partition {directory}" if directory else self._context.name
+
+    # ------------------------------------------------------------ is it the next
+
+    def _is_next(self, snapshot: Snapshot, base: Snapshot | None) -> bool:
+        """Whether a snapshot of ours, just found in the table, is part of its history.
+
+        While its base stands it is: expiry takes the smallest id first and rollback the largest, so no other snapshot
+        had its id before and went. Else the base expired before or after, or there never was one: then what is there
+        above it tells.
+        """
+        if base is not None and self._store.find(base.id) == base:
+            return True
+        newest = max(self._store.ids(), default=0)
+        if newest == snapshot.id:
+            return True
+        successor = self._store.find(snapshot.id + 1)
+        if successor is not None:
+            return self._is_built_on(successor, snapshot)
+        if self._store.exists(snapshot.id):
+            return False
+        raise CommitOutcomeUnknown(
+            f"{self._context.name}: snapshot {snapshot.id} was published, and expired before it could be seen whether "
+            "it was the table's next"
+        )
+
+    def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
+        """By the names of manifests; where these were merged meanwhile, by the files they list."""
+        delta = {meta.file_name for meta in self._manifests.read_list(delta_list(snapshot))}
+        before = self._manifests.read_list(base_list(successor))
+        if delta and delta <= {meta.file_name for meta in before}:
+            return True
+        ours = merged(self._manifests, table_manifests(self._manifests, snapshot), self._context.name)
+        theirs = merged(self._manifests, before, self._context.name)
+        return _live(ours) == _live(theirs)
+
+    # ------------------------------------------------------------ small things
+
+    def _envelope(self, proposal: Proposal) -> Envelope:
+        committable = proposal.committable
+        return Envelope(
+            self._commit_user,
+            committable.identifier,
+            committable.watermark,
+            committable.properties,
+            proposal.operation,
+            self._environment.new_uuid(),
+            self._environment.now_ms(),
+        )
+
+    def _is_exhausted(self, retry: int, started_ms: float) -> bool:
+        timeout_ms = self._options.commit_timeout_ms
+        too_long = timeout_ms is not None and self._environment.monotonic_ms() - started_ms > timeout_ms
+        return too_long or retry >= self._options.commit_max_retries
+
+    def _wait_ms(self, retry: int) -> float:
+        """Doubles up to a maximum, plus up to a fifth by chance: those who collided once should not meet again."""
+        wait_ms = min(self._options.commit_min_retry_wait_ms * 2.0**retry, self._options.commit_max_retry_wait_ms)
+        return wait_ms * (1 + 0.2 * self._environment.random())
+
+    def _outcome_unknown(self, proposal: Proposal, error: Exception | None) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {proposal.committable.identifier}, may "
+            f"or may not have been published ({error}). Nothing was deleted. Commit it again under the same user and "
+            "identifier: if it landed, that is recognised"
+        )
+
+
+def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
+    return {entry.identity for entry in entries if entry.kind is FileKind.ADD}

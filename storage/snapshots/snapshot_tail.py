@@ -1,0 +1,95 @@
+"""Follows a table for one committer: what is new since its last look, and whether what it saw still stands.
+
+Source of the rules: design section 4 ("Absent is not yet next", "Java beside us"); commit-protocol notes 10 and 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.errors import CommitConflict
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Snapshots since the last look, oldest first.
+
+    is_complete: False when some between the last one seen and the first one here expired before we looked.
+    """
+
+    snapshots: Sequence[Snapshot]
+    is_complete: bool = True
+
+
+class SnapshotTail:
+    """latest: the newest snapshot at the last look, None for a table without any. Not thread-safe.
+
+    newest_own_identifier: of our user's newest numbered snapshot, as far as looked; None when there is none.
+    """
+
+    def __init__(self, store: SnapshotStore, commit_user: str, table_name: str) -> None:
+        self._store = store
+        self._commit_user = commit_user
+        self._table_name = table_name
+        self._has_searched_own = False
+        self.latest: Snapshot | None = None
+        self.newest_own_identifier: int | None = None
+
+    def look(self, *, search_own: bool) -> News:
+        """What is new since the last look; nothing at the first.
+
+        search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and report what
+        came since, itself included: so a replay is recognised, and a fence that was set meanwhile is seen.
+        Raises CommitConflict when the last snapshot seen was replaced or rolled back.
+        """
+        newest = self._store.latest()
+        if self.latest is not None:
+            self._check_stands(self.latest, newest)
+        known = None if self.latest is None else self.latest.id
+        searching = search_own and not self._has_searched_own
+        snapshots: list[Snapshot] = []
+        for snapshot in self._store.back_from(newest) if newest is not None else ():
+            is_new = known is not None and snapshot.id > known
+            if not is_new and not searching:
+                break
+            snapshots.append(snapshot)
+            searching = searching and not self._is_own(snapshot)
+        snapshots.reverse()
+        self.latest = newest
+        self._has_searched_own |= search_own
+        for snapshot in snapshots:
+            self._note(snapshot)
+        nothing_new = known is None or newest is None or newest.id == known
+        return News(snapshots, nothing_new or any(snapshot.id == known + 1 for snapshot in snapshots if known))
+
+    def published(self, snapshot: Snapshot) -> None:
+        """We made this one, and it is the table's next."""
+        self.latest = snapshot
+        self._note(snapshot)
+
+    def _note(self, snapshot: Snapshot) -> None:
+        if self._is_own(snapshot):
+            self.newest_own_identifier = snapshot.commit_identifier
+
+    def _is_own(self, snapshot: Snapshot) -> bool:
+        return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER
+
+    def _check_stands(self, seen: Snapshot, newest: Snapshot | None) -> None:
+        if newest is None or newest.id < seen.id:
+            there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
+            raise CommitConflict(
+                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
+                "back or made anew. Open it anew and write again"
+            )
+        now = newest if newest.id == seen.id else self._store.find(seen.id)
+        if now is not None and now != seen:
+            whose = "which we committed" if seen.commit_user == self._commit_user else f"of {seen.commit_user}"
+            raise CommitConflict(
+                f"{self._table_name}: snapshot {seen.id}, {whose}, was replaced by one of {now.commit_user} "
+                f"(uuid {now.uuid} instead of {seen.uuid}). A writer that publishes without excluding others did that "
+                "(Java Paimon on a local disk or a plain object store does): let only one of them commit at a time, or "
+                "give both a catalog lock. Open the table anew and write again what was lost"
+            )

@@ -1,0 +1,98 @@
+"""Tags: snapshots under a name, kept whatever expires.
+
+Source: Java `tag/Tag.java`, `utils/TagManager.java`; commit-protocol notes section 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from storage.errors import BadInput, CorruptFile
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths, parse_tag_name
+from storage.pretty_json import Json, pretty_json
+from storage.snapshots.snapshot import Snapshot, parse_json_object
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """created_at: wall clock of whoever made it, without a zone, to the microsecond; only tags with a retention have it."""
+
+    name: str
+    snapshot: Snapshot
+    created_at: datetime | None = None
+    retained: timedelta | None = None
+
+
+class TagStore:
+    """The tags of one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._paths = paths
+
+    def names(self) -> list[str]:
+        """In alphabetical order."""
+        entries = self._io.list_directory(self._paths.tag_directory)
+        return sorted(name for e in entries if not e.is_directory and (name := parse_tag_name(e.name)) is not None)
+
+    def tag(self, name: str) -> Tag:
+        """Raises BadInput when there is none of this name, naming those there are."""
+        path = self._paths.tag(name)
+        try:
+            data = self._io.read(path)
+        except FileNotFoundError:
+            there = ", ".join(self.names()) or "none"
+            raise BadInput(f"{self._paths.location} has no tag {name!r}; there are: {there}") from None
+        members = parse_json_object(data, path, "a tag")
+        return Tag(name, Snapshot.from_members(members, path), _created_at(members, path), _retained(members, path))
+
+    def get(self, name: str) -> Snapshot:
+        """The snapshot under a name. Raises BadInput when there is none."""
+        return self.tag(name).snapshot
+
+    def all(self) -> dict[str, Snapshot]:
+        return {name: self.get(name) for name in self.names()}
+
+    def create(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
+        """now: local wall clock. Raises BadInput for a name that is taken or blank.
+
+        The snapshot may expire the moment before its tag is there: look again whether it still is.
+        """
+        if not name.strip() or "/" in name:
+            raise BadInput(f"{name!r} can't name a tag: it is blank or holds a slash")
+        members: dict[str, Json] = dict(snapshot.to_members())
+        if retained is not None:
+            members |= {"tagCreateTime": _time_parts(now), "tagTimeRetained": retained.total_seconds()}
+        if not self._io.create_if_absent(self._paths.tag(name), pretty_json(members).encode()):
+            raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")
+
+
+def _time_parts(time: datetime) -> list[int]:
+    """[year, month, day, hour, minute, second, nanosecond]; zeros at the end are left out, down to five parts."""
+    parts = [time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond * 1000]
+    while len(parts) > 5 and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def _created_at(members: Mapping[str, Any], path: str) -> datetime | None:
+    parts = members.get("tagCreateTime")
+    if parts is None:
+        return None
+    try:
+        year, month, day, hour, minute, second, nanosecond = [*parts, 0, 0][:7]
+        return datetime(year, month, day, hour, minute, second, nanosecond // 1000)
+    except (TypeError, ValueError) as e:
+        raise CorruptFile(path, "tagCreateTime as a list of 5 to 7 numbers", f"{parts!r}: {e}") from None
+
+
+def _retained(members: Mapping[str, Any], path: str) -> timedelta | None:
+    seconds = members.get("tagTimeRetained")
+    try:
+        return None if seconds is None else timedelta(seconds=float(seconds))
+    except (TypeError, ValueError) as e:
+        raise CorruptFile(path, "tagTimeRetained as a number of seconds", f"{seconds!r}: {e}") from None

@@ -1,0 +1,74 @@
+"""Which types a column may change to while old files keep the old one.
+
+Old files are read through a cast, so a change is legal where there is one; any other would break the table for Java.
+Some casts lose information (INT to TINYINT wraps, CHAR(10) to CHAR(5) cuts). That is Paimon's rule; a table forbids the
+worst of them with option `disable-explicit-type-casting`.
+
+Source: Java `types/DataTypeCasts.java` (what is legal), `casting/*CastRule.java` (what can be executed); here in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from storage.types import INTEGER_ROOTS, STRING, STRING_ROOTS, TIMESTAMP_ROOTS, DataType, Root, nullable
+
+_TEXTS: Final = STRING_ROOTS
+_BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
+_INTEGERS: Final = frozenset(INTEGER_ROOTS)
+_NUMBERS: Final = _INTEGERS | {Root.FLOAT, Root.DOUBLE, Root.DECIMAL}
+_HAVE_TEXT: Final = _NUMBERS | _BYTES | {Root.BOOLEAN, Root.ARRAY, Root.MAP, Root.ROW}
+_ONLY_AS_STRING: Final = TIMESTAMP_ROOTS | {Root.DATE, Root.TIME}  # no cast to CHAR(n) or VARCHAR(n)
+
+# New root -> old roots. Always legal.
+IMPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
+    Root.CHAR: frozenset({Root.CHAR}),
+    Root.VARCHAR: _TEXTS,
+    Root.BINARY: frozenset({Root.BINARY}),
+    Root.VARBINARY: _BYTES,
+    Root.TINYINT: frozenset({Root.TINYINT}),
+    Root.SMALLINT: frozenset({Root.TINYINT, Root.SMALLINT}),
+    Root.INT: frozenset({Root.TINYINT, Root.SMALLINT, Root.INT}),
+    Root.BIGINT: _INTEGERS,
+    Root.FLOAT: _NUMBERS - {Root.DOUBLE},
+    Root.DOUBLE: _NUMBERS,
+    Root.DECIMAL: _NUMBERS,
+    Root.DATE: frozenset({Root.TIMESTAMP}),
+    Root.TIME: frozenset({Root.TIMESTAMP}),
+    Root.TIMESTAMP: TIMESTAMP_ROOTS,
+    Root.TIMESTAMP_LTZ: TIMESTAMP_ROOTS,
+}
+
+# New root -> old roots. Legal unless the table forbids explicit casts.
+EXPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
+    Root.CHAR: _TEXTS | _HAVE_TEXT,
+    Root.VARCHAR: _HAVE_TEXT,
+    Root.BOOLEAN: _TEXTS | _INTEGERS,
+    Root.BINARY: _TEXTS | _BYTES,
+    Root.VARBINARY: _TEXTS,
+    Root.TINYINT: _NUMBERS | _TEXTS | {Root.BOOLEAN},
+    Root.SMALLINT: _NUMBERS | _TEXTS | {Root.BOOLEAN},
+    Root.INT: _NUMBERS | _TEXTS | TIMESTAMP_ROOTS | {Root.BOOLEAN},
+    Root.BIGINT: _NUMBERS | _TEXTS | TIMESTAMP_ROOTS | {Root.BOOLEAN},
+    Root.FLOAT: _NUMBERS | _TEXTS | {Root.BOOLEAN},
+    Root.DOUBLE: _TEXTS | {Root.BOOLEAN},
+    Root.DECIMAL: _TEXTS | {Root.BOOLEAN},
+    Root.DATE: _TEXTS | TIMESTAMP_ROOTS,
+    Root.TIME: _TEXTS | TIMESTAMP_ROOTS,
+    Root.TIMESTAMP: _TEXTS | {Root.DATE, Root.TIME, Root.INT, Root.BIGINT},
+    Root.TIMESTAMP_LTZ: _TEXTS | {Root.DATE, Root.TIME, Root.INT, Root.BIGINT},
+}
+
+
+def can_change(old: DataType, new: DataType, *, explicit: bool = True) -> bool:
+    """Whether a column of type `old` may become `new`; nullability is not looked at.
+
+    explicit: whether casts that SQL asks to be spelled out count too.
+    """
+    old, new = nullable(old), nullable(new)
+    if old == new or old.root in IMPLICIT.get(new.root, ()):
+        return True
+    if not explicit:
+        return False
+    return old.root in EXPLICIT.get(new.root, ()) or (new == STRING and old.root in _ONLY_AS_STRING)

@@ -1,0 +1,1 @@
+"""From rows to data files: buffers, flushes, commit messages. Nothing here publishes anything."""

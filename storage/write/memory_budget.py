@@ -1,0 +1,59 @@
+"""One limit for the rows that all writers of a process hold in memory.
+
+When the sum passes the limit, the largest holders are asked to write down what they hold, wherever they belong: a table
+that stopped receiving rows gives its memory back to the ones that still do.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """Someone who holds rows in memory: a bucket's write buffer."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Read without the holder's lock: a moment old is fine."""
+        ...
+
+    def give_back(self) -> None:
+        """Write down (spill or flush) what is held. Takes the holder's own lock."""
+        ...
+
+
+class MemoryBudget:
+    """limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
+
+    Thread-safe. Call `rebalance` without holding a holder's lock: it may take any of them.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        if limit_bytes <= 0:
+            raise ValueError(f"a memory budget is more than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+        self._holders: set[Holder] = set()
+        self._lock = threading.Lock()
+
+    def join(self, holder: Holder) -> None:
+        with self._lock:
+            self._holders.add(holder)
+
+    def leave(self, holder: Holder) -> None:
+        with self._lock:
+            self._holders.discard(holder)
+
+    @property
+    def held_bytes(self) -> int:
+        with self._lock:
+            return sum(holder.held_bytes for holder in self._holders)
+
+    def rebalance(self) -> None:
+        """Make the largest holders give back until the sum is below the limit. Errors of their writes come through."""
+        while True:
+            with self._lock:
+                held = {holder: holder.held_bytes for holder in self._holders}
+            if sum(held.values()) <= self.limit_bytes:
+                return
+            max(held, key=held.__getitem__).give_back()

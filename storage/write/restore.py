@@ -1,0 +1,50 @@
+"""What a writer must know of the table before its first row: where each bucket's sequence numbers stand.
+
+Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check), `io/DataFileMeta.getMaxSequenceNumber`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from storage.errors import BadInput
+from storage.snapshots.live_files import live_entries
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """The table as its writer found it. snapshot_id: None for a table without snapshots.
+
+    next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition with files.
+    """
+
+    snapshot_id: int | None = None
+    next_sequence_numbers: Mapping[BucketKey, int] = field(default_factory=dict)
+    total_buckets: Mapping[bytes, int] = field(default_factory=dict)
+
+    def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
+        """Raises BadInput when the partition was written with another number of buckets."""
+        found = self.total_buckets.get(partition, total_buckets)
+        if found != total_buckets:
+            raise BadInput(
+                f"{table_name}: option bucket = {total_buckets}, but files of this partition lie in {found} buckets; "
+                f"a key would be found in two. Set bucket = {found}, or rewrite the partition with an overwrite"
+            )
+
+
+def restore(context: TableContext) -> TableState:
+    """Reads the live files of the latest snapshot once."""
+    snapshot = SnapshotStore(context.io, context.paths).latest()
+    if snapshot is None:
+        return TableState()
+    numbers: dict[BucketKey, int] = {}
+    totals: dict[bytes, int] = {}
+    for entry in live_entries(context, snapshot):
+        key = BucketKey(entry.partition, entry.bucket)
+        numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
+        totals[entry.partition] = entry.total_buckets
+    return TableState(snapshot.id, numbers, totals)

@@ -1,0 +1,39 @@
+"""Sorted rows that had to leave memory before their flush: Arrow IPC files in a scratch directory.
+
+Nothing here outlives the process that wrote it, so nothing is fsynced; the operating system's page cache is the first place
+these bytes go anyway.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+_ROWS_PER_BATCH: Final = 16_384  # what a merge holds of each segment at a time
+
+
+class SpillFile:
+    """One segment: rows in key order, each key at most once. Deleted by `delete`, at the latest with the process's directory."""
+
+    def __init__(self, directory: str | None, rows: pa.RecordBatch) -> None:
+        """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError."""
+        with tempfile.NamedTemporaryFile(prefix="tidelake-spill-", suffix=".arrow", dir=directory, delete=False) as file:
+            self.path = Path(file.name)
+            try:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                with pa.ipc.new_stream(file, rows.schema, options=options) as stream:
+                    stream.write_table(pa.Table.from_batches([rows]), max_chunksize=_ROWS_PER_BATCH)
+            except BaseException:
+                self.delete()
+                raise
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+
+    def delete(self) -> None:
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""Rows of one bucket of a primary-key table on their way into a sorted, merged run.
+
+A buffer numbers rows as they arrive. When memory is short it sorts and merges what it holds into a segment on disk; at the
+flush all segments and what is still in memory are merged as runs, oldest first.
+
+Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`; data-files notes section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from storage.format import SEQUENCE_COLUMN
+from storage.merge.merge_functions import MergeFunction
+from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
+from storage.write.spill import SpillFile
+
+
+class WriteBuffer:
+    """order: of the table; the sequence number is added here, so `runs_in_order` is always taken as true.
+
+    next_sequence_number: of the next row to arrive. Not thread-safe; its owner has the lock.
+    """
+
+    def __init__(
+        self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
+    ) -> None:
+        self._order = replace(order, runs_in_order=True)  # arrival order is sequence order, in a buffer and over segments
+        self._merge_function = merge_function
+        self._spill_directory = spill_directory
+        self._batches: list[pa.RecordBatch] = []
+        self._segments: list[SpillFile] = []
+        self.next_sequence_number = next_sequence_number
+        self.held_bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches and not self._segments
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """rows: conformed (table columns and `_VALUE_KIND`), in arrival order."""
+        numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
+        self.next_sequence_number += rows.num_rows
+        self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
+        self.held_bytes += rows.nbytes + numbers.nbytes
+
+    def arrived(self) -> pa.RecordBatch:
+        """All rows in memory, as they came: for a changelog of the input. Only before anything was spilled."""
+        assert not self._segments, "rows of a segment are merged already"
+        self._batches = [pa.concat_batches(self._batches)]
+        return self._batches[0]
+
+    def versions(self) -> Iterator[pa.RecordBatch]:
+        """What the buffer holds, on disk and in memory, oldest first; changes nothing."""
+        for segment in self._segments:
+            yield from segment.read()
+        yield from self._batches
+
+    def spill(self) -> None:
+        """Free the memory; the rows, merged among themselves, go to disk. A full disk raises OSError, and nothing is lost."""
+        if self._batches:
+            self._segments.append(SpillFile(self._spill_directory, self._merge_memory()))
+            self._forget_memory()
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes nothing."""
+        if not self._segments:
+            if self._batches:
+                yield self._merge_memory()
+        else:
+            runs = [segment.read() for segment in self._segments]
+            if self._batches:
+                runs.append(iter([self._merge_memory()]))
+            yield from merge_runs(runs, self._order, self._merge_function)
+        self.clear()
+
+    def clear(self) -> None:
+        for segment in self._segments:
+            segment.delete()
+        self._segments = []
+        self._forget_memory()
+
+    def _merge_memory(self) -> pa.RecordBatch:
+        rows = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
+        return merge_batch(rows, self._order, self._merge_function)
+
+    def _forget_memory(self) -> None:
+        self._batches = []
+        self.held_bytes = 0
+

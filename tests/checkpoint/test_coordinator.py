@@ -1,0 +1,157 @@
+"""When a checkpoint is due, and what each table publishes in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from checkpoint.coordinator import CheckpointPolicy, Coordinator
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.states import IllegalEvent, State
+from storage.errors import BadInput
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.snapshots.commit_message import CommitMessage
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+IDENTITY = SourceIdentity("c1", {"t": "id"})
+FILES = [CommitMessage(b"", 0)]
+
+
+def at(end: int, start: int | None = None) -> SourcePosition:
+    return SourcePosition(IDENTITY, {P0: OffsetRange(end if start is None else start, end)})
+
+
+def coordinator(*, last_identifier: int = 0, **positions: SourcePosition) -> Coordinator:
+    return Coordinator(positions or {"a": at(0)}, last_identifier, CheckpointPolicy(interval_ms=1_000, bytes_max=100))
+
+
+@dataclass(frozen=True)
+class DueCase:
+    id: str
+    writes: tuple[tuple[int, int], ...]  # (at ms, bytes)
+    now_ms: int
+    due_in_ms: int | None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        DueCase("nothing was written", (), 5_000, None),
+        DueCase("only offsets moved", ((0, 0),), 5_000, None),
+        DueCase("the interval counts from the first record", ((100, 10), (900, 10)), 900, 200),
+        DueCase("the interval is over", ((100, 10),), 1_100, 0),
+        DueCase("the interval is long over", ((100, 10),), 99_000, 0),
+        DueCase("many bytes come before the interval", ((100, 60), (200, 40)), 201, 0),
+    ],
+    ids=lambda case: case.id,
+)
+def test_when_a_checkpoint_is_due(case: DueCase) -> None:
+    subject = coordinator()
+    for offset, (now_ms, nbytes) in enumerate(case.writes, start=1):
+        subject.wrote(P0, offset, nbytes=nbytes, now_ms=now_ms)
+    assert subject.due_in_ms(case.now_ms) == case.due_in_ms
+
+
+def checkpoint(subject: Coordinator, *tables: str, pin: tuple[str, ...] = ()) -> dict[str, SourcePosition]:
+    subject.begin()
+    messages = {table: FILES if table in tables else [] for table in subject.positions}
+    committables = subject.prepared(messages, IDENTITY, pin)
+    for committable in committables:
+        subject.committed(committable.table)
+    subject.completed()
+    return {committable.table: committable.position for committable in committables}
+
+
+def test_a_table_without_rows_is_left_alone_and_goes_on_later_where_it_ended() -> None:
+    subject = coordinator(a=at(0), b=at(0))
+    subject.wrote(P0, 10, nbytes=1, now_ms=0)
+    assert checkpoint(subject, "a") == {"a": at(10, start=0)}
+    subject.wrote(P0, 20, nbytes=1, now_ms=0)
+    assert checkpoint(subject, "a", "b") == {"a": at(20, start=10), "b": at(20, start=0)}
+
+
+def test_after_a_checkpoint_nothing_is_due() -> None:
+    subject = coordinator()
+    subject.wrote(P0, 10, nbytes=1_000, now_ms=0)
+    checkpoint(subject, "a")
+    assert subject.due_in_ms(10_000) is None
+
+
+def test_a_pinned_table_publishes_its_position_without_rows() -> None:
+    subject = coordinator(a=at(7), b=at(7))
+    assert checkpoint(subject, pin=("b",)) == {"b": at(7, start=7)}
+
+
+def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
+    subject = coordinator(a=at(50), b=at(10))
+    subject.wrote(P0, 30, nbytes=1, now_ms=0)
+    assert checkpoint(subject, "a", "b") == {"a": at(50), "b": at(30, start=10)}
+
+
+def test_identifiers_go_on_above_the_largest_of_all_tables() -> None:
+    subject = coordinator(last_identifier=41)
+    assert [subject.begin(), subject.identifier] == [42, 42]
+
+
+def test_a_name_that_a_batch_commit_used_up_is_refused() -> None:
+    with pytest.raises(BadInput, match="another name"):
+        coordinator(last_identifier=BATCH_COMMIT_IDENTIFIER)
+
+
+def test_a_partition_of_unknown_beginning_is_not_written() -> None:
+    subject = coordinator()
+    with pytest.raises(KeyError):
+        subject.wrote(P1, 5, nbytes=1, now_ms=0)
+    subject.found(["a"], P1, 3)
+    subject.wrote(P1, 5, nbytes=1, now_ms=0)
+    assert checkpoint(subject, "a")["a"].ranges[P1] == OffsetRange(3, 5)
+
+
+def test_a_partition_found_again_keeps_its_place() -> None:
+    subject = coordinator()
+    subject.wrote(P0, 9, nbytes=1, now_ms=0)
+    subject.found(["a"], P0, 0)
+    assert checkpoint(subject, "a") == {"a": at(9, start=0)}
+
+
+def test_the_snapshot_names_checkpoint_and_position() -> None:
+    subject = coordinator()
+    subject.wrote(P0, 10, nbytes=1, now_ms=0)
+    subject.begin()
+    (committable,) = subject.prepared({"a": FILES}, IDENTITY)
+    stored = committable.to_storage()
+    assert (stored.identifier, list(stored.messages)) == (1, FILES)
+    assert position_from_text(stored.properties[POSITION_PROPERTY], "here") == at(10, start=0)
+
+
+def test_many_checkpoints_make_an_unbroken_chain() -> None:
+    subject = coordinator(a=at(0), b=at(0))
+    history: dict[str, list[tuple[int, SourcePosition]]] = {"a": [], "b": []}
+    for round_ in range(1, 20):
+        if round_ == 5:
+            subject.found(["a", "b"], P1, 0)
+        subject.wrote(P0, round_ * 3, nbytes=1, now_ms=0)
+        for table, position in checkpoint(subject, "a", *(["b"] if round_ % 4 == 0 else [])).items():
+            history[table].append((subject.identifier, position))
+    assert [len(history["a"]), len(history["b"])] == [19, 4]
+    assert chain_breaks(history["a"]) == chain_breaks(history["b"]) == []
+
+
+def test_steps_out_of_order_are_illegal_and_change_nothing() -> None:
+    subject = coordinator()
+    with pytest.raises(IllegalEvent):
+        subject.prepared({"a": FILES}, IDENTITY)
+    assert (subject.state, subject.identifier) == (State.WRITING, 0)
+    subject.begin()
+    with pytest.raises(IllegalEvent):
+        subject.begin()
+    assert subject.identifier == 1
+
+
+def test_after_a_failure_no_checkpoint_follows() -> None:
+    subject = coordinator()
+    subject.failed()
+    with pytest.raises(IllegalEvent):
+        subject.begin()

@@ -1,0 +1,177 @@
+"""A kernel gives what the cells give, or refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, HealthCheck
+from hypothesis import strategies as st
+
+from ingest.formats.cells.dispatch import cell_for
+from ingest.formats.cells.json_text import BadValue
+from ingest.formats.column_kernels import Kernel, cells_kernel, kernel_for
+from ingest.formats.connect_schema import (
+    UNDECLARED,
+    ConnectorSettings,
+    SourceType,
+    completed,
+    spelled_source_type,
+)
+from ingest.formats.debezium_fast import CANT_READ_FAST
+from ingest.formats.placeholders import Placeholders
+from storage.types import parse_type
+from tests.ingest.formats.cells.cell_case import declared
+
+PLACEHOLDERS: Final = Placeholders("__debezium_unavailable_value")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that has a kernel, and values which that kernel must take."""
+
+    type: str
+    takes: tuple[str, ...]
+    source: SourceType = UNDECLARED
+    settings: ConnectorSettings = field(default_factory=ConnectorSettings)
+
+    @property
+    def id(self) -> str:
+        return " from ".join(part for part in (self.type, self.source.meaning, self.source.connect) if part)
+
+    def kernels(self) -> tuple[Kernel, Kernel]:
+        """(by columns, by cells)"""
+        target = parse_type(self.type)
+        source = completed(self.source, target, "", self.settings)
+        kernel = kernel_for(source, target, PLACEHOLDERS)
+        assert kernel is not None
+        return kernel, cells_kernel(cell_for(self.source, target, "", self.settings), target, PLACEHOLDERS)
+
+
+_HEX: Final = ConnectorSettings(binary_handling_mode="hex")
+_DECIMAL: Final = declared("bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "2"})
+
+COLUMNS: Final = (
+    Column("BOOLEAN", ("true", "false")),
+    Column("TINYINT", ("-128", "127", "0")),
+    Column("INT", ("2147483647", "-0")),
+    Column("BIGINT", ("-9223372036854775808", "9223372036854775807")),
+    Column("BIGINT", ("3020399000000", "-1"), declared("int64", "io.debezium.time.MicroTime")),
+    Column("FLOAT", ("0.1", "-0.0", "3.4028235e+38", '"NaN"', '"-Infinity"', "1e-30", "3")),
+    Column("DOUBLE", ("0.1", "-0.0", "5e-324", "1.7976931348623157e308", '"Infinity"', "12345678901234567890")),
+    Column("STRING", ('"é"', '""', '"\\u0000"', '"\\ud83e\\udd8a"', '"\u2028"', '"__debezium_unavailable_value"')),
+    Column("VARCHAR(3)", ('"éé🦊"', '"__debezium_unavailable_value"')),
+    Column("STRING", ('"AAE="', '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="'), declared("bytes")),
+    Column("BYTES", ('"AAE="', '""', '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="')),
+    Column("VARBINARY(2)", ('"00fF"', '"__debezium_unavailable_value"'), settings=_HEX),
+    Column("BINARY(2)", ('"DQs="',), declared("bytes", "io.debezium.data.Bits", {"length": "12"})),
+    Column("DECIMAL(12, 2)", ('"12.5"', '"-0"', '"1e2"')),
+    Column("DECIMAL(12, 2)", ("12.50", "-0.1", "1E2", "7")),
+    Column("DECIMAL(38, 10)", ("-1234567890123456789012345678.0123456789",)),
+    Column("DECIMAL(12, 2)", ('"BNI="', '"/nlg"', '"1234"'), _DECIMAL),
+    Column("DECIMAL(12, 4)", ("12.50",), _DECIMAL),
+    Column("DECIMAL(20, 0)", ("-1", "5"), spelled_source_type("n", "bigint unsigned")),
+    Column("DATE", ("-719162", "2932896")),
+    Column("DATE", ('"0001-01-01"', '"9999-12-31"')),
+    Column("TIME(0)", ("0", "86399999")),
+    Column("TIME(6)", ("86399999999",)),
+    Column("TIMESTAMP(0)", ("-1", "253402300799000")),
+    Column("TIMESTAMP(3)", ("-1001", "1"), declared("int64", "io.debezium.time.MicroTimestamp")),
+    Column("TIMESTAMP(6)", ("-62135596800000000", "253402300799999999")),
+    Column("TIMESTAMP(9)", ("1506379009500",), declared("int64", "io.debezium.time.Timestamp")),
+    Column("TIMESTAMP(6) WITH LOCAL TIME ZONE", ('"1900-01-01T00:00:00.5Z"', '"9999-12-31T23:59:59.999999Z"')),
+    Column("TIMESTAMP(6)", ('"0001-01-01 00:00:00"', '"2024-02-29T01:02"')),
+    Column("ARRAY<INT>", ("[1,null]", "[]", str(list(b"__debezium_unavailable_value")))),
+    Column("ARRAY<STRING>", ('["a",null]', '["__debezium_unavailable_value"]')),
+    Column("ARRAY<BOOLEAN>", ("[true]",)),
+)
+
+_NUMBERS: Final = st.one_of(
+    st.integers().map(str),
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.integers(-1000, 1000).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+)
+_DATE_TEXTS: Final = st.from_regex(r"[+-]?\d{4}-[01]\d-[0-3]\d", fullmatch=True)
+_TIMESTAMP_TEXTS: Final = st.from_regex(
+    r"[012]\d{3}-[01]\d-[0-3]\d([T ][012]\d(:[0-5]\d(:[0-6]\d(\.\d{0,10})?)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", fullmatch=True
+)
+_ODD: Final = st.sampled_from(
+    [
+        "null", "true", "false", "[]", "{}", "[null]", '""', '"null"', '"NaN"', '"1_0"', '" 1"', '"１"', "0.0", "-0.0", "1e400",
+        "9007199254740993", "16777217", "1.401298464324817e-45", "86400000", "86400000000", '"24:00:00"', '"infinity"',
+        '"__debezium_unavailable_value"', '["__debezium_unavailable_value"]', '{"__debezium_unavailable_value": 1}',
+        str(list(b"__debezium_unavailable_value")), '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',
+    ]
+)  # fmt: skip
+_VALUES: Final = st.one_of(
+    _ODD,
+    _NUMBERS,
+    st.one_of(st.text(max_size=5), _NUMBERS, _DATE_TEXTS, _TIMESTAMP_TEXTS, st.binary(max_size=9).map(bytes.hex)).map(
+        json.dumps
+    ),
+    st.lists(st.one_of(st.none(), st.integers(-5, 300), st.text(max_size=2), st.booleans()), max_size=3).map(
+        json.dumps
+    ),
+)
+
+
+def _by_column(kernel: Kernel, raws: list[str]) -> tuple[pa.Array, Any]:
+    list_type: Any = list[kernel.json_type]  # type: ignore[name-defined]
+    values = msgspec.json.Decoder(list_type, float_hook=Decimal).decode(f"[{','.join(raws)}]".encode())
+    return kernel.to_arrow(values)
+
+
+def _assert_equal(by_column: tuple[pa.Array, Any], by_cell: tuple[pa.Array, Any]) -> None:
+    (found, found_flags), (expected, expected_flags) = by_column, by_cell
+    found.validate(full=True)
+    assert found.type == expected.type
+    # not equals(): there NaN is unlike NaN, and -0.0 like 0.0
+    assert [repr(v) for v in _plain(found)] == [repr(v) for v in _plain(expected)]
+    assert np.array_equal(
+        np.zeros(len(found), bool) if found_flags is None else found_flags,
+        np.zeros(len(expected), bool) if expected_flags is None else expected_flags,
+    )
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.view(pa.int32())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
+def test_a_kernel_takes_the_usual_values(column: Column) -> None:
+    by_columns, by_cells = column.kernels()
+    for raws in ([], ["null"], list(column.takes), ["null", *column.takes, "null"]):
+        _assert_equal(_by_column(by_columns, raws), _by_column(by_cells, raws))
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_kernel_equals_the_cells_or_refuses(column: Column, data: st.DataObject) -> None:
+    by_columns, by_cells = column.kernels()
+    raws = data.draw(st.lists(st.one_of(st.sampled_from([*column.takes, "null"]), _VALUES), max_size=4))
+    try:
+        found = _by_column(by_columns, raws)
+    except CANT_READ_FAST:
+        return
+    _assert_equal(found, _by_column(by_cells, raws))
+
+
+def test_cells_that_cannot_be_read_are_refused_whole() -> None:
+    _, by_cells = COLUMNS[1].kernels()
+    with pytest.raises(BadValue, match="128 is out of the range"):
+        _by_column(by_cells, ["1", "128"])

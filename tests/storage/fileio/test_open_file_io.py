@@ -1,0 +1,153 @@
+"""Which FileIO a location gets, and what Paimon's options make of the client behind it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio import open_file_io
+from storage.fileio.stores import open_store, store_options
+
+
+@pytest.mark.parametrize(
+    ("location", "kind"),
+    [
+        ("/data/warehouse", "LocalFileIO"),
+        ("data/warehouse", "LocalFileIO"),
+        ("data/odd://name", "LocalFileIO"),
+        ("", "LocalFileIO"),
+        ("file:///data", "LocalFileIO"),
+        ("file:/data", "LocalFileIO"),
+        ("memory://test", "MemoryFileIO"),
+        ("s3://bucket/warehouse", "ObjectStoreFileIO"),
+        ("S3A://bucket", "ObjectStoreFileIO"),
+        ("gs://bucket", "ObjectStoreFileIO"),
+        ("abfss://container@account.dfs.core.windows.net/warehouse", "ObjectStoreFileIO"),
+    ],
+)
+def test_the_scheme_decides(location: str, kind: str) -> None:
+    assert type(open_file_io(location)).__name__ == kind
+
+
+@pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])
+def test_an_unknown_scheme_is_refused_naming_those_known(location: str) -> None:
+    with pytest.raises(BadInput, match=r"known are paths and file://, s3://, .*, memory://"):
+        open_file_io(location)
+
+
+def config(scheme: str, authority: str, options: Mapping[str, str]) -> dict[str, Any]:
+    store: Any = open_store(scheme, authority, store_options(options))
+    return dict(store.config)
+
+
+KEYS = {"s3.access-key": "AK", "s3.secret-key": "SK"}
+KEYS_READ = {"access_key_id": "AK", "secret_access_key": "SK"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param(KEYS, KEYS_READ, id="Paimon's names"),
+        pytest.param({"s3.access.key": "AK", "s3.secret.key": "SK"}, KEYS_READ, id="with dots"),
+        pytest.param({"fs.s3a.access.key": "AK", "s3a.secret-key": "SK"}, KEYS_READ, id="Hadoop's names"),
+        pytest.param({"fs.s3.accessKeyId": "AK", "fs.s3.accessKeySecret": "SK"}, KEYS_READ, id="pypaimon's names"),
+        pytest.param({**KEYS, "s3.session.token": "T"}, {**KEYS_READ, "session_token": "T"}, id="session token"),
+        pytest.param({"s3.region": "eu-west-1"}, {"region": "eu-west-1"}, id="region"),
+        pytest.param({"s3.endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}, id="Hadoop's region"),
+        pytest.param({"s3.endpoint": "http://m:9000"}, {"endpoint": "http://m:9000"}, id="endpoint"),
+        pytest.param({"s3.endpoint": "m:9000"}, {"endpoint": "https://m:9000"}, id="endpoint without a scheme"),
+        pytest.param(
+            {"s3.endpoint": "m:9000", "s3.connection.ssl.enabled": "false"},
+            {"endpoint": "http://m:9000"},
+            id="endpoint without TLS",
+        ),
+        pytest.param(
+            {"s3.endpoint": "https://oss.com", "s3.path.style.access": "false"},
+            {"endpoint": "https://bucket.oss.com", "virtual_hosted_style_request": "true"},
+            id="bucket in the host name",
+        ),
+        pytest.param({"s3.path-style-access": "TRUE"}, {}, id="bucket in the path"),
+        pytest.param(
+            {"s3.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"},
+            {"skip_signature": "true"},
+            id="nobody",
+        ),
+        pytest.param({"gs.auth.type": "X", "bucket": "4", "azure.account.key": "x"}, {}, id="others' options"),
+    ],
+)
+def test_s3_options(options: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    assert config("s3", "bucket", options) == {"bucket": "bucket", **expected}
+
+
+def test_plain_http_is_allowed_to_the_endpoint_that_was_named() -> None:
+    for endpoint, allowed in (("http://m:9000", True), ("https://m:9000", False)):
+        store: Any = open_store("s3", "bucket", (("s3.endpoint", endpoint),))
+        assert store.client_options["allow_http"] in (allowed, str(allowed).lower())
+
+
+@pytest.mark.parametrize("prefix", ["azure.", "fs.azure.", "fs.wasb."])
+@pytest.mark.parametrize("name", ["account.key", "account.key.acc.dfs.core.windows.net"])
+def test_azure_options(prefix: str, name: str) -> None:
+    expected = {"container_name": "box", "account_name": "acc", "account_key": "a2V5"}
+    assert config("abfss", "box@acc.dfs.core.windows.net", {prefix + name: "a2V5"}) == expected
+
+
+def test_an_azure_container_alone_takes_its_account_from_the_options() -> None:
+    assert config("az", "box", {"azure.account.name": "acc", "azure.account.key": "a2V5"}) == {
+        "container_name": "box",
+        "account_name": "acc",
+        "account_key": "a2V5",
+    }
+
+
+def test_an_azure_host_of_another_cloud_is_refused_with_the_way_out() -> None:
+    with pytest.raises(BadInput, match="AZURE_STORAGE_ENDPOINT"):
+        config("abfss", "box@acc.dfs.core.chinacloudapi.cn", {})
+
+
+def test_gs_options() -> None:
+    with pytest.raises(BadInput, match=r"gs://bucket.*/no/such/key\.json"):
+        config("gs", "bucket", {"fs.gs.auth.service.account.json.keyfile": "/no/such/key.json"})
+
+
+def test_a_flag_that_is_none_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"s3a\.path\.style\.access is 'yes'"):
+        config("s3", "bucket", {"s3a.path.style.access": "yes"})
+
+
+def test_half_a_pair_of_keys_is_refused() -> None:
+    with pytest.raises(BadInput, match="s3://bucket"):
+        config("s3", "bucket", {"s3.secret-key": "hush"})
+
+
+def test_encryption_that_would_be_left_out_is_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"s3\.server-side-encryption-algorithm.*AWS_SERVER_SIDE_ENCRYPTION"):
+        config("s3", "bucket", {"s3.server-side-encryption-algorithm": "AES256"})
+
+
+def test_options_without_effect_are_told_once_and_without_their_values() -> None:
+    options = {"s3.connection.maximum": "97", "fs.s3a.threads.max": "98"}
+    with capture_logs() as logs:
+        config("s3", "told-once", options)
+        config("s3", "told-once", options)
+    [log] = logs
+    assert log["options"] == ["fs.s3a.threads.max", "s3.connection.maximum"]
+    assert "97" not in str(log)
+
+
+def test_only_what_concerns_stores_travels() -> None:
+    options = {"s3.secret-key": "hush", "jdbc.password": "hidden", "warehouse": "s3://b"}
+    io = open_file_io("s3://b", options)
+    assert b"hidden" not in pickle.dumps(io)
+    assert repr(io) == "ObjectStoreFileIO(s3.secret-key=...)"
+
+
+def test_a_password_in_a_location_is_refused_and_not_repeated() -> None:
+    with pytest.raises(BadInput, match="options") as caught:
+        open_file_io("s3://").read("s3://user:hush@bucket/f")
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,64 @@
+"""Sections and runs, drawn as intervals of integer keys."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from storage.merge.sorted_run import KeyRange, interval_partition
+from tests.support.cases import Case, case_id, vectors
+
+
+def interval(low: int, high: int) -> KeyRange:
+    file = DataFileMeta(f"{low}-{high}", 1, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
+    return KeyRange((low,), (high,), file)
+
+
+def bounds(file: DataFileMeta) -> list[int]:
+    low, _, high = file.file_name.partition("-")
+    return [int(low), int(high)]
+
+
+def partition(intervals: list[list[int]]) -> list[list[list[list[int]]]]:
+    sections = interval_partition([interval(low, high) for low, high in intervals])
+    return [[[bounds(file) for file in run] for run in section] for section in sections]
+
+
+@pytest.mark.parametrize("case", vectors("interval_partition"), ids=case_id)
+def test_interval_partition(case: Case) -> None:
+    got = partition(case["input"])
+    assert [sorted(section) for section in got] == [sorted(section) for section in case["expect_sections"]]
+
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda t: [t[0], t[0] + t[1]]))
+
+
+@given(INTERVALS)
+def test_every_file_is_in_one_run_of_one_section(intervals: list[list[int]]) -> None:
+    files = [file for section in partition(intervals) for run in section for file in run]
+    assert sorted(files) == sorted(intervals)
+
+
+@given(INTERVALS)
+def test_sections_share_no_key_and_files_of_a_run_neither(intervals: list[list[int]]) -> None:
+    sections = partition(intervals)
+    spans = [
+        (min(low for run in section for low, _ in run), max(high for run in section for _, high in run))
+        for section in sections
+    ]
+    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        assert end < start
+    for section in sections:
+        for run in section:
+            for (_, end), (start, _) in zip(run, run[1:], strict=False):
+                assert end < start
+
+
+@given(INTERVALS)
+def test_a_section_has_as_few_runs_as_files_overlap_in_one_key(intervals: list[list[int]]) -> None:
+    for section in partition(intervals):
+        files = [file for run in section for file in run]
+        deepest = max(sum(low <= key <= high for low, high in files) for key, _ in files)
+        assert len(section) == deepest

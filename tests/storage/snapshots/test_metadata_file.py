@@ -1,0 +1,247 @@
+"""Metadata files in every form that writers gave them, and broken ones."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from storage.errors import BadInput, CorruptFile
+from storage.files.data_file import DataFileMeta, SimpleStats
+from storage.format import FileKind, FileSource
+from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
+from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
+from storage.snapshots.manifest_list import describe_manifest, meta_from_record, meta_to_record
+from storage.snapshots.metadata_file import RecordWriter, avro_codec, read_records
+from tests.storage.snapshots.tables import data_file, partition
+from tests.support.cases import unpack_golden
+
+FULL = ManifestEntry(
+    FileKind.DELETE,
+    partition("münchen"),
+    3,
+    7,
+    DataFileMeta(
+        file_name="data-0.parquet",
+        file_size=2**40,
+        row_count=5,
+        min_key=b"\0\0\0\1low",
+        max_key=b"\0\0\0\1high",
+        key_stats=SimpleStats(b"a", b"b", (0,)),
+        value_stats=SimpleStats(b"c", b"d", (None, 2)),
+        min_sequence_number=-1,
+        max_sequence_number=2**62,
+        schema_id=4,
+        level=5,
+        extra_files=("data-0.parquet.index",),
+        creation_time_ms=-1,
+        delete_row_count=1,
+        embedded_index=b"\1\2",
+        file_source=FileSource.COMPACT,
+        value_stats_columns=("k", "v"),
+        external_path="s3://elsewhere/data-0.parquet",
+        first_row_id=9,
+        write_columns=("k",),
+        write_columns_sequences=(2**40,),
+    ),
+)
+SPARSE = ManifestEntry(FileKind.ADD, partition(None), 0, -1, data_file("data-1.orc", creation_time_ms=None))
+
+
+def container(entries: list[ManifestEntry], codec: str = "zstandard") -> bytes:
+    writer = RecordWriter(MANIFEST_ENTRY_SCHEMA, codec, zstd_level=1)
+    writer.write(map(entry_to_record, entries))
+    return writer.finish()
+
+
+def entries_of(data: bytes) -> list[ManifestEntry]:
+    return [entry_from_record(record) for record in read_records(data, "m")]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz", "zstandard"])
+def test_entries_come_back_as_they_were_whatever_the_codec(codec: str) -> None:
+    assert entries_of(container([FULL, SPARSE], codec)) == [FULL, SPARSE]
+
+
+def test_an_empty_container_holds_no_entries() -> None:
+    assert entries_of(container([])) == []
+
+
+def test_a_manifest_list_comes_back_as_it_was() -> None:
+    meta = describe_manifest("manifest-1", 99, [FULL], SimpleStats(b"x", b"y", (1,)))
+    writer = RecordWriter(MANIFEST_LIST_SCHEMA, "zstandard", zstd_level=1)
+    writer.write([meta_to_record(meta)])
+    assert [meta_from_record(r) for r in read_records(writer.finish(), "l")] == [meta]
+
+
+def table_of(entries: list[ManifestEntry]) -> pa.Table:
+    """As Parquet and ORC hold it: times are times there, and TINYINT is one byte."""
+    return pa.Table.from_pylist(
+        read_records(container(entries), "m"),
+        schema=pa.schema(
+            [
+                ("_VERSION", pa.int32()),
+                ("_KIND", pa.int8()),
+                ("_PARTITION", pa.binary()),
+                ("_BUCKET", pa.int32()),
+                ("_TOTAL_BUCKETS", pa.int32()),
+                ("_FILE", pa.struct(_file_fields())),
+            ]
+        ),
+    )
+
+
+def _file_fields() -> list[pa.Field]:
+    stats = pa.struct([("_MIN_VALUES", pa.binary()), ("_MAX_VALUES", pa.binary()), ("_NULL_COUNTS", pa.list_(pa.int64()))])
+    types = {
+        "string": pa.string(),
+        "bytes": pa.binary(),
+        "long": pa.int64(),
+        "int": pa.int32(),
+        "timestamp-millis": pa.timestamp("ms"),
+    }
+
+    def arrow(avro: Any) -> pa.DataType:
+        match avro:
+            case ["null", inner]:
+                return arrow(inner)
+            case {"type": "array", "items": items}:
+                return pa.list_(arrow(items))
+            case {"type": "record"}:
+                return stats
+            case {"logicalType": name}:
+                return types[name]
+        return types[avro]
+
+    (file,) = (f for f in MANIFEST_ENTRY_SCHEMA["fields"] if f["name"] == "_FILE")
+    return [pa.field(f["name"], arrow(f["type"])) for f in file["type"]["fields"]]
+
+
+def test_manifests_in_parquet_read_like_avro_ones() -> None:
+    sink = io.BytesIO()
+    pq.write_table(table_of([FULL, SPARSE]), sink)
+    assert entries_of(sink.getvalue()) == [FULL, SPARSE]
+
+
+def test_manifests_in_orc_read_like_avro_ones() -> None:
+    sink = pa.BufferOutputStream()
+    orc.write_table(table_of([FULL, SPARSE]), sink)
+    assert entries_of(sink.getvalue().to_pybytes()) == [FULL, SPARSE]
+
+
+# ---------------------------------------------------------------- what other writers made of it
+
+
+def rewritten(change: Any) -> list[ManifestEntry]:
+    """Our entries under another Avro schema, as fastavro itself maps them."""
+    schema = copy.deepcopy(MANIFEST_ENTRY_SCHEMA)
+    (file,) = (f["type"] for f in schema["fields"] if f["name"] == "_FILE")
+    change(schema, file)
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, read_records(container([SPARSE]), "m"))
+    return entries_of(sink.getvalue())
+
+
+def test_names_of_records_mean_nothing() -> None:
+    def rename(schema: Any, file: Any) -> None:
+        schema |= {"name": "ManifestEntry", "namespace": "pypaimon"}
+        file["name"] = "DataFileMeta"
+
+    assert rewritten(rename) == [SPARSE]
+
+
+def test_fields_an_older_writer_lacked_are_null() -> None:
+    def drop(_: Any, file: Any) -> None:
+        file["fields"] = [f for f in file["fields"] if f["name"] not in ("_CREATION_TIME", "_DELETE_ROW_COUNT", "_WRITE_COLS")]
+
+    (entry,) = rewritten(drop)
+    assert entry.file.delete_row_count is None
+    assert entry.file.creation_time_ms is None
+    assert entry.file.write_columns is None
+    assert entry.file.file_name == SPARSE.file.file_name
+
+
+def test_fields_of_a_newer_writer_are_passed_over() -> None:
+    def add(_: Any, file: Any) -> None:
+        file["fields"].append({"name": "_FUTURE", "type": ["null", "string"], "default": None})
+
+    assert rewritten(add) == [SPARSE]
+
+
+def test_null_counts_may_be_plain_numbers() -> None:
+    def plain(_: Any, file: Any) -> None:
+        for f in file["fields"]:
+            if f["name"].endswith("_STATS"):
+                f["type"]["fields"][2]["type"][1]["items"] = "long"
+
+    assert rewritten(plain) == [SPARSE]
+
+
+def test_a_time_without_its_logical_type_is_the_same_number() -> None:
+    schema = copy.deepcopy(MANIFEST_ENTRY_SCHEMA)
+    (file,) = (f["type"] for f in schema["fields"] if f["name"] == "_FILE")
+    (time,) = (f for f in file["fields"] if f["name"] == "_CREATION_TIME")
+    time["type"] = ["null", "long"]
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [entry_to_record(FULL)])
+    assert entries_of(sink.getvalue()) == [FULL]
+
+
+# ---------------------------------------------------------------- broken files
+
+GOOD = container([FULL, SPARSE] * 20)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="no bytes"),
+        pytest.param(b"Obj", id="less than the magic"),
+        pytest.param(GOOD[: len(GOOD) // 2], id="cut in the header or a block"),
+        pytest.param(GOOD[:-1], id="cut in the last marker"),
+        pytest.param(b"\0" * len(GOOD), id="zeros"),
+        pytest.param(b"PAR1" + GOOD[4:], id="calls itself Parquet"),
+        pytest.param(b"ORC" + GOOD[3:], id="calls itself ORC"),
+        pytest.param(GOOD[:-40] + bytes(40), id="zeros at the end, as after a power cut"),
+    ],
+)
+def test_a_broken_file_is_named(data: bytes) -> None:
+    with pytest.raises(CorruptFile, match="^m/manifest-7"):
+        read_records(data, "m/manifest-7")
+
+
+def test_a_file_cut_between_two_blocks_is_noticed_by_its_size() -> None:
+    short = container([FULL])
+    assert read_records(short, "m")
+    with pytest.raises(CorruptFile, match=f"m at byte {len(short)}: expected {len(short) + 1} bytes") as caught:
+        read_records(short, "m", len(short) + 1)
+    assert caught.value.offset == len(short)
+
+
+def test_no_cut_anywhere_goes_unnoticed() -> None:
+    data = container([FULL])
+    for length in range(len(data)):
+        with pytest.raises(CorruptFile):
+            read_records(data[:length], "m", len(data))
+
+
+def test_an_unknown_codec_option_is_refused_by_name() -> None:
+    assert avro_codec("zstd") == "zstandard"
+    assert avro_codec("none") == avro_codec("null") == "null"
+    with pytest.raises(BadInput, match="manifest.compression = 'lzo'"):
+        avro_codec("lzo")
+
+
+def test_javas_manifests_in_parquet_are_what_the_golden_table_says(tmp_path: Any) -> None:
+    folder = unpack_golden("java/manifest_merge", tmp_path) / "golden.db" / "manifest_merge" / "manifest"
+    files = [path for path in sorted(folder.iterdir()) if not path.name.startswith("manifest-list")]
+    assert {path.read_bytes()[:4] for path in files} == {b"PAR1"}
+    entries = [entry for path in files for entry in entries_of(path.read_bytes())]
+    assert {entry.file.row_count for entry in entries} == {1}
+    assert all(entry.file.creation_time_ms is not None for entry in entries)

@@ -1,0 +1,83 @@
+"""The repository as others meet it: what is tracked, what the version is, how the packages import."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import tidelake
+
+ROOT: Final = Path(__file__).parent.parent
+PACKAGES: Final = ("tidelake", "ingest", "checkpoint", "compaction", "storage")
+
+MACHINE_PATH: Final = re.compile(r"(?<![\w.~$}>-])/(?:root|home/\w+|Users/\w+|work|farm)/|\.\.[/]shared")
+
+
+def tracked_files() -> list[Path]:
+    """Tracked files, and new ones that are not ignored."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [ROOT / os.fsdecode(name) for name in listing.stdout.split(b"\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_no_tracked_file_names_a_path_of_somebody_s_machine() -> None:
+    found = []
+    for path in tracked_files():
+        data = path.read_bytes()
+        if b"\0" in data or path.suffix == ".jsonl":  # packed material, recorded values
+            continue
+        for number, line in enumerate(data.decode("utf-8").splitlines(), 1):
+            if match := MACHINE_PATH.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        pytest.param('open("/' + 'home/ada/data.json")', True, id="a home directory"),
+        pytest.param("see .." + "/shared/notes.md", True, id="a folder beside the repository"),
+        pytest.param("/opt/spark/" + "work/app-1", False, id="work inside another path"),
+        pytest.param("$HOME/" + "work/x", False, id="a path below a variable"),
+    ],
+)
+def test_a_machine_s_path_is_recognised(line: str, is_found: bool) -> None:
+    assert bool(MACHINE_PATH.search(line)) is is_found
+
+
+def test_the_version_is_the_one_of_pyproject() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert tidelake.__version__ == importlib.metadata.version("tidelake") == project["version"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_where_the_working_directory_has_a_folder_of_its_name(package: str, tmp_path: Path) -> None:
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "data.txt").write_text("not a package")
+    program = f"import {package}; print({package}.__file__)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert Path(run.stdout.strip()).parent == ROOT / package
+
+
+@pytest.mark.parametrize(
+    "package", [path for path in sorted((ROOT / "tests").rglob("*")) if list(path.glob("test_*.py"))]
+)
+def test_a_folder_of_tests_is_a_package(package: Path) -> None:
+    assert (package / "__init__.py").exists(), "without it this folder would hide the package of its name"

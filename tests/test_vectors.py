@@ -1,0 +1,67 @@
+"""Every suite of vectors has its test, or is listed here with what it waits for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.support.cases import TESTS, is_overridden, vector_files
+
+# A suite leaves this list when a test module calls vectors("<suite>").
+NOT_YET: Final[Mapping[str, str]] = {
+    "aggregators": "merge engine aggregation",
+    "changelog_decoupled": "expiry",
+    "compact_task": "compaction",
+    "cross_partition": "dynamic buckets",
+    "deletion_vector_bytes": "deletion vectors",
+    "dv_maintainer": "deletion vectors",
+    "dynamic_bucket": "dynamic buckets",
+    "file-index-bitmap": "file indexes",
+    "file-index-bloom-filter": "file indexes",
+    "file-index-bsi": "file indexes",
+    "file-index-container": "file indexes",
+    "file-index-hash": "file indexes",
+    "file-index-range-bitmap": "file indexes",
+    "first_row_wrapper": "merge engine first-row",
+    "full_changelog_wrapper": "changelog producer full-compaction",
+    "levels": "compaction",
+    "lookup_changelog_wrapper": "changelog producer lookup",
+    "lookup_file_search": "changelog producer lookup",
+    "lookup_insert_into": "changelog producer lookup",
+    "lookup_merge_function": "changelog producer lookup",
+    "offpeak_hours": "compaction",
+    "option_derivation": "compaction",
+    "pick_full_compaction": "compaction",
+    "postpone_bucket_num": "postpone buckets",
+    "record_level_expire": "record-level expiry",
+    "simple_bucket_assigner": "dynamic buckets",
+    "unit_filter": "compaction",
+    "universal_compaction": "compaction",
+    "upgrade_strategy": "changelog producers",
+}
+
+
+def claims(module: Path) -> Iterator[str]:
+    """Suites that a test module asks for: `vectors("levels")`."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name(id="vectors"), args=[ast.Constant(value=str(suite)), *_]):
+                yield suite
+
+
+CLAIMED: Final = {suite for module in TESTS.rglob("test_*.py") for suite in claims(module)}
+
+
+def test_every_suite_of_vectors_is_tested_or_listed_as_not_yet() -> None:
+    assert vector_files().keys() - CLAIMED - NOT_YET.keys() == set()
+
+
+def test_a_suite_that_is_tested_is_not_listed_as_not_yet() -> None:
+    assert NOT_YET.keys() & CLAIMED == set()
+
+
+def test_what_is_listed_and_what_is_tested_exists() -> None:
+    if not is_overridden("TIDELAKE_VECTORS"):
+        assert (NOT_YET.keys() | CLAIMED) - vector_files().keys() == set()

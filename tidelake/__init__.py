@@ -1,0 +1,76 @@
+"""Tidelake: change streams from Kafka and Spark, into lake tables that every Apache Paimon reader can open.
+
+    import tidelake
+
+    catalog = tidelake.open_catalog("/data/lake")
+    table = catalog.table("shop.orders")
+    table.scan(columns=["id", "amount"], filter=tidelake.col("amount") > 3).to_arrow()
+
+Everything here blocks, and may be called inside a running event loop (a notebook); `tidelake.aio` offers the same with async.
+"""
+
+from importlib.metadata import version
+
+from storage.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    PositionRefused,
+    TidelakeError,
+    UnsupportedFeature,
+    WriterFenced,
+)
+from storage.read.changes import ChangeBatch
+from storage.read.predicate import Column, Predicate, col
+from storage.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RemoveOption,
+    RenameColumn,
+    SetOption,
+    UpdateColumnDefault,
+    UpdateColumnDescription,
+    UpdateColumnNullability,
+    UpdateColumnPosition,
+    UpdateColumnType,
+    UpdateComment,
+)
+from storage.snapshots.snapshot import Snapshot
+from tidelake.catalog import Catalog, open_catalog
+from tidelake.table import Scan, Table, Writer
+
+__version__ = version("tidelake")
+
+__all__ = [
+    "AddColumn",
+    "BadInput",
+    "Catalog",
+    "ChangeBatch",
+    "Column",
+    "CommitConflict",
+    "CommitOutcomeUnknown",
+    "CorruptFile",
+    "DropColumn",
+    "PositionRefused",
+    "Predicate",
+    "RemoveOption",
+    "RenameColumn",
+    "Scan",
+    "SetOption",
+    "Snapshot",
+    "Table",
+    "TidelakeError",
+    "UnsupportedFeature",
+    "UpdateColumnDefault",
+    "UpdateColumnDescription",
+    "UpdateColumnNullability",
+    "UpdateColumnPosition",
+    "UpdateColumnType",
+    "UpdateComment",
+    "Writer",
+    "WriterFenced",
+    "__version__",
+    "col",
+    "open_catalog",
+]

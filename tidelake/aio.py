@@ -1,0 +1,214 @@
+"""The same as `tidelake`, with async: nothing here blocks the event loop.
+
+    catalog = await tidelake.aio.open_catalog("/data/lake")
+    table = await catalog.table("shop.orders")
+    async for change in table.follow(start="latest"):
+        ...
+
+Work runs in threads. A call that is cancelled is abandoned where that is harmless (reading, writing files nobody sees yet);
+a commit is waited for, so that its outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+import tidelake
+from storage.read.changes import ChangeBatch
+from storage.read.follow import StartAt
+from storage.read.predicate import Predicate
+from storage.read.split import Split
+from storage.schema_changes import SchemaChange
+from storage.snapshots.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+async def open_catalog(warehouse: str, **options: str) -> Catalog:
+    """See `tidelake.open_catalog`."""
+    return Catalog(await asyncio.to_thread(tidelake.open_catalog, warehouse, **options))
+
+
+async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """A blocking iterator's items; each is fetched in a thread when it is asked for."""
+    iterator = await asyncio.to_thread(start)
+    end = object()
+    while (item := await asyncio.to_thread(next, iterator, end)) is not end:
+        yield item  # type: ignore[misc]
+
+
+class Catalog:
+    """See `tidelake.Catalog`."""
+
+    def __init__(self, inner: tidelake.Catalog) -> None:
+        self._inner = inner
+
+    async def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        await asyncio.to_thread(self._inner.create_database, name, if_not_exists=if_not_exists)
+
+    async def drop_database(self, name: str, *, cascade: bool = False) -> None:
+        await asyncio.to_thread(self._inner.drop_database, name, cascade=cascade)
+
+    async def list_databases(self) -> list[str]:
+        return await asyncio.to_thread(self._inner.list_databases)
+
+    async def list_tables(self, database: str) -> list[str]:
+        return await asyncio.to_thread(self._inner.list_tables, database)
+
+    async def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        return Table(
+            await asyncio.to_thread(
+                self._inner.create_table,
+                name,
+                schema,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                options=options,
+                comment=comment,
+                if_not_exists=if_not_exists,
+            )
+        )
+
+    async def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        await asyncio.to_thread(self._inner.drop_table, name, if_exists=if_exists)
+
+    async def rename_table(self, name: str, new_name: str) -> None:
+        await asyncio.to_thread(self._inner.rename_table, name, new_name)
+
+    async def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
+        return Table(await asyncio.to_thread(self._inner.alter_table, name, changes))
+
+    async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
+        return Table(await asyncio.to_thread(self._inner.table, name, options))
+
+
+class Table:
+    """See `tidelake.Table`."""
+
+    def __init__(self, inner: tidelake.Table) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._inner.options
+
+    def writer(self, *, commit_user: str | None = None) -> Writer:
+        return Writer(self._inner.writer(commit_user=commit_user))
+
+    async def scan(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        as_of: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Any = None,
+    ) -> Scan:
+        return Scan(
+            await asyncio.to_thread(
+                self._inner.scan, snapshot=snapshot, tag=tag, as_of=as_of, columns=columns, filter=filter
+            )
+        )
+
+    def changes(self, *, start: int, end: int | None = None) -> AsyncIterator[ChangeBatch]:
+        return _iterate(lambda: self._inner.changes(start=start, end=end))
+
+    async def follow(self, *, start: StartAt = "latest", consumer: str | None = None) -> AsyncIterator[ChangeBatch]:
+        """Ends only when it is cancelled or closed. Waiting for a snapshot holds no thread."""
+        follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer)
+        while True:
+            changes = await asyncio.to_thread(follower.step)
+            if changes is None:
+                await asyncio.sleep(follower.wait_ms / 1000)
+                continue
+            async for change in _iterate(lambda found=changes: found):  # type: ignore[misc]
+                yield change
+
+    async def snapshots(self) -> list[Snapshot]:
+        return await asyncio.to_thread(self._inner.snapshots)
+
+
+class Scan:
+    """See `tidelake.Scan`."""
+
+    def __init__(self, inner: tidelake.Scan) -> None:
+        self._inner = inner
+
+    @property
+    def snapshot_id(self) -> int | None:
+        return self._inner.snapshot_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    async def splits(self) -> list[Split]:
+        return await asyncio.to_thread(self._inner.splits)
+
+    def to_batches(self, splits: Sequence[Split] | None = None) -> AsyncIterator[pa.RecordBatch]:
+        return _iterate(lambda: self._inner.to_batches(splits))
+
+    async def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
+        return await asyncio.to_thread(self._inner.to_arrow, splits)
+
+
+class Writer:
+    """See `tidelake.Writer`. One task at a time."""
+
+    def __init__(self, inner: tidelake.Writer) -> None:
+        self._inner = inner
+
+    async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        await asyncio.to_thread(self._inner.write, rows)
+
+    async def commit(
+        self,
+        identifier: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+    ) -> int | None:
+        """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
+        publish = asyncio.create_task(
+            asyncio.to_thread(self._inner.commit, identifier, properties=properties, watermark=watermark)
+        )
+        try:
+            return await asyncio.shield(publish)
+        except asyncio.CancelledError:
+            await asyncio.wait({publish})
+            raise
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._inner.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,93 @@
+"""Databases and tables by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import UnsupportedFeature
+from storage.fileio import open_file_io
+from storage.schema_changes import SchemaChange
+from tidelake.table import Table
+
+
+class Catalog:
+    """A warehouse. Table names are `database.table`; `database.table$branch_dev` is a branch of one."""
+
+    def __init__(self, inner: FileSystemCatalog) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"Catalog({self._inner.warehouse!r})"
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Raises BadInput when it exists, unless if_not_exists."""
+        self._inner.create_database(name, if_not_exists=if_not_exists)
+
+    def drop_database(self, name: str, *, cascade: bool = False) -> None:
+        """Raises BadInput when it holds tables, unless cascade: then they are dropped too."""
+        self._inner.drop_database(name, cascade=cascade)
+
+    def list_databases(self) -> list[str]:
+        return self._inner.list_databases()
+
+    def list_tables(self, database: str) -> list[str]:
+        return self._inner.list_tables(database)
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """A new table at its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
+
+        Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go together.
+        """
+        self._inner.create_table(
+            name,
+            schema,
+            primary_key=tuple(primary_key),
+            partition_by=tuple(partition_by),
+            options=dict(options or {}),
+            comment=comment,
+            if_not_exists=if_not_exists,
+        )
+        return self.table(name)
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Deletes the table's directory: data, snapshots, branches and tags."""
+        self._inner.drop_table(name, if_exists=if_exists)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Atomic on a local disk; on an object store files move one by one. Nobody may write meanwhile."""
+        self._inner.rename_table(name, new_name)
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
+        """A new version of the schema with all changes, or BadInput and none of them."""
+        self._inner.alter_table(name, changes)
+        return self.table(name)
+
+    def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
+        """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such table."""
+        return Table(self._inner.load(name, options))
+
+
+def open_catalog(warehouse: str, **options: str) -> Catalog:
+    """The catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
+
+    options: the store's (`s3.endpoint`, `s3.access-key`, …; write them with `**{…}`); metastore="filesystem".
+    """
+    metastore = options.pop("metastore", "filesystem")
+    if metastore != "filesystem":
+        raise UnsupportedFeature(
+            f"metastore = {metastore}", "only the file system catalog exists so far", "Leave metastore out"
+        )
+    return Catalog(FileSystemCatalog(open_file_io(warehouse, options), warehouse))

@@ -1,0 +1,269 @@
+"""A table as its users see it: write, scan, changes, follow."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.read.changes import ChangeBatch, ChangeReader
+from storage.read.follow import Consumer, Follower, StartAt, follow
+from storage.read.predicate import Predicate, as_predicate
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
+from storage.schema import TableSchema
+from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit_message import Committable
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
+
+
+class Table:
+    """One table. Cheap; holds no files open. Sees schema changes when it is asked for anew (`catalog.table(name)`)."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        return self._context.name
+
+    @property
+    def location(self) -> str:
+        return self._context.location
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as scans return them."""
+        return self._context.schema.arrow
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._context.schema.primary_keys
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self._context.schema.partition_keys
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._context.options
+
+    def writer(self, *, commit_user: str | None = None, memory: MemoryBudget | None = None) -> Writer:
+        """commit_user: names this stream of commits for ever; keep it over restarts, so that replays are recognised.
+
+        Without one, a new user is drawn and nothing can be replayed: for one-off writes.
+        memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
+        """
+        return Writer(self._context, commit_user or self._random_user(), memory)
+
+    def scan(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        as_of: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Any = None,
+    ) -> Scan:
+        """The rows at one snapshot: the latest, or the one named by its id, by a tag, or by a time.
+
+        as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch milliseconds.
+        columns: names, in the order wanted. filter: made with `tidelake.col` or `pyarrow.compute`.
+        A snapshot named is read under its own schema, the latest under the table's newest.
+        """
+        if sum(way is not None for way in (snapshot, tag, as_of)) > 1:
+            raise BadInput("scan() takes at most one of snapshot, tag and as_of")
+        context, found = self._travel(snapshot, tag, as_of)
+        names = tuple(columns) if columns is not None else context.schema.names
+        context.schema.select(names)
+        if len(set(names)) != len(names):
+            raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")
+        predicate = as_predicate(filter, context.schema.arrow) if filter is not None else None
+        if predicate is not None:
+            predicate.expression(context.schema.arrow)
+        return Scan(context, found, names, predicate)
+
+    def changes(self, *, start: int, end: int | None = None) -> Iterator[ChangeBatch]:
+        """Changes of the snapshots start to end, both included; end=None is the latest now.
+
+        Raises BadInput when a snapshot of the range is gone, or not there yet.
+        """
+        reader = ChangeReader(self._context)
+        last = end if end is not None else reader.snapshots.latest_id()
+        if start < 1 or (end is not None and end < start):
+            raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
+        return reader.read_range(start, last) if last is not None else iter(())
+
+    def follow(
+        self, *, start: StartAt = "latest", consumer: str | None = None, stop: threading.Event | None = None
+    ) -> Iterator[ChangeBatch]:
+        """Changes of every new snapshot, for ever (until `stop` is set).
+
+        start: "latest" (only what comes from now on), "earliest", or a snapshot id.
+        consumer: keeps the position in the table under this name: a later follow with it goes on there, and expiry
+        spares what it still needs. A snapshot counts as read when the next one is asked for.
+        """
+        return follow(self.follower(start=start, consumer=consumer), stop or threading.Event())
+
+    def follower(self, *, start: StartAt = "latest", consumer: str | None = None) -> Follower:
+        """`follow` for callers who wait in their own way: ask `step()`, wait `wait_ms`, ask again."""
+        context = self._context
+        kept = Consumer(context.io, context.paths, consumer) if consumer is not None else None
+        return Follower(ChangeReader(context), start, kept, context.options.discovery_interval_ms)
+
+    def compact(self, *, full: bool = False) -> None:
+        """Not in this release."""
+        raise UnsupportedFeature(
+            f"{self.name}: compact", "this release writes level 0 only", "Run a dedicated compaction job of Java Paimon"
+        )
+
+    def snapshots(self) -> list[Snapshot]:
+        """All that are there, oldest first."""
+        return SnapshotStore(self._context.io, self._context.paths).all()
+
+    def tags(self) -> dict[str, Snapshot]:
+        return TagStore(self._context.io, self._context.paths).all()
+
+    def _travel(
+        self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
+    ) -> tuple[TableContext, Snapshot | None]:
+        store = SnapshotStore(self._context.io, self._context.paths)
+        if snapshot_id is None and tag is None and as_of is None:
+            return self._context, store.latest()
+        if tag is not None:
+            found = TagStore(self._context.io, self._context.paths).get(tag)
+        elif as_of is not None:
+            found = self._as_of(store, as_of)
+        else:
+            assert snapshot_id is not None
+            found = self._by_id(store, snapshot_id)
+        schema: TableSchema = self._context.schemas.get(found.schema_id)
+        return self._context.with_schema(schema), found
+
+    def _by_id(self, store: SnapshotStore, snapshot_id: int) -> Snapshot:
+        try:
+            return store.get(snapshot_id)
+        except FileNotFoundError:
+            earliest, latest = store.earliest_id(), store.latest_id()
+            there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+            raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}") from None
+
+    def _as_of(self, store: SnapshotStore, as_of: datetime | int) -> Snapshot:
+        time_ms = as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
+        found = store.as_of(time_ms)
+        if found is None:
+            raise BadInput(f"{self.name} has no snapshot from {as_of} or before")
+        return found
+
+    def _random_user(self) -> str:
+        prefix = self._context.options.commit_user_prefix
+        return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
+
+
+class Scan:
+    """A question to the table at one snapshot. Planned once, when rows or splits are first asked for."""
+
+    def __init__(
+        self, context: TableContext, snapshot: Snapshot | None, columns: tuple[str, ...], predicate: Predicate | None
+    ) -> None:
+        self._context = context
+        self._snapshot = snapshot
+        self._columns = columns
+        self._predicate = predicate
+        self._splits: list[Split] | None = None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """None for a table without snapshots."""
+        return self._snapshot.id if self._snapshot is not None else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what comes out."""
+        return self._reader.schema
+
+    def splits(self) -> list[Split]:
+        """Units that can be read one by one, in any order and place: `to_batches(splits=[…])`."""
+        if self._splits is None:
+            self._splits = TableScan(self._context, self._predicate).plan(self._snapshot)
+        return self._splits
+
+    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
+        """In bounded memory, whatever the size of the table."""
+        return self._reader.read(self.splits() if splits is None else splits)
+
+    def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
+        """All rows at once."""
+        return pa.Table.from_batches(self.to_batches(splits), self.schema)
+
+    @property
+    def _reader(self) -> SnapshotReader:
+        return SnapshotReader(self._context, self._columns, self._predicate)
+
+
+class Writer:
+    """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
+
+    One thread at a time.
+    """
+
+    def __init__(self, context: TableContext, commit_user: str, memory: MemoryBudget | None = None) -> None:
+        self.commit_user = commit_user
+        self._writer = TableWriter(context, memory=memory)
+        self._commit = TableCommit(context, commit_user)
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
+
+        Raises BadInput when the rows don't fit the table; then none of the batch were taken.
+        """
+        self._writer.write(rows)
+
+    def commit(
+        self,
+        identifier: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+    ) -> int | None:
+        """Publish what was written since the last commit, as one snapshot. Returns its id.
+
+        identifier: numbers the commits of this user, upwards; None for a one-off commit. Returns None when
+        (user, identifier) was committed before: these rows are in the table already, and are dropped here.
+        properties: kept in the snapshot. watermark: epoch milliseconds.
+
+        Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown.
+        """
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        messages = self._writer.prepare_commit()
+        published = self._commit.commit(Committable(number, messages, watermark, dict(properties or {})))
+        if published is not None:
+            self._writer.committed(published)
+        return published
+
+    def close(self) -> None:
+        """Drop what was not committed. Calling again is harmless."""
+        self._writer.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
