@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ingest.config_messages import explained
-from ingest.layered_values import HIDDEN, SECRET_NAME, ConfigError, Path, add_environment, add_flags, read_yaml
-from ingest.settings import Config, KafkaSettings, Secret, StartSettings
+from ingest.layered_values import ConfigError, Path, add_environment, add_flags, read_yaml
+from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
 
 
 def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
@@ -58,7 +58,9 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _decode(wanted: type, value: Any) -> Any:
-    if wanted in (Secret, pathlib.Path) and not isinstance(value, str):
+    if wanted is Options:
+        return Options(msgspec.convert(value, dict[str, str], strict=False))
+    if not isinstance(value, str):
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     return wanted(value)
 

@@ -8,21 +8,21 @@ begins with `[` or `{` is YAML.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import yaml
 
+from ingest.settings import HIDDEN, SECRET_NAME
 from storage.errors import BadInput
 
 Path: TypeAlias = tuple[str | int, ...]
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
 _LEVEL: Final = "__"
-HIDDEN: Final = "***"
-SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access_?key|account_?key", re.IGNORECASE)
-_SECRET_IN_TEXT: Final = re.compile(rf"((?:{SECRET_NAME.pattern})[^:=]*[:=]).*", re.IGNORECASE)
+_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+_SECRET_IN_TEXT: Final = re.compile(rf"((?:{SECRET_NAME.pattern})\w*).+", re.IGNORECASE)
 
 
 class ConfigError(BadInput):
@@ -82,7 +82,7 @@ def read_yaml(text: str, name: str) -> LayeredValues:
         values = _Reader(loader, name, lines, layer.places).read(root, ())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
-        quote = _SECRET_IN_TEXT.sub(rf"\1 {HIDDEN}", text.splitlines()[line].strip()) if text else ""
+        quote = _SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text.splitlines()[line].strip()) if text else ""
         raise Place(f"{name}:{line + 1}", quote).error(f"not YAML: {error.problem}", "Mend the line.") from None
     except yaml.YAMLError as error:
         raise Place(name).error(f"not YAML: {error}", "Mend the file.") from None
@@ -114,7 +114,7 @@ def add_flags(layer: LayeredValues, flags: Iterable[str]) -> None:
 
 
 def _shown(path: Path, text: str) -> str:
-    return HIDDEN if _is_secret(path) else _SECRET_IN_TEXT.sub(rf"\1 {HIDDEN}", text)
+    return HIDDEN if _is_secret(path) else _SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text)
 
 
 def _is_secret(path: Path) -> bool:
@@ -141,22 +141,27 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.MappingNode):
-            self._loader.flatten_mapping(node)  # merge keys: `<<: *common`
-            return self._mapping(node, path)
+            self._check_names(node)
+            self._loader.flatten_mapping(
+                node
+            )  # merge keys: `<<: *common`; what they bring comes first, and is overridden
+            return {name: self._member(at, inner, (*path, name)) for name, at, inner in self._members(node)}
         if isinstance(node, yaml.SequenceNode):
             return [self._member(item, item, (*path, at)) for at, item in enumerate(node.value)]
         return self._loader.construct_object(node)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[Any, Any]:
-        members: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            key = self._loader.construct_object(key_node, deep=True)
-            if not isinstance(key, (str, int)):
-                raise self._place(key_node).error(f"`{key}` can't be a name", "Names are text or whole numbers.")
-            if key in members:
-                raise self._place(key_node).error(f"`{key}` stands here twice", "Keep one of them.")
-            members[key] = self._member(key_node, value_node, (*path, key))
-        return members
+    def _members(self, node: yaml.MappingNode) -> Iterator[tuple[Any, yaml.Node, yaml.Node]]:
+        named = (member for member in node.value if member[0].tag != _MERGE_TAG)
+        return ((self._loader.construct_object(at, deep=True), at, inner) for at, inner in named)
+
+    def _check_names(self, node: yaml.MappingNode) -> None:
+        seen: set[Any] = set()
+        for name, at, _ in self._members(node):
+            if not isinstance(name, (str, int)):
+                raise self._place(at).error(f"`{name}` can't be a name", "Names are text or whole numbers.")
+            if name in seen:
+                raise self._place(at).error(f"`{name}` stands here twice", "Keep one of them.")
+            seen.add(name)
 
     def _member(self, at: yaml.Node, node: yaml.Node, path: Path) -> Any:
         self._places[path] = self._place(at)

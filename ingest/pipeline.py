@@ -18,7 +18,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
 
 from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointPolicy, Coordinator
@@ -40,7 +39,7 @@ from ingest.threads import to_its_end
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -6,15 +6,20 @@ milliseconds, as their names say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+HIDDEN: Final = "***"
+SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access.?key|account.?key", re.IGNORECASE)
 
 
 class Secret:
@@ -29,7 +34,7 @@ class Secret:
         return self._value
 
     def __repr__(self) -> str:
-        return "'***'"
+        return repr(HIDDEN)
 
     __str__ = __repr__
 
@@ -38,6 +43,13 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
+
+
+class Options(dict[str, str]):
+    """Free options for somebody else; printed without the values of those whose names sound secret."""
+
+    def __repr__(self) -> str:
+        return repr({name: HIDDEN if SECRET_NAME.search(name) else value for name, value in self.items()})
 
 
 class FolderSettings(
@@ -170,7 +182,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     pipeline: Name
     warehouse: Name
-    warehouse_options: Mapping[str, Any] = {}
+    warehouse_options: Options = msgspec.field(default_factory=Options)
     source: FolderSettings | KafkaSettings
     format: Name = "debezium-json"
     format_options: Mapping[str, Any] = {}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import structlog
 
+from storage.logs import get_logger
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
 from storage.known_options import KNOWN_OPTIONS, KNOWN_PREFIXES
@@ -21,7 +21,7 @@ from storage.options import TableOptions
 from storage.table import TableContext
 from storage.types import Root
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Operation(StrEnum):

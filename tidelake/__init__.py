@@ -7,70 +7,25 @@
     table.scan(columns=["id", "amount"], filter=tidelake.col("amount") > 3).to_arrow()
 
 Everything here blocks, and may be called inside a running event loop (a notebook); `tidelake.aio` offers the same with async.
+
+The names live in `tidelake.public`, which is imported when the first of them is used: `tidelake --help` does not wait for Arrow.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from storage.errors import (
-    BadInput,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    CorruptFile,
-    PositionRefused,
-    TidelakeError,
-    UnsupportedFeature,
-    WriterFenced,
-)
-from storage.read.changes import ChangeBatch
-from storage.read.predicate import Column, Predicate, col
-from storage.schema_changes import (
-    AddColumn,
-    DropColumn,
-    RemoveOption,
-    RenameColumn,
-    SetOption,
-    UpdateColumnDefault,
-    UpdateColumnDescription,
-    UpdateColumnNullability,
-    UpdateColumnPosition,
-    UpdateColumnType,
-    UpdateComment,
-)
-from storage.snapshots.snapshot import Snapshot
-from tidelake.catalog import Catalog, open_catalog
-from tidelake.table import Scan, Table, Writer
+if TYPE_CHECKING:
+    from tidelake import aio as aio
+    from tidelake.public import *  # noqa: F403
+else:
 
-__version__ = version("tidelake")
+    def __getattr__(name: str) -> object:
+        if name == "aio":
+            return import_module("tidelake.aio")
+        public = import_module("tidelake.public")
+        if name == "__all__" or name in public.__all__:
+            return getattr(public, name)
+        raise AttributeError(f"module 'tidelake' has no attribute {name!r}")
 
-__all__ = [
-    "AddColumn",
-    "BadInput",
-    "Catalog",
-    "ChangeBatch",
-    "Column",
-    "CommitConflict",
-    "CommitOutcomeUnknown",
-    "CorruptFile",
-    "DropColumn",
-    "PositionRefused",
-    "Predicate",
-    "RemoveOption",
-    "RenameColumn",
-    "Scan",
-    "SetOption",
-    "Snapshot",
-    "Table",
-    "TidelakeError",
-    "UnsupportedFeature",
-    "UpdateColumnDefault",
-    "UpdateColumnDescription",
-    "UpdateColumnNullability",
-    "UpdateColumnPosition",
-    "UpdateColumnType",
-    "UpdateComment",
-    "Writer",
-    "WriterFenced",
-    "__version__",
-    "col",
-    "open_catalog",
-]
+    def __dir__() -> list[str]:
+        return [*import_module("tidelake.public").__all__, "aio"]

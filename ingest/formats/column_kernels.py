@@ -213,11 +213,31 @@ def _decimal_column(source: SourceType, target: AtomicType) -> Callable[[Sequenc
     def to_array(values: Sequence[str | int | Decimal | None]) -> pa.Array:
         if not isinstance(_first(values), str):
             return pa.array(values, in_memory)
-        if source.meaning is Meaning.DECIMAL:
-            return _unscaled_decimals(values, source.scale).cast(in_memory)
-        return pa.array(values, pa.string()).cast(in_memory)
+        if source.meaning is not Meaning.DECIMAL:
+            return _fitted(_plain_digits(values, 76 - target.scale), in_memory)
+        if target.scale - source.scale > 38:
+            raise BadValue("a scale too far from the column's")
+        return _fitted(_unscaled_decimals(values, source.scale), in_memory)
 
     return to_array
+
+
+def _fitted(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
+    """Cast by way of 256 bits, which hold 38 digits behind 38 others: Arrow's casts to a larger scale notice not every
+    overflow of 128 bits, and would give another number. Raises ArrowInvalid for what does not fit.
+    """
+    return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
+
+
+def _plain_digits(values: Sequence[Any], length_max: int) -> pa.Array:
+    """Texts without exponents, which could stand for any number of digits."""
+    texts = pa.array(values, pa.string())
+    _, positions, octets = texts.buffers()
+    used = int(np.frombuffer(positions, np.int32)[len(texts)])
+    letters = np.frombuffer(octets, np.uint8, used) | 0x20 if used else np.empty(0, np.uint8)
+    if (letters == ord("e")).any() or (pc.max(pc.binary_length(texts)).as_py() or 0) > length_max:
+        raise BadValue("an exponent, or more digits than fit")
+    return texts
 
 
 def _unsigned_column(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:

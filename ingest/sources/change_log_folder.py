@@ -147,10 +147,10 @@ class ChangeLogFolder:
         yield batch
 
 
-def _disorder(path: Path, partition: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
+def _disorder(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
     where = "" if holder in (None, path) else f" of {holder}"
     return BadInput(
-        f"{path}: offset {found} of {partition} comes after {before}{where}: offsets of a partition must rise. Files are "
+        f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "
         "read in the order of their names: rename them, or take out what is there twice"
     )
 

@@ -16,7 +16,6 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import structlog
 from pyspark.sql import DataFrame
 
 from checkpoint.offsets import SourcePosition
@@ -24,6 +23,7 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text, posi
 from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
 from ingest.spark.bucket_task import WriteBuckets
 from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
+from storage.logs import get_logger
 from storage.bucketing import BucketMode, Bucketing
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, PositionRefused, UnsupportedFeature
@@ -33,7 +33,7 @@ from storage.snapshots.commit_message import Committable, CommitMessage
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _QUERY_ID_PROPERTY = "sql.streaming.queryId"
 

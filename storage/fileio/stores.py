@@ -14,17 +14,17 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from storage.logs import get_logger
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.store_errors import first_paragraph
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 Options = tuple[tuple[str, str], ...]
 

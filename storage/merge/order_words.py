@@ -37,14 +37,16 @@ def column_words(column: pa.Array, *, nullable: bool, descending: bool = False) 
     """Order words of one column.
 
     nullable: whether nulls may occur, here or in other batches these words will be compared with.
-    descending: turn the order around, nulls included (they become largest, as in Paimon's `sequence.field.sort-order`).
+    descending: turn the order of values around. Nulls stay smallest: so Java sorts by `sequence.field.sort-order`.
     Raises UnsupportedFeature for types without an order (nested ones, VARIANT).
     """
     words = _value_words(column)
+    if descending:
+        words = tuple(~word for word in words)
     if nullable:
         present = column.is_valid().to_numpy(zero_copy_only=False)
         words = (present.astype(np.uint64), *(np.where(present, word, word.dtype.type(0)) for word in words))
-    return tuple(~word for word in words) if descending else words
+    return words
 
 
 def aligned_words(batches: Sequence[Sequence[ColumnWords]]) -> list[RowWords]:

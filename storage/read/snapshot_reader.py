@@ -58,7 +58,7 @@ class SnapshotReader:
                         yield batch.select(self.columns)
 
     def _section(self, section: Section, directory: str, partition: bytes) -> Iterator[pa.RecordBatch]:
-        needs_kinds = any(file.delete_row_count != 0 for run in section for file in run)
+        needs_kinds = any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
             return self._single_run(section[0], directory, partition, needs_kinds)
         return self._merged(section, directory, partition, needs_kinds)
@@ -117,6 +117,11 @@ class SnapshotReader:
             return batches
         expression: pc.Expression = condition.expression(self.context.schema.arrow)
         return (batch.filter(expression) for batch in batches)
+
+
+def _may_hold_retracts(file: DataFileMeta) -> bool:
+    """Level-0 files are looked into whatever their metadata says: pypaimon writes 0 for files that hold deletes."""
+    return file.level == 0 or file.delete_row_count != 0
 
 
 def _batch_rows(runs: Sequence[Sequence[DataFileMeta]]) -> int:

@@ -34,6 +34,7 @@ class SnapshotTail:
         self._store = store
         self._commit_user = commit_user
         self._table_name = table_name
+        self._seen_id: int | None = None  # newest id at the last look, 0 for a table without snapshots; None before the first
         self._has_searched_own = False
         self.latest: Snapshot | None = None
         self.newest_own_identifier: int | None = None
@@ -48,26 +49,25 @@ class SnapshotTail:
         newest = self._store.latest()
         if self.latest is not None:
             self._check_stands(self.latest, newest)
-        known = None if self.latest is None else self.latest.id
+        newest_id = newest.id if newest is not None else 0
+        first_new = self._seen_id + 1 if self._seen_id is not None else newest_id + 1
         searching = search_own and not self._has_searched_own
         snapshots: list[Snapshot] = []
         for snapshot in self._store.back_from(newest) if newest is not None else ():
-            is_new = known is not None and snapshot.id > known
-            if not is_new and not searching:
+            if snapshot.id < first_new and not searching:
                 break
             snapshots.append(snapshot)
             searching = searching and not self._is_own(snapshot)
         snapshots.reverse()
-        self.latest = newest
+        self.latest, self._seen_id = newest, newest_id
         self._has_searched_own |= search_own
         for snapshot in snapshots:
             self._note(snapshot)
-        nothing_new = known is None or newest is None or newest.id == known
-        return News(snapshots, nothing_new or any(snapshot.id == known + 1 for snapshot in snapshots if known))
+        return News(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
 
     def published(self, snapshot: Snapshot) -> None:
         """We made this one, and it is the table's next."""
-        self.latest = snapshot
+        self.latest, self._seen_id = snapshot, snapshot.id
         self._note(snapshot)
 
     def _note(self, snapshot: Snapshot) -> None:

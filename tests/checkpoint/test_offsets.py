@@ -20,10 +20,10 @@ from storage.errors import BadInput
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
+CLUSTER = SourceIdentity("c1")
 
-def position(
-    *ranges: tuple[TopicPartition, int, int], identity: SourceIdentity = SourceIdentity("c1")
-) -> SourcePosition:
+
+def position(*ranges: tuple[TopicPartition, int, int], identity: SourceIdentity = CLUSTER) -> SourcePosition:
     return SourcePosition(identity, {partition: OffsetRange(start, end) for partition, start, end in ranges})
 
 

@@ -52,9 +52,8 @@ def test_a_thousand_partitions_stay_below_twenty_kilobytes() -> None:
 
 
 def test_partitions_at_rest_cost_no_second_number() -> None:
-    resting = {
-        TopicPartition("t", n): OffsetRange(9_000_000_000 + n * 7_919, 9_000_000_000 + n * 7_919) for n in range(1000)
-    }
+    ends = [9_000_000_000 + n * 7_919 for n in range(1000)]
+    resting = {TopicPartition("t", n): OffsetRange(end, end) for n, end in enumerate(ends)}
     assert len(position_to_text(SourcePosition(SourceIdentity("c"), resting))) < 11_200
 
 
@@ -63,7 +62,7 @@ BROKEN = {
     "another JSON": "[]",
     "a member is missing": '{"version":1,"cluster":null}',
     "unequal columns": '{"version":1,"cluster":null,"topics":{"t":{"end":[1,2],"read":[1]}}}',
-    "more partitions than ends": '{"version":1,"cluster":null,"topics":{"t":{"partitions":[0,1],"end":[1],"read":[1]}}}',
+    "more partitions": '{"version":1,"cluster":null,"topics":{"t":{"partitions":[0,1],"end":[1],"read":[1]}}}',
     "more read than there is": '{"version":1,"cluster":null,"topics":{"t":{"end":[1],"read":[2]}}}',
     "text for a number": '{"version":1,"cluster":null,"topics":{"t":{"end":["1"],"read":[1]}}}',
 }

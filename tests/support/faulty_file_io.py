@@ -53,6 +53,16 @@ class FaultyFileIO:
         last = len(self.calls) + number
         self.fault = lambda _: fault if len(self.calls) - 1 == last else None
 
+    def fail_from(self, number: int, fault: Fault) -> None:
+        """The number-th call fails so, and the store answers nothing more."""
+        last = len(self.calls) + number
+
+        def for_good(_: Call) -> Fault | None:
+            at = len(self.calls) - 1
+            return None if at < last else fault if at == last else Fault.BEFORE
+
+        self.fault = for_good
+
     def begin(self, call: Call) -> Fault | None:
         """Keeps the call, and fails it if that is to be before."""
         self.calls.append(call)

@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -28,6 +27,7 @@ from ingest.sources.kafka.connection import client_arguments, consumer_arguments
 from ingest.sources.kafka.gathering import Gathering, gather, nothing_up_to
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence, few
+from storage.logs import get_logger
 from storage.errors import BadInput, PositionRefused, TidelakeError
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _POLL_WAIT_MS: Final = 500
 _RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class KafkaSource:

@@ -72,7 +72,7 @@ def naive(rows: list[Row], *, by_version: bool = False, descending: bool = False
     def age(row: Row) -> tuple[Any, ...]:
         version = (row["version"] is not None, row["version"] or 0)
         if descending:
-            version = (not version[0], -version[1])
+            version = (version[0], -version[1])
         return (version if by_version else (), row[SEQUENCE_COLUMN])
 
     newest: dict[tuple[bytes, int], Row] = {}
@@ -147,6 +147,11 @@ def test_merging_holds_one_batch_of_each_run() -> None:
     assert max(given_batches) <= 2
 
 
+# Cases whose expectation Java itself contradicts, with what Java does. Nulls are oldest in either direction: run with
+# Paimon Java 2.0.0 (flush and merge on read), and what golden table java/pk_sequence_desc shows.
+CORRECTED = {"uds-null-desc-is-newest": 1}
+
+
 @pytest.mark.parametrize("case", vectors("sequence_order"), ids=case_id)
 def test_sequence_order(case: Case) -> None:
     """Which of a key's rows is the newest."""
@@ -163,10 +168,11 @@ def test_sequence_order(case: Case) -> None:
     ]
     order = MergeOrder(("k",), tuple(f"v{i}" for i in fields), descending=not case["ascending"])
     merged = merge_batch(_batch(rows), order, Deduplicate())
-    assert merged.column("position").to_pylist() == [case["latest"]]
+    latest = CORRECTED.get(case["id"], case["latest"])
+    assert merged.column("position").to_pylist() == [latest]
     one_by_one = [iter([_batch([row])]) for row in rows]
     (merged,) = merge_runs(one_by_one, order, Deduplicate())
-    assert merged.column("position").to_pylist() == [case["latest"]]
+    assert merged.column("position").to_pylist() == [latest]
 
 
 DEDUPLICATE = [case for case in vectors("merge_functions") if case["engine"] == "deduplicate"]

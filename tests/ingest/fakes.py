@@ -1,0 +1,287 @@
+"""Parts of a pipeline that do what a test tells them, and remember what was asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from checkpoint.coordinator import CheckpointPolicy
+from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.recovery import OwnSnapshot
+from ingest.dead_letters import DeadLetters
+from ingest.error_policy import ErrorPolicy
+from ingest.formats.base import DecodedBatch, Failure, FailureKind, Skipped, TableRows, Target, Unchanged
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline import Parts, Pipeline
+from ingest.raw_batch import RawBatch
+from ingest.router import Route, Router
+from ingest.sources.base import Earliest, Start
+from storage.fileio import MemoryFileIO
+from storage.format import KIND_COLUMN
+from storage.schema import TableSchema
+from storage.snapshots.commit_message import Committable, CommitMessage
+from storage.types import BIGINT, STRING, DataField
+from tests.support.manual_clock import ManualClock
+
+SCHEMA = TableSchema(0, (DataField(0, "id", BIGINT), DataField(1, "v", STRING)), 1, primary_keys=("id",))
+ROWS = SCHEMA.arrow.append(pa.field(KIND_COLUMN, pa.int8(), False))
+
+
+def raw_batch(
+    offsets: Sequence[int],
+    values: Sequence[bytes | None] | None = None,
+    *,
+    topic: str = "t",
+    partition: int = 0,
+    next_offset: int | None = None,
+) -> RawBatch:
+    """Records whose value is b"v<offset>" unless given."""
+    values = [b"v%d" % offset for offset in offsets] if values is None else values
+    return RawBatch(
+        topic,
+        partition,
+        np.array(offsets, np.int64),
+        np.array(offsets, np.int64),
+        pa.array([b"k%d" % offset for offset in offsets], pa.binary()),
+        pa.array(values, pa.binary()),
+        (offsets[-1] + 1 if offsets else 0) if next_offset is None else next_offset,
+    )
+
+
+def rows(*cells: tuple[int, str | None], kinds: Sequence[int] | None = None) -> pa.RecordBatch:
+    ids, values = zip(*cells, strict=True) if cells else ((), ())
+    columns = [pa.array(ids, pa.int64()), pa.array(values, pa.string()), pa.array(kinds or [0] * len(cells), pa.int8())]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+class FakeSource:
+    """Hands out batches as long as there are any below `held`, and then waits or ends.
+
+    batches: in the order of reading. Batches below the position are left out, as a real source does.
+    """
+
+    def __init__(self, batches: Sequence[RawBatch | Exception], *, ends: bool = True) -> None:
+        self.batches = list(batches)
+        self.ends = ends
+        self.identity = SourceIdentity("fake")
+        self.read_from: dict[TopicPartition, int] = {}
+        self.handed_out = 0
+        self.confirmed: dict[TopicPartition, int] = {}
+        self.is_open = False
+        self.was_closed = False
+        self.is_unreachable = False
+        self.first_offset = 0
+
+    async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        self.is_open = True
+        if self.is_unreachable:
+            await asyncio.Event().wait()
+        found = {TopicPartition(b.topic, b.partition) for b in self.batches if isinstance(b, RawBatch) and len(b)}
+        announced = {TopicPartition(b.topic, b.partition) for b in self.batches if isinstance(b, RawBatch) and not len(b)}
+        return frozenset(known) | (found - announced)
+
+    async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.first_offset if start != Earliest() else 0)
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        self.read_from = dict(positions)
+        for batch in self.batches:
+            if isinstance(batch, Exception):
+                raise batch
+            position = positions.get(TopicPartition(batch.topic, batch.partition), 0)
+            if not len(batch) or batch.next_offset > position:
+                self.handed_out += 1
+                yield batch.slice(int(np.searchsorted(batch.offsets, position)), len(batch)) if len(batch) else batch
+        if not self.ends:
+            await asyncio.Event().wait()
+
+    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+        self.confirmed = dict(ends)
+
+    async def close(self) -> None:
+        self.was_closed = True
+
+
+class FakeDecoder:
+    """A row (offset, value) for each record. b"bad" is a bad record, b"new column" has one that the table lacks;
+    b"same:<id>" left its value out, and the row of that id has it."""
+
+    def __init__(self, target_of: Callable[[SourceTable], Target | None]) -> None:
+        self._target_of = target_of
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        source = SourceTable(batch.topic)
+        target = self._target_of(source)
+        values = batch.values.to_pylist()
+        if target is None:
+            return DecodedBatch((), (), {Skipped.UNROUTED: len(values)}, {source: 0})
+        kinds = {b"bad": FailureKind.BAD_RECORD, b"new column": FailureKind.UNKNOWN_COLUMN}
+        failures = [
+            Failure(row, int(batch.offsets[row]), kinds[value], f"{value.decode()} is no good")
+            for row, value in enumerate(values)
+            if value in kinds
+        ]
+        good = [row for row, value in enumerate(values) if value is not None and value not in kinds]
+        offsets = batch.offsets[good]
+        cells = [(int(batch.offsets[row]), None if values[row].startswith(b"same:") else values[row].decode()) for row in good]
+        left_out = [at for at, row in enumerate(good) if values[row].startswith(b"same:")]
+        unchanged = None
+        if left_out:
+            keys = pa.record_batch({"id": pa.array([int(values[good[at]][5:]) for at in left_out], pa.int64())})
+            unchanged = Unchanged(np.array(left_out), {"v": np.ones(len(left_out), np.bool_)}, keys)
+        tombstones = values.count(None)
+        return DecodedBatch(
+            (TableRows(target, rows(*cells), offsets, unchanged),) if good else (),
+            tuple(failures),
+            {Skipped.TOMBSTONE: tombstones} if tombstones else {},
+            {},
+        )
+
+
+@dataclass
+class Published:
+    """One snapshot of a fake table."""
+
+    identifier: int
+    rows: list[tuple[int, str]]
+    position: SourcePosition
+
+
+@dataclass
+class FakeTable:
+    """What outlives a pipeline: the snapshots. An append table, so that rows written twice are seen.
+
+    log: what happened, in order, shared by all parts of a pipeline.
+    """
+
+    name: str
+    log: list[str] = field(default_factory=list)
+    snapshots: list[Published] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[tuple[int, str]]:
+        return [row for snapshot in self.snapshots for row in snapshot.rows]
+
+    def sink(self) -> FakeSink:
+        return FakeSink(self)
+
+
+class FakeSink:
+    """A writer of a FakeTable. `at_*` are called in the worker thread before the step; they may wait or raise."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self._table = table
+        self._written: list[tuple[int, str]] = []
+        self._prepared: list[tuple[int, str]] = []
+        self.at_write: Callable[[], None] = lambda: None
+        self.at_prepare: Callable[[], None] = lambda: None
+        self.at_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[], None] = lambda: None
+        self.was_aborted = False
+
+    @property
+    def name(self) -> str:
+        return self._table.name
+
+    def newest_own(self) -> OwnSnapshot | None:
+        if not self._table.snapshots:
+            return None
+        newest = self._table.snapshots[-1]
+        stored = Committable(newest.identifier, properties=_properties(newest.position))
+        return OwnSnapshot(f"{self.name}/snapshot-{len(self._table.snapshots)}", newest.identifier, stored.properties)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.at_write()
+        self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+    def prepare(self) -> list[CommitMessage]:
+        self.at_prepare()
+        self._table.log.append(f"prepare {self.name}")
+        self._prepared, self._written = self._written, []
+        return [CommitMessage(b"", 0)] if self._prepared else []
+
+    def commit(self, committable: Committable) -> int | None:
+        self.at_commit()
+        self._table.log.append(f"commit {self.name} {committable.identifier}")
+        position = position_from_text(committable.properties[POSITION_PROPERTY], self.name)
+        self._table.snapshots.append(Published(committable.identifier, self._prepared, position))
+        self._prepared = []
+        self.after_commit()
+        return len(self._table.snapshots)
+
+    def abort(self) -> None:
+        self.was_aborted = True
+
+    def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        known = dict(self._table.rows + self._prepared + self._written)
+        ids = keys["id"].to_pylist()
+        found = np.array([id_ in known for id_ in ids], np.bool_)
+        old = [(id_ if id_ in known else None, known.get(id_)) for id_ in ids]
+        return found, pa.RecordBatch.from_pylist([{"id": i, "v": v} for i, v in old], SCHEMA.arrow)
+
+
+def _properties(position: SourcePosition) -> Mapping[str, str]:
+    from checkpoint.committable import TableCommittable  # noqa: PLC0415
+
+    return TableCommittable("", 1, (), position).to_storage().properties
+
+
+class Gate:
+    """A step in a worker thread waits here until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self) -> None:
+        self._reached.set()
+        assert self._open.wait(30), "nobody opened the gate"
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, 30), "nobody came to the gate"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@dataclass
+class Rig:
+    """A pipeline of fakes on a manual clock. `restart` makes the next one over the same tables and dead letters."""
+
+    source: FakeSource
+    tables: Sequence[FakeTable]
+    tolerance: object = "none"
+    routes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table to its topics; all of them otherwise
+    interval_ms: int = 10_000
+    bytes_max: int = 1 << 30
+    queue_bytes: int = 1 << 20
+    start: Start = field(default_factory=Earliest)
+    io: MemoryFileIO = field(default_factory=MemoryFileIO)
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock()
+        self.sinks = {table.name: table.sink() for table in self.tables}
+        targets = {table.name: Target(table.name, SCHEMA) for table in self.tables}
+        router = Router([Route(targets[t.name], self.routes.get(t.name, ["*"]), self.routes.get(t.name, ["*"])) for t in self.tables])
+        self.dead_letters = DeadLetters(self.io, "memory://letters/p")
+        self.pipeline = Pipeline(
+            Parts(
+                source=self.source,
+                decoder=FakeDecoder(router.target_of),
+                router=router,
+                sinks=list(self.sinks.values()),
+                dead_letters=self.dead_letters,
+                errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
+                start=self.start,
+                checkpoints=CheckpointPolicy(self.interval_ms, self.bytes_max),
+                queue_bytes=self.queue_bytes,
+                clock=self.clock,
+            )
+        )

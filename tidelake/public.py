@@ -1,0 +1,69 @@
+"""The public names, all of them."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from storage.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    PositionRefused,
+    TidelakeError,
+    UnsupportedFeature,
+    WriterFenced,
+)
+from storage.read.changes import ChangeBatch
+from storage.read.predicate import Column, Predicate, col
+from storage.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RemoveOption,
+    RenameColumn,
+    SetOption,
+    UpdateColumnDefault,
+    UpdateColumnDescription,
+    UpdateColumnNullability,
+    UpdateColumnPosition,
+    UpdateColumnType,
+    UpdateComment,
+)
+from storage.snapshots.snapshot import Snapshot
+from tidelake.catalog import Catalog, open_catalog
+from tidelake.table import Scan, Table, Writer
+
+__version__ = version("tidelake")
+
+__all__ = [
+    "AddColumn",
+    "BadInput",
+    "Catalog",
+    "ChangeBatch",
+    "Column",
+    "CommitConflict",
+    "CommitOutcomeUnknown",
+    "CorruptFile",
+    "DropColumn",
+    "PositionRefused",
+    "Predicate",
+    "RemoveOption",
+    "RenameColumn",
+    "Scan",
+    "SetOption",
+    "Snapshot",
+    "Table",
+    "TidelakeError",
+    "UnsupportedFeature",
+    "UpdateColumnDefault",
+    "UpdateColumnDescription",
+    "UpdateColumnNullability",
+    "UpdateColumnPosition",
+    "UpdateColumnType",
+    "UpdateComment",
+    "Writer",
+    "WriterFenced",
+    "__version__",
+    "col",
+    "open_catalog",
+]
