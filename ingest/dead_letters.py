@@ -71,7 +71,7 @@ class DeadLetters:
         for failure in failures:
             if (batch.topic, batch.partition, failure.offset) in self._written:
                 continue
-            letter = msgspec.json.encode(_letter(batch, failure)) + b"\n"
+            letter = msgspec.json.encode(letter_of(batch, failure)) + b"\n"
             self._first = self._first or f"{quote(batch.topic, safe='')}-{batch.partition}-{failure.offset}"
             self._waiting.append(letter)
             self._waiting_bytes += len(letter)
@@ -98,7 +98,8 @@ def _where(line: bytes, path: str) -> _Where:
         raise CorruptFile(path, "dead letters", f"{line[:80]!r} ({error})") from None
 
 
-def _letter(batch: RawBatch, failure: Failure) -> dict[str, Any]:
+def letter_of(batch: RawBatch, failure: Failure) -> dict[str, Any]:
+    """The members of a dead letter's line."""
     row = failure.row
     return {
         "topic": batch.topic,

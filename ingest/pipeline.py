@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final
-
+from typing import Final, TypeAlias
 
 from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointPolicy, Coordinator
 from checkpoint.offsets import SourcePosition, TopicPartition
-from checkpoint.recovery import Recovered, check_identity, read_from, recover
+from checkpoint.recovery import OwnSnapshot, Recovered, check_identity, read_from, recover
 from checkpoint.states import State
 from ingest.batch_writer import BatchWriter
 from ingest.channel import Channel
@@ -36,6 +35,7 @@ from ingest.router import Router
 from ingest.sources.base import Earliest, Source, Start
 from ingest.table_writer import TableSink
 from ingest.threads import to_its_end
+from storage.logs import get_logger
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
 
@@ -56,17 +56,22 @@ class Progress:
     ended: str = "running"
 
 
+TableMaker: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a pipeline is made of; see each one's own page.
 
+    sinks: the tables that exist, by name; it may grow when `create` is called (see `ingest.tables`).
     start: for tables that have no position yet. queue_bytes: what each of the two channels may hold.
     """
 
     source: Source
     decoder: Decoder
     router: Router
-    sinks: Sequence[TableSink]
+    sinks: Mapping[str, TableSink]
+    create: TableMaker
     dead_letters: DeadLetters
     errors: ErrorPolicy
     start: Start
@@ -80,7 +85,6 @@ class Pipeline:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._sinks = {sink.name: sink for sink in parts.sinks}
         self.progress = Progress()
         self._unrouted: set[SourceTable] = set()
         self._writing = asyncio.Lock()  # held for a write, and for a checkpoint
@@ -121,7 +125,7 @@ class Pipeline:
         except BaseExceptionGroup as group:
             raise _only_error(group) from None
         finally:
-            for sink in self._parts.sinks:
+            for sink in self._parts.sinks.values():
                 await to_its_end(sink.abort)
             await self._parts.source.close()
         return self.progress
@@ -130,7 +134,9 @@ class Pipeline:
 
     async def _run(self) -> None:
         parts = self._parts
-        recovered = recover({name: await asyncio.to_thread(sink.newest_own) for name, sink in self._sinks.items()})
+        newest: dict[str, OwnSnapshot | None] = dict.fromkeys(parts.router.tables)
+        newest |= {name: await asyncio.to_thread(sink.newest_own) for name, sink in parts.sinks.items()}
+        recovered = recover(newest)
         there = await parts.source.open(read_from(recovered.positions.values()).keys())
         check_identity(recovered.positions, parts.source.identity)
         positions, chosen = await self._positions(recovered, there)
@@ -138,7 +144,7 @@ class Pipeline:
         await asyncio.to_thread(parts.dead_letters.recover, starts)
         self._coordinator = Coordinator(positions, recovered.last_identifier, parts.checkpoints)
         floors = {table: position.ends for table, position in positions.items()}
-        self._writer = BatchWriter(self._sinks, floors, parts.dead_letters, parts.errors)
+        self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
         log.info("reading begins", tables=len(positions), partitions=len(starts), fresh_tables=len(recovered.fresh))
         if chosen:
             await self._checkpoint(pin=chosen)
@@ -157,7 +163,7 @@ class Pipeline:
         """
         positions: dict[str, SourcePosition] = {}
         chosen = []
-        for table in self._sinks:
+        for table in self._parts.router.tables:
             position = recovered.positions.get(table, SourcePosition())
             topics = {partition.topic for partition in position.ranges}
             new = {p for p in there if p not in position.ranges and table in self._parts.router.tables_of(p.topic)}
@@ -197,6 +203,8 @@ class Pipeline:
         with decoded:
             async for batch in raw:
                 result = await asyncio.to_thread(self._parts.decoder.decode, batch)
+                if result.unrouted and await to_its_end(self._parts.create, batch, result.unrouted):
+                    result = await asyncio.to_thread(self._parts.decoder.decode, batch)
                 await decoded.send((batch, result), batch.nbytes + sum(part.rows.nbytes for part in result.tables))
 
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
@@ -204,6 +212,8 @@ class Pipeline:
             async with self._writing:
                 try:
                     await self._write_batch(batch, result)
+                    if self._is_due():
+                        await self._checkpoint()
                 except BaseException:
                     self._coordinator.failed()  # part of the batch may be written: no checkpoint may follow
                     raise
@@ -236,17 +246,20 @@ class Pipeline:
     # ------------------------------------------------------------ checkpoints
 
     async def _checkpoints(self) -> None:
-        """A checkpoint whenever one is due, and one at the end."""
+        """A checkpoint when one becomes due while nothing arrives, and one at the end."""
         clock = self._parts.clock
         while not self._drained.is_set():
             await wait_at_most(self._look, self._coordinator.due_in_ms(clock.now_ms()), clock)
             self._look.clear()
-            if self._drained.is_set() or self._coordinator.due_in_ms(clock.now_ms()) == 0:
+            if self._drained.is_set() or self._is_due():
                 async with self._writing:
                     if self._coordinator.state is State.BROKEN:
                         return
                     await self._checkpoint()
         self._coordinator.closed()
+
+    def _is_due(self) -> bool:
+        return self._coordinator.due_in_ms(self._parts.clock.now_ms()) == 0
 
     async def _checkpoint(self, pin: Collection[str] = ()) -> None:
         """Everything written so far becomes visible. Call it with `_writing` held, or before records flow.
@@ -259,7 +272,8 @@ class Pipeline:
         try:
             self._coordinator.begin()
             await to_its_end(self._parts.dead_letters.flush)
-            messages = {name: await to_its_end(sink.prepare) for name, sink in self._sinks.items()}
+            sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
+            messages = {name: await to_its_end(sink.prepare) for name, sink in sinks}
             committables = self._coordinator.prepared(messages, self._parts.source.identity, pin)
             await self._publish(committables)
             self._coordinator.completed()
@@ -280,7 +294,9 @@ class Pipeline:
 
         async def publish(committable: TableCommittable) -> None:
             async with limit:
-                snapshot = await asyncio.to_thread(self._sinks[committable.table].commit, committable.to_storage())
+                snapshot = await asyncio.to_thread(
+                    self._parts.sinks[committable.table].commit, committable.to_storage()
+                )
             self._coordinator.committed(committable.table)
             if snapshot is not None:
                 self.progress.snapshots[committable.table] = snapshot

@@ -17,13 +17,13 @@ from storage.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A table, and what flows into it.
+    """What flows into a table.
 
     match: shell patterns over source table names and topics, as `SourceTable.matches` reads them; one must fit.
     topics: shell patterns over topics; one must fit, too.
     """
 
-    target: Target
+    table: str
     match: Sequence[str]
     topics: Sequence[str] = ("*",)
 
@@ -40,23 +40,37 @@ class Router:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = routes
-        self._targets: dict[SourceTable, Target | None] = {}
-        self._tables: dict[str, tuple[str, ...]] = {}
+        self._targets: dict[str, Target] = {}
+        self._table_of: dict[SourceTable, str | None] = {}
+        self._tables_of: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of all tables, those that don't exist yet included."""
+        return [route.table for route in self._routes]
+
+    def provide(self, target: Target) -> None:
+        """The table exists now."""
+        self._targets[target.name] = target
 
     def target_of(self, source: SourceTable) -> Target | None:
-        """The table that takes the records of a source table; None: no table. Raises BadInput when several do."""
-        if source not in self._targets:
-            routes = [route for route in self._routes if route.takes(source)]
-            if len(routes) > 1:
-                names = " and ".join(route.target.name for route in routes)
+        """What the records of a source table are decoded into; None: no table takes them, or it doesn't exist yet."""
+        table = self.table_of(source)
+        return None if table is None else self._targets.get(table)
+
+    def table_of(self, source: SourceTable) -> str | None:
+        """Name of the table that takes the records of a source table. Raises BadInput when several do."""
+        if source not in self._table_of:
+            tables = [route.table for route in self._routes if route.takes(source)]
+            if len(tables) > 1:
                 raise BadInput(
-                    f"{names} both take the records of {source}. Make `match` narrower, so that one table takes them"
+                    f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"
                 )
-            self._targets[source] = routes[0].target if routes else None
-        return self._targets[source]
+            self._table_of[source] = tables[0] if tables else None
+        return self._table_of[source]
 
     def tables_of(self, topic: str) -> tuple[str, ...]:
         """Names of the tables whose position must tell how far the topic was read."""
-        if topic not in self._tables:
-            self._tables[topic] = tuple(route.target.name for route in self._routes if route.takes_topic(topic))
-        return self._tables[topic]
+        if topic not in self._tables_of:
+            self._tables_of[topic] = tuple(route.table for route in self._routes if route.takes_topic(topic))
+        return self._tables_of[topic]

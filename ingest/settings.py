@@ -126,7 +126,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. match: shell patterns over the names of source tables (`shop.public.orders`,
     `public.orders`, `orders`) and of topics; one of them must fit. Left out: the table part of `name`. topics: shell
     patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
-    primary_key, partition_by, options: for the table that is created if there is none.
+    primary_key, partition_by, options: for the table that is created if there is none; the key is the records' own if
+    left out. source_types: column to what its values mean at the source, where records can't say (`bigint unsigned`).
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]
@@ -135,6 +136,12 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     primary_key: list[Name] = []
     partition_by: list[Name] = []
     options: Mapping[str, str | int | float | bool] = {}
+    source_types: Mapping[str, str] = {}
+
+    @property
+    def option_texts(self) -> dict[str, str]:
+        """As a table stores them: text; booleans as YAML and Java write them."""
+        return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 
     @property
     def match_patterns(self) -> list[str]:

@@ -28,7 +28,8 @@ from storage.schema_rules import check_schema
 from storage.type_changes import can_change
 from storage.types import ArrayType, DataField, DataType, MapType, RowType, nullable, parse_type, type_from_arrow
 
-ColumnPath: TypeAlias = str | tuple[str, ...]
+Path: TypeAlias = tuple[str, ...]
+ColumnPath: TypeAlias = str | Path
 ColumnType: TypeAlias = pa.DataType | str | DataType  # str: as SQL spells it, "DECIMAL(10, 2)"
 
 
@@ -175,8 +176,6 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> Ta
 
 # ---------------------------------------------------------------- columns
 
-Path: TypeAlias = tuple[str, ...]
-
 
 def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     path = _path(change.name)
@@ -209,8 +208,7 @@ def _end(schema: TableSchema, columns: Sequence[DataField]) -> int:
 
 
 def _drop(schema: TableSchema, path: Path) -> TableSchema:
-    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys), "dropped")
-    _refuse_keys(path, _indexed_columns(schema), "dropped")
+    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema)), "dropped")
 
     def remove(siblings: list[DataField]) -> None:
         del siblings[_position(siblings, path)]
@@ -221,8 +219,8 @@ def _drop(schema: TableSchema, path: Path) -> TableSchema:
 
 
 def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
-    _refuse_keys(path, schema.partition_keys, "renamed")  # its name is in the names of directories
-    _refuse_keys(path, _indexed_columns(schema), "renamed")
+    # The names of partition columns are in the names of directories.
+    _refuse_keys(path, (*schema.partition_keys, *_indexed_columns(schema)), "renamed")
 
     def rename(siblings: list[DataField]) -> None:
         position = _position(siblings, path)
@@ -240,8 +238,8 @@ def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
 
 
 def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool) -> TableSchema:
-    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys), "given another type")
-    _refuse_keys(path, _indexed_columns(schema), "given another type")
+    keys = (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema))
+    _refuse_keys(path, keys, "given another type")
     if has_snapshots:  # Java lets it pass, and then looks for old rows in the wrong bucket
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
     new = _given_type(given, path)
@@ -329,6 +327,8 @@ def _holds_already(schema: TableSchema, key: str, value: str) -> bool:
 
 
 def _remove_option(schema: TableSchema, key: str, has_snapshots: bool) -> TableSchema:
+    if key in ("primary-key", "partition"):
+        raise BadInput(f"option {key}: a table keeps its keys; create another table")
     if key not in schema.options:
         return schema
     check_option_change(schema.options, key, None, has_snapshots=has_snapshots)

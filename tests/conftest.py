@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # time never decides a test
+settings.load_profile("unhurried")
+
 pytest_plugins = [
     "tests.support.blocking",
     "tests.support.java_oracle",
     "tests.support.kafka_broker",
     "tests.support.pypaimon",
     "tests.support.s3_server",
+    "tests.support.spark_session",
 ]

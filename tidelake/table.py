@@ -39,6 +39,11 @@ class Table:
         return f"Table({self.name!r})"
 
     @property
+    def context(self) -> TableContext:
+        """The table as the packages below see it. No part of the public API: it may change at any time."""
+        return self._context
+
+    @property
     def name(self) -> str:
         return self._context.name
 

@@ -34,7 +34,11 @@ class Target:
 
 
 TargetOf: TypeAlias = Callable[[SourceTable], Target | None]
-"""Where a source table's rows go; None: nowhere, its records are counted and passed over. Asked once for each batch."""
+"""Where a source table's rows go; None: nowhere, its records are counted and passed over.
+
+Asked once for each batch. As long as the table stays as it is, give the same object: what is known about reading into
+it is kept with it.
+"""
 
 
 class Skipped(StrEnum):

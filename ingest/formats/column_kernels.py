@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.cells.json_text import BadValue, Cell
+from ingest.formats.cells.numbers import rounds_twice
 from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
 from ingest.formats.placeholders import Placeholders
 from storage.types import (
@@ -198,11 +199,8 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
     doubles: NDArray[np.float64] = wide.fill_null(0).to_numpy()
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
-    # A double half way between two floats may have been rounded to there, and then rounding again errs.
-    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
-    tiny = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
     overflown = np.isinf(floats) & np.isfinite(doubles)
-    if (half_way | tiny | overflown).any():
+    if overflown.any() or rounds_twice(doubles).any():
         raise BadValue("values that need their digits to round right, or are out of range")
     return pc.if_else(wide.is_valid(), pa.array(floats), pa.scalar(None, pa.float32()))
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.cells.json_text import BadValue
+from ingest.formats.cells.json_text import BadValue, read_object
 from ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
 from ingest.formats.source_table import SourceTable
 from storage.errors import BadInput
@@ -49,7 +49,6 @@ class Envelope(msgspec.Struct):
 
 _read_wrapped: Final = msgspec.json.Decoder(_Wrapped).decode
 _read_envelope: Final = msgspec.json.Decoder(Envelope).decode
-_read_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def split_schema(value: bytes) -> tuple[bytes | None, bytes | msgspec.Raw]:
@@ -95,7 +94,7 @@ def kind_of_control(envelope: Envelope, payload: bytes | msgspec.Raw) -> Skipped
         return Skipped.MESSAGE
     if envelope.op is not None:
         raise BadValue(f"unknown op {envelope.op!r}; expected c, r, u, d, t or m")
-    members = _read_members(payload).keys()
+    members = read_object(payload).keys()
     if members >= {"status", "id"} and "before" not in members:
         return Skipped.TRANSACTION
     if "databaseName" in members and members & {"ddl", "tableChanges"}:

@@ -100,13 +100,13 @@ class FastReader:
         if len(records) != len(rows):
             raise ValueError("not one record each")
         ops = np.frombuffer("".join([record.op for record in records]).encode(), np.uint8)
-        self._check_keys(records, ops)
         if self.shape.target.emit_update_before:
             images, source_rows, kinds = _with_old_images(records, ops)
         else:
             images = [record.before if record.op == "d" else record.after for record in records]
             source_rows, kinds = np.arange(len(records)), _KIND_OF_OP[ops]
-        columns, flags = self._columns(images)
+        columns, flags = self._columns(images)  # from here on no image is missing
+        self._check_keys(records, ops)
         return Piece(self.shape.target, rows[source_rows], kinds, columns, flags)
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:

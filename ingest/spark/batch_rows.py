@@ -1,43 +1,50 @@
 """A micro-batch's Arrow batches as rows of the table, each with what orders it.
 
-    [table columns] [_VALUE_KIND] [_order_0 …] [_unchanged, _old_<key> …]
+    [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _letter, _old_<key> …]
 
 The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival order.
-The last ones are there only for rows whose unchanged values must be looked up.
+`_time` is the records' own, epoch milliseconds. The last ones are there only for rows whose unchanged values must be looked up, `_letter` for the case that they can't.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.formats.base import Decoder, FailureKind, TableRows, Target
+from ingest.dead_letters import letter_of
+from ingest.formats.base import Decoder, Failure, FailureKind, TableRows, Target
+from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
 from ingest.sources.change_log_record import BadLine, records_of
+from ingest.unchanged_values import NO_OLD_ROW
 from storage.errors import BadInput
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.conform import Conformer
 
 ORDER_PREFIX: Final = "_order_"
+TIME_COLUMN: Final = "_time"
 UNCHANGED_COLUMN: Final = "_unchanged"
+LETTER_COLUMN: Final = "_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 
 
 @dataclass(slots=True)
 class Seen:
-    """What raw records a task met: offsets by partition, and the source tables they came from."""
+    """What a task met: offsets by partition, the source tables they came from, and dead letters (lines of JSON)."""
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
+    letters: list[str] = field(default_factory=list)
 
     def add(self, batch: RawBatch) -> None:
         if len(batch):
@@ -90,9 +97,15 @@ class RawRecords:
     lines of a change-log folder.
 
     match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
+    keeps_letters: records that can't be decoded become dead letters; else the first one stops the query.
+    source_types, connector, truncates: see `ingest.formats.base.Target` and `ingest.formats.debezium`.
     """
 
     match: tuple[str, ...] | None = None
+    keeps_letters: bool = False
+    source_types: Mapping[str, str] = field(default_factory=dict)
+    connector: ConnectorSettings = ConnectorSettings()
+    truncates: Literal["fail", "skip"] = "fail"
     has_order = True
 
     def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
@@ -100,22 +113,14 @@ class RawRecords:
         for raw in _raw_batches(batch):
             seen.add(raw)
             decoded = decoder.decode(raw)
-            if decoded.failures:
-                first = decoded.failures[0]
-                remedy = (
-                    "Add the column to the table with alter_table" if first.kind is FailureKind.UNKNOWN_COLUMN else
-                    "Mend or skip the record at the source"
-                )
-                raise BadInput(f"{first.describe(raw)}. {remedy}; {len(decoded.failures)} such records in this task's batch")
+            self._set_aside(raw, decoded.failures, seen)
             for table in decoded.tables:
                 yield _ordered(table, raw)
 
     def _decoder(self, context: TableContext, seen: Seen) -> Decoder:
         schema = context.schema
-        keeps_old_images = (
-            not schema.has_primary_key or context.options.changelog_producer is ChangelogProducer.INPUT
-        )
-        target = Target(context.name, schema, emit_update_before=keeps_old_images)
+        keeps_old_images = not schema.has_primary_key or context.options.changelog_producer is ChangelogProducer.INPUT
+        target = Target(context.name, schema, keeps_old_images, self.source_types)
 
         def target_of(source: SourceTable) -> Target | None:
             if self.match is not None and not any(source.matches(pattern) for pattern in self.match):
@@ -123,7 +128,23 @@ class RawRecords:
             seen.sources.add(str(source))
             return target
 
-        return DebeziumJsonDecoder(target_of)
+        return DebeziumJsonDecoder(target_of, self.connector, self.truncates)
+
+    def _set_aside(self, raw: RawBatch, failures: Sequence[Failure], seen: Seen) -> None:
+        """An unknown column stops the query in any case: as dead letters, good rows would be lost."""
+        for failure in failures:
+            if failure.kind is FailureKind.UNKNOWN_COLUMN:
+                raise BadInput(f"{failure.describe(raw)}. Add the column to the table with alter_table, then start again")
+            if not self.keeps_letters:
+                raise BadInput(
+                    f"{failure.describe(raw)}. Mend the record at the source, or pass dead_letters=… to sink() to keep such "
+                    "records aside and go on"
+                )
+            seen.letters.append(letter_text(raw, failure))
+
+
+def letter_text(raw: RawBatch, failure: Failure) -> str:
+    return msgspec.json.encode(letter_of(raw, failure)).decode()
 
 
 def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
@@ -133,7 +154,9 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
         pa.array(np.full(n, raw.partition, np.int32)),
         pa.array(table.offsets),
     ]
-    columns, names = [*rows.columns, *orders], [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3))]
+    times = pa.array(raw.timestamps_ms[np.searchsorted(raw.offsets, table.offsets)])
+    columns = [*rows.columns, *orders, times]
+    names = [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3)), TIME_COLUMN]
     if table.unchanged is not None:
         unchanged = table.unchanged
         at = np.full(n, -1)
@@ -143,10 +166,20 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
             [name for name, flags in unchanged.columns.items() if flags[i]] for i in range(len(unchanged.rows))
         ]
         columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
-        names.append(UNCHANGED_COLUMN)
+        columns.append(pa.array(_letters(table, raw, unchanged.rows), pa.string()).take(position))
+        names += [UNCHANGED_COLUMN, LETTER_COLUMN]
         columns += [column.take(position) for column in unchanged.keys.columns]
         names += [OLD_KEY_PREFIX + name for name in unchanged.keys.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[str]:
+    """What becomes of these rows' records if their values can't be found."""
+    numbers = np.searchsorted(raw.offsets, table.offsets[rows])
+    return [
+        letter_text(raw, Failure(int(number), int(raw.offsets[number]), FailureKind.BAD_RECORD, NO_OLD_ROW))
+        for number in numbers
+    ]
 
 
 # ---------------------------------------------------------------- Spark's columns as raw batches
@@ -196,7 +229,7 @@ def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
         )
 
 
-def _milliseconds(rows: pa.RecordBatch) -> np.ndarray:
+def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
     if "timestamp" not in rows.schema.names:
         return np.full(rows.num_rows, -1, np.int64)
     return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).fill_null(-1).to_numpy()

@@ -5,13 +5,22 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from ingest.formats.base import TableRows, Target, Unchanged
-from ingest.spark.batch_rows import OLD_KEY_PREFIX, ORDER_PREFIX, UNCHANGED_COLUMN, order_columns
-from ingest.spark.shuffle import Kind, concat, from_ipc, part
+from ingest.spark.batch_rows import (
+    LETTER_COLUMN,
+    OLD_KEY_PREFIX,
+    ORDER_PREFIX,
+    TIME_COLUMN,
+    UNCHANGED_COLUMN,
+    Seen,
+    order_columns,
+)
+from ingest.spark.shuffle import Kind, concat, from_ipc, part, seen_to_json
 from ingest.table_lookup import TableLookup
 from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged
 from storage.errors import BadInput
@@ -23,16 +32,26 @@ from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
 
+class _LiesElsewhere(Exception):
+    """A value that did not change is neither in the table nor among this task's rows."""
+
+
 @dataclass(frozen=True)
 class WriteBuckets:
     """The reduce side: for `mapInArrow` after the shuffle. What is no rows goes through to the driver.
 
-    has_order: whether rows bear order columns. A task that is tried again writes other files: only the messages that
+    has_order: whether rows bear order columns. keeps_letters: see `RawRecords`.
+    is_alone: whether this task gets all rows of the batch. If not, and a value that did not change is not found, it may
+    lie with the rows of another bucket: then the task says so instead of giving up.
+
+    A task that is tried again writes other files: only the messages that
     reach the driver count.
     """
 
     context: TableContext
     has_order: bool
+    keeps_letters: bool = False
+    is_alone: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[pa.RecordBatch] = []
@@ -43,13 +62,19 @@ class WriteBuckets:
                 else:
                     yield part(0, Kind(kind), payload.as_py())
         if parts:
-            yield part(0, Kind.MESSAGES, self._write(concat(parts)))
+            seen = Seen()
+            try:
+                yield part(0, Kind.MESSAGES, self._write(concat(parts), seen))
+            except _LiesElsewhere:
+                yield part(0, Kind.ALONE, b"")
+            if seen.letters:
+                yield part(0, Kind.SEEN, seen_to_json(seen))
 
-    def _write(self, rows: pa.RecordBatch) -> bytes:
-        rows = self._in_order(rows)
+    def _write(self, rows: pa.RecordBatch, seen: Seen) -> bytes:
+        rows = self._filled(self._in_order(rows), seen)
         writer = TableWriter(self.context)
         try:
-            writer.write(self._filled(rows))
+            writer.write(rows)
             return pickle.dumps(writer.prepare_commit())
         finally:
             writer.abort()
@@ -60,7 +85,8 @@ class WriteBuckets:
         if self.has_order:
             words = [column_words(rows.column(name), nullable=True) for name in order_columns(rows.schema.names)]
             order, _ = merge_order(aligned_words([words])[0])
-            return rows.take(pa.array(order))
+            rows = rows.take(pa.array(order))
+            return _by_time(rows) if TIME_COLUMN in rows.schema.names else rows
         if schema.has_primary_key and not options.sequence_fields:
             self._check_keys_differ(rows)
         return rows
@@ -76,8 +102,8 @@ class WriteBuckets:
                 "or keep one row a key in the query"
             )
 
-    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Without order columns, with unchanged values looked up."""
+    def _filled(self, rows: pa.RecordBatch, seen: Seen) -> pa.RecordBatch:
+        """Without order columns, with unchanged values looked up; rows whose values are nowhere are set aside."""
         table_rows = rows.select([*self.context.schema.names, KIND_COLUMN])
         if UNCHANGED_COLUMN not in rows.schema.names:
             return table_rows
@@ -96,11 +122,30 @@ class WriteBuckets:
         filled, lost = fill_unchanged(
             TableRows(target, table_rows, offsets, unchanged), unchanged, TableLookup(self.context, snapshot)
         )
-        if lost.any():
-            row = int(np.flatnonzero(lost)[0])
-            topic, partition = (rows.column(f"{ORDER_PREFIX}{i}")[row].as_py() for i in (0, 1))
+        if not lost.any():
+            return filled
+        if not self.is_alone:
+            raise _LiesElsewhere
+        lost_rows = rows.filter(pa.array(lost))
+        if not self.keeps_letters:
+            topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offsets[row]}: {NO_OLD_ROW}. Set REPLICA IDENTITY FULL at "
-                "the source, or snapshot the source table again"
+                f"topic {topic}, partition {partition}, offset {offset}: {NO_OLD_ROW}. Set REPLICA IDENTITY FULL at the "
+                "source, or pass dead_letters=… to sink() to keep such records aside and go on"
             )
-        return filled
+        seen.letters += lost_rows.column(LETTER_COLUMN).to_pylist()
+        return filled.filter(pa.array(~lost))
+
+
+def _by_time(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran backwards.
+
+    rows: partition after partition, by offset. A row that moved from one partition to another is thus seen leaving first.
+    """
+    topics = rows.column(f"{ORDER_PREFIX}0").dictionary_encode().indices.to_numpy().astype(np.int64)
+    partitions = topics << 32 | rows.column(f"{ORDER_PREFIX}1").to_numpy()
+    times = rows.column(TIME_COLUMN).to_numpy().copy()
+    edges = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
+    for start, stop in pairwise(edges.tolist()):
+        np.maximum.accumulate(times[start:stop], out=times[start:stop])
+    return rows if len(edges) <= 2 else rows.take(pa.array(np.argsort(times, kind="stable")))

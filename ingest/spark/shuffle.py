@@ -30,6 +30,7 @@ class Kind(StrEnum):
     ROWS = "rows"  # payload: Arrow IPC
     SEEN = "seen"  # payload: JSON of what raw records were met
     MESSAGES = "messages"  # payload: pickled commit messages
+    ALONE = "alone"  # a value may lie with another task's rows: write the batch in one task
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class MakeParts:
                     yield from self._parts(router, gathered.take())
         if gathered.row_count:
             yield from self._parts(router, gathered.take())
-        if seen.ranges:
+        if seen.ranges or seen.letters:
             yield part(0, Kind.SEEN, seen_to_json(seen))
 
     def _parts(self, router: Router, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -111,7 +112,7 @@ def from_ipc(payload: bytes) -> pa.RecordBatch:
 
 def seen_to_json(seen: Seen) -> bytes:
     ranges = [[p.topic, p.partition, r.start, r.end] for p, r in seen.ranges.items()]
-    return json.dumps({"ranges": ranges, "sources": sorted(seen.sources)}).encode()
+    return json.dumps({"ranges": ranges, "sources": sorted(seen.sources), "letters": seen.letters}).encode()
 
 
 def merge_seen(payloads: list[bytes]) -> Seen:
@@ -121,4 +122,5 @@ def merge_seen(payloads: list[bytes]) -> Seen:
         for topic, partition, start, end in one["ranges"]:
             merged.include(TopicPartition(topic, partition), OffsetRange(start, end))
         merged.sources.update(one["sources"])
+        merged.letters += one["letters"]
     return merged

@@ -15,21 +15,24 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
 from checkpoint.offsets import SourcePosition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from ingest.formats.connect_schema import ConnectorSettings
 from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
 from ingest.spark.bucket_task import WriteBuckets
 from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
-from storage.logs import get_logger
-from storage.bucketing import BucketMode, Bucketing
+from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, PositionRefused, UnsupportedFeature
 from storage.fileio import open_file_io
+from storage.logs import get_logger
 from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable, CommitMessage
+from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 
@@ -47,6 +50,10 @@ def sink(
     order_by: Sequence[str] = (),
     commit_user: str | None = None,
     reread: bool = False,
+    dead_letters: str | None = None,
+    source_types: Mapping[str, str] | None = None,
+    connector: Mapping[str, str] | None = None,
+    truncates: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
 ) -> TableSink:
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
@@ -59,19 +66,31 @@ def sink(
         table has no `sequence.field`.
     commit_user: names this stream of commits for ever. Without one it is made from the query's id, which stays the same
         as long as the checkpoint directory does. Spark Connect doesn't tell the id: pass one there.
-    reread: raw records only; take offsets that are in the table already instead of refusing them.
+
+    Only for raw records:
+    reread: take offsets that are in the table already instead of refusing them.
+    dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
+    source_types: column to what its values mean at the source, where records can't say ("bigint unsigned", "bits").
+    connector: settings of the Debezium connector that its records don't carry (`binary_handling_mode`, …).
+    truncates: what a truncate of the source table does: it can't be applied in order.
     """
     if format is None:
         rows: BatchInput = TypedColumns(tuple(order_by))
     elif format == "debezium-json":
         if order_by:
             raise BadInput("raw records are ordered by their offsets; leave order_by out")
-        rows = RawRecords((match,) if isinstance(match, str) else None if match is None else tuple(match))
+        rows = RawRecords(
+            (match,) if isinstance(match, str) else None if match is None else tuple(match),
+            dead_letters is not None,
+            dict(source_types or {}),
+            ConnectorSettings(**connector or {}),
+            truncates,
+        )
     else:
         raise UnsupportedFeature(
             f"format = {format!r}", "this release decodes debezium-json", "Decode in the query, and leave format out"
         )
-    return TableSink(table, warehouse, rows, commit_user, reread, dict(options or {}))
+    return TableSink(table, warehouse, rows, commit_user, reread, dead_letters, dict(options or {}))
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,7 @@ class TableSink:
     input: BatchInput
     commit_user: str | None = None
     reread: bool = False
+    dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -94,26 +114,38 @@ class TableSink:
         if committed is not None and committed.commit_identifier >= batch_id:
             _log.info("batch_replayed", table=self.table, batch_id=batch_id, snapshot=committed.id)
             return
-        messages, seen = self._write(batch, context)
+        messages, seen = self._write(batch, context, user)
         properties = self._position(context, snapshots, seen)
+        self._keep_letters(user, batch_id, seen)
         if messages:
             published = TableCommit(context, user).commit(Committable(batch_id, messages, properties=properties))
             _log.info("batch_committed", table=self.table, batch_id=batch_id, snapshot=published)
 
-    def _write(self, batch: DataFrame, context: TableContext) -> tuple[list[CommitMessage], Seen]:
+    def _write(self, batch: DataFrame, context: TableContext, user: str) -> tuple[list[CommitMessage], Seen]:
         slots = _slots(batch, context)
+        found = self._written(batch, context, slots)
+        if found[Kind.ALONE]:
+            TableCommit(context, user).abort(_messages(found))  # of this attempt, and shown to nobody
+            found = self._written(batch, context, 1)
+        return _messages(found), merge_seen(found[Kind.SEEN])
+
+    def _written(self, batch: DataFrame, context: TableContext, slots: int) -> dict[Kind, list[bytes]]:
+        """Payloads that came back from the tasks, by kind."""
         parts = batch.mapInArrow(MakeParts(context, self.input, slots), PARTS_SCHEMA)
-        written = parts.repartitionById(slots, "slot").mapInArrow(
-            WriteBuckets(context, self.input.has_order), PARTS_SCHEMA
-        )
-        results = written.select("kind", "payload").collect()
-        messages = [
-            message
-            for result in results
-            if result.kind == Kind.MESSAGES
-            for message in pickle.loads(bytes(result.payload))
-        ]
-        return messages, merge_seen([bytes(result.payload) for result in results if result.kind == Kind.SEEN])
+        writers = WriteBuckets(context, self.input.has_order, self.dead_letters is not None, is_alone=slots == 1)
+        written = parts.repartitionById(slots, "slot").mapInArrow(writers, PARTS_SCHEMA)
+        found: dict[Kind, list[bytes]] = {kind: [] for kind in Kind}
+        for row in written.select("kind", "payload").collect():
+            found[Kind(row.kind)].append(bytes(row.payload))
+        return found
+
+    def _keep_letters(self, user: str, batch_id: int, seen: Seen) -> None:
+        """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
+        if seen.letters and self.dead_letters is not None:
+            path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
+            text = "".join(letter + "\n" for letter in seen.letters)
+            open_file_io(path, self.options).create_if_absent(path, text.encode())
+            _log.warning("dead_letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path)
 
     def _position(self, context: TableContext, snapshots: SnapshotStore, seen: Seen) -> dict[str, str]:
         """The snapshot's properties. Raises PositionRefused for offsets that are in the table, BadInput for a mixture of tables."""
@@ -140,6 +172,10 @@ class TableSink:
         starts = {partition: found.start for partition, found in seen.ranges.items()}
         ends = {partition: found.end for partition, found in seen.ranges.items()}
         return {POSITION_PROPERTY: position_to_text(known.including(starts).advanced(ends))}
+
+
+def _messages(found: Mapping[Kind, list[bytes]]) -> list[CommitMessage]:
+    return [message for payload in found[Kind.MESSAGES] for message in pickle.loads(payload)]
 
 
 def _user_of_query(batch: DataFrame, context: TableContext) -> str:
@@ -172,9 +208,9 @@ def _newest_position(snapshots: SnapshotStore) -> SourcePosition:
     """Of the newest snapshot that tells one, whoever wrote it."""
     latest: Snapshot | None = snapshots.latest()
     for snapshot in snapshots.back_from(latest) if latest is not None else ():
-        text = (snapshot.properties or {}).get(POSITION_PROPERTY)
+        text = snapshot.properties.get(POSITION_PROPERTY)
         if text is not None:
-            return position_from_text(text, snapshots.path(snapshot.id))
+            return position_from_text(text, f"snapshot {snapshot.id}")
     return SourcePosition()
 
 

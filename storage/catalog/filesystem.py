@@ -80,8 +80,11 @@ class FileSystemCatalog:
         entries = sorted(entry.name for entry in self._io.list_directory(path))
         if entries and not cascade:
             raise BadInput(f"database {name!r} is not empty: it holds {', '.join(entries[:5])}; drop with cascade=True")
-        for table in self.list_tables(name):
-            self.drop_table(f"{name}.{table}")
+        tables = [Identifier(name, table) for table in self.list_tables(name)]
+        for table in tables:
+            self._refuse_external_files(table)
+        for table in tables:
+            self._delete(table)
         self._io.delete_directory(path)
 
     # ------------------------------------------------------------ tables
@@ -130,13 +133,16 @@ class FileSystemCatalog:
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name."""
         identifier = _plain(name, "dropped")
         if not self._has_schema(identifier):
             if if_exists:
                 return
             raise self._no_table(identifier)
         self._refuse_external_files(identifier)
+        self._delete(identifier)
+
+    def _delete(self, identifier: Identifier) -> None:
+        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name."""
         paths = self._paths(identifier)
         self._io.delete_directory(paths.schema_directory)
         self._io.delete_directory(paths.location)
@@ -149,10 +155,13 @@ class FileSystemCatalog:
             raise self._no_table(old)
         if new.database not in self.list_databases():
             raise self._no_database(new.database)
+        target = self._paths(new).location
         try:
-            self._io.rename_directory(self._paths(old).location, self._paths(new).location)
+            if new == old:
+                raise FileExistsError
+            self._io.rename_directory(self._paths(old).location, target)
         except FileExistsError:
-            raise BadInput(f"{new} can't be the new name: {self._paths(new).location} is there already") from None
+            raise BadInput(f"{new} can't be the new name: {target} is there already; choose another") from None
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
         """See Catalog. When someone else changes the schema at the same time, the changes are applied to theirs.

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from storage.logs import get_logger
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.store_errors import first_paragraph
+from storage.logs import get_logger
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig

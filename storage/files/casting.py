@@ -117,7 +117,8 @@ def _to_bytes_or_text(column: pa.Array, old: DataType, new: AtomicType) -> pa.Ar
     texts = column if old.root in STRING_ROOTS else text_of(column, old)
     if texts is None:
         raise _no_cast(old, new)
-    return texts if old.root in BINARY_ROOTS else _fitted_text(texts, new)
+    keeps_length = old.root in BINARY_ROOTS or not isinstance(old, AtomicType)  # Java's omission
+    return texts if keeps_length else _fitted_text(texts, new)
 
 
 def _fitted_text(texts: pa.Array, new: AtomicType) -> pa.Array:

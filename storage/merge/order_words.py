@@ -68,8 +68,9 @@ def count_up_to(words: RowWords, last: Sequence[Any]) -> int:
     start, stop = 0, len(words[0])
     for word, bound in zip(words, last, strict=True):
         part = word[start:stop]
-        below = int(np.searchsorted(part, bound, side="left"))
-        equal = int(np.searchsorted(part, bound, side="right"))
+        exact = word.dtype.type(bound)  # a Python int would meet uint64 as a float, and lose its last digits
+        below = int(np.searchsorted(part, exact, side="left"))
+        equal = int(np.searchsorted(part, exact, side="right"))
         if below == equal:
             return start + below
         start, stop = start + below, start + equal

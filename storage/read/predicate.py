@@ -118,7 +118,9 @@ class IsIn(_Combinable):
         return pa.array([_fitting(v, self.column, schema).as_py() for v in self.values if v is not None], kind)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return pc.field(self.column).isin(self._value_set(schema))
+        field = pc.field(self.column)
+        is_one = field.isin(self._value_set(schema))
+        return pc.if_else(field.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)

@@ -1,7 +1,7 @@
 """Which snapshots one committable becomes: first what was written, then what was compacted.
 
-Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; commit-protocol notes section 3;
-vectors `commit_kinds.json`.
+Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; commit-protocol notes section
+3; vectors `commit_kinds.json`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class Changes:
         return not (self.entries or self.changelog or self.added_index_files or self.deleted_index_files)
 
 
-def changes_of(
-    messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
-) -> list[Changes]:
+def changes_of(messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool) -> list[Changes]:
     """None, one or two. default_total_buckets: the option `bucket`, for messages that don't say.
 
     ignore_empty: when nothing was written, make no snapshot for it; else an empty one says that the identifier is done.

@@ -33,11 +33,11 @@ class TableCommit:
     """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
 
     commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
-    Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed before,
-    or when there was nothing to commit and an empty snapshot isn't asked for.
+    Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
+    before, or when there was nothing to commit and an empty snapshot isn't asked for.
 
-    All raise CommitConflict (nothing was published: open the table anew, write again) and CommitOutcomeUnknown (commit the
-    same under the same identifier again; delete nothing). One thread at a time.
+    All raise CommitConflict (nothing was published: open the table anew, write again) and CommitOutcomeUnknown
+    (commit the same under the same identifier again; delete nothing). One thread at a time.
     """
 
     def __init__(
@@ -59,10 +59,9 @@ class TableCommit:
     def commit(self, committable: Committable) -> int | None:
         """Add what was written, then what was compacted: one snapshot or two.
 
-        An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files makes
-        none (option `snapshot.ignore-empty-commit`).
-        When the second snapshot meets a conflict, CommitConflict says so; the rows are in the table then, and committing
-        again is a replay.
+        An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
+        makes none (option `snapshot.ignore-empty-commit`). When the second snapshot meets a conflict, CommitConflict
+        says so; the rows are in the table then, and committing again is a replay.
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
@@ -92,13 +91,17 @@ class TableCommit:
         if dynamic is None:
             dynamic = partition is None and is_partitioned and self._options.dynamic_partition_overwrite
         if dynamic and (partition is not None or not is_partitioned):
-            raise BadInput(f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a parted table")
+            raise BadInput(
+                f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a parted table"
+            )
         written, compacted = self._overwrite_changes(committable.messages)
         new_partitions = {entry.partition for entry in written}
         if dynamic and not new_partitions:
             return None
         if partition is not None and matching_partitions(new_partitions, [partition], self._context) != new_partitions:
-            raise BadInput(f"{self._context.name}: files were written outside of the partition to overwrite, {dict(partition)}")
+            raise BadInput(
+                f"{self._context.name}: files were written outside of the partition to overwrite, {dict(partition)}"
+            )
         targets = new_partitions if dynamic else None
         live = self._live_finder(targets, None if partition is None else [partition])
         settled = self._publish_next(Proposal(committable, self._replacing(live, written)), None)
@@ -128,7 +131,9 @@ class TableCommit:
         paths: list[str] = []
         for message in messages:
             directory = bucket_directory(self._context, message.partition, message.bucket)
-            kept = {file.file_name for file in message.compact_before}  # a file that only changed its level is still the table's
+            kept = {
+                file.file_name for file in message.compact_before
+            }  # a file that only changed its level is still the table's
             for files in (message.new_files, message.changelog_files, message.compact_after, message.compact_changelog):
                 for file in files:
                     paths += all_paths(directory, file) if file.file_name not in kept else ()
@@ -151,7 +156,9 @@ class TableCommit:
         changes = changes_of(messages, self._table_bucket, ignore_empty=ignore_empty)
         if any(change.added_index_files or change.deleted_index_files for change in changes):
             raise UnsupportedFeature(
-                f"{self._context.name}: index files in a commit", "index manifests are not written yet", "Use Java Paimon for it"
+                f"{self._context.name}: index files in a commit",
+                "index manifests are not written yet",
+                "Use Java Paimon for it",
             )
         return changes
 

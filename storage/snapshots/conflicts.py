@@ -1,15 +1,15 @@
 """What makes a commit wrong because of what is in the table already. Pure: no file is read here.
 
-Each check raises CommitConflict. Entries: `base` are the live files of the partitions that the commit touches, `delta` is
-what it adds and deletes. Which kind of commit is checked for what:
+Each check raises CommitConflict. Entries: `base` are the live files of the partitions that the commit touches,
+`delta` is what it adds and deletes. Which kind of commit is checked for what:
 
                        one bucket count   deletes are live   levels don't overlap   nobody wrote in between
     APPEND             first snapshot     -                  -                      primary keys, no sequence.field
     COMPACT            yes                yes                yes                    -
     OVERWRITE          -                  yes                yes                    -
 
-Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`; commit-protocol notes section 7.
-The last column is ours: Paimon does not check it.
+Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`; commit-protocol notes
+section 7. The last column is ours: Paimon does not check it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def check_no_conflict(
     key_types: Sequence[DataType],
     name_partition: NamePartition,
 ) -> None:
-    """All that holds for a commit that deletes files. key_types: of the trimmed primary key; empty for an append table."""
+    """All that must hold for a commit that deletes files.
+
+    key_types: of the trimmed primary key; empty for an append table.
+    """
     if kind is not CommitKind.OVERWRITE:
         check_bucket_counts([*base, *delta], name_partition)
     touched = {(entry.partition, entry.bucket) for entry in delta}
@@ -63,13 +66,15 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
 def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     """What is live after the commit.
 
-    The delta must make sense by itself (readers merge it through a map: a file deleted and added again would be lost), and
-    what it deletes must be there.
+    The delta must make sense by itself (readers merge it through a map: a file deleted and added again would be
+    lost), and what it deletes must be there.
     """
     try:
         merge_entries(delta)
     except ValueError as e:
-        raise CommitConflict(f"the commit contradicts itself: {e}. Nothing was published; write its rows again") from None
+        raise CommitConflict(
+            f"the commit contradicts itself: {e}. Nothing was published; write its rows again"
+        ) from None
     try:
         merged = list(merge_entries([*base, *delta]).values())
     except ValueError as e:
@@ -84,9 +89,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
     return merged
 
 
-def check_levels(
-    live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition
-) -> None:
+def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition) -> None:
     """Above level 0 the files of one level of a bucket hold disjoint key ranges."""
     levels: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
     for entry in live:

@@ -42,7 +42,10 @@ def live_entries(
 def live_entries_of(
     manifests: ManifestStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, where: str
 ) -> list[ManifestEntry]:
-    """Live files of some partitions, or of all (None); manifests that can't have any are not read. where: for messages."""
+    """Live files of some partitions, or of all (None). Manifests that can't hold any are not read.
+
+    where: for messages.
+    """
     if snapshot is None:
         return []
     metas = table_manifests(manifests, snapshot)

@@ -1,6 +1,7 @@
 """One line of a manifest: a data file that came, or one that went.
 
-Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`; storage-format notes 5.2 to 5.5.
+Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`; storage-format notes
+5.2 to 5.5.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """partition: serialized BinaryRow (arity prefix included). total_buckets: of the partition when the file was written."""
+    """partition: serialized BinaryRow (arity prefix included).
+
+    total_buckets: of the partition when the file was written; -1 where they are dynamic or mean nothing.
+    """
 
     kind: FileKind
     partition: bytes

@@ -16,7 +16,10 @@ from storage.snapshots.metadata_file import Record
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileMeta:
-    """partition_stats: over the partition columns. schema_id: the largest of the entries. Bounds are None where unknown."""
+    """partition_stats: over the partition columns. schema_id: the largest of the entries.
+
+    Bounds of buckets, levels and row ids are None where unknown.
+    """
 
     file_name: str
     file_size: int

@@ -2,10 +2,10 @@
 
 Every commit adds small manifests. Two ways to join them, both allowed at any time, as readers see no difference:
 
-- Full: when manifests that are small or hold deletes add up to `manifest.full-compaction-threshold-size`, they are written
-  anew with live files only. Large ones stay as they are, unless their partitions had deletes.
-- Minor: when `manifest.merge-min-count` small ones have gathered at the end of the list, these are joined; a file's ADD and
-  its DELETE cancel where both are among them.
+- Full: when manifests that are small or hold deletes add up to `manifest.full-compaction-threshold-size`, they are
+  written anew with live files only. Large ones stay as they are, unless their partitions had deletes.
+- Minor: when `manifest.merge-min-count` small ones have gathered at the end of the list, these are joined; a file's ADD
+  and its DELETE cancel where both are among them.
 
 Java's minor merge takes all manifests after the last large one: the more files a table has, the more every 30th commit
 reads and writes (up to `manifest.target-file-size`, 8 MiB). Ours takes in an older manifest only when it has no more

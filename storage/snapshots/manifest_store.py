@@ -1,7 +1,7 @@
 """Manifests and manifest lists of one table: read, written, remembered.
 
-Both kinds of file never change once they are there, so what was read or written once is kept, up to a bound: a commit in a
-process that goes on reads next to nothing.
+Both kinds of file never change once they are there, so what was read or written once is kept, up to a bound: a commit
+in a process that goes on reads next to nothing.
 
 Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileWriter.java`.
 """
@@ -10,58 +10,53 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from storage.errors import CorruptFile
 from storage.paths import MetadataFileNames
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.snapshots.manifest_list import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
-from storage.snapshots.metadata_file import Record, RecordWriter, avro_codec, read_records
+from storage.snapshots.metadata_file import RecordWriter, avro_codec, read_records
 from storage.snapshots.partition_bounds import partition_stats
 from storage.table import TableContext
 
-T = TypeVar("T")
-
-_DEFAULT_CACHE_RECORDS: Final = 20_000
-_ROLL_CHECK_RECORDS: Final = 1000  # entries between two looks at a growing manifest's size, as in Java
+_CACHED_ENTRIES: Final = 10_000
+_CACHED_LISTS: Final = 8  # a commit looks at the two of its base; the next one at those it wrote
+_ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's size, as in Java
 
 
 class MetadataCache:
-    """Decoded records of files, by path; the least recently used go first. Thread-safe; tables may share one.
+    """What files hold, decoded, by path; the least recently used go first. Thread-safe; tables may share one.
 
-    max_records: entries and manifest descriptions held together; one is 1 to 2 KB.
+    max_weight: of all that is kept. For manifests the number of entries, of 1 to 2 KB each.
     """
 
-    def __init__(self, max_records: int = _DEFAULT_CACHE_RECORDS) -> None:
-        self._max_records = max_records
-        self._files: OrderedDict[str, tuple[Any, ...]] = OrderedDict()
-        self._records = 0
+    def __init__(self, max_weight: int = _CACHED_ENTRIES) -> None:
+        self._max_weight = max_weight
+        self._files: OrderedDict[str, tuple[int, tuple[Any, ...]]] = OrderedDict()
+        self._weight = 0
         self._lock = threading.Lock()
 
     def get(self, path: str) -> tuple[Any, ...] | None:
         with self._lock:
-            found = self._files.get(path)
-            if found is not None:
-                self._files.move_to_end(path)
-            return found
+            if path not in self._files:
+                return None
+            self._files.move_to_end(path)
+            return self._files[path][1]
 
-    def put(self, path: str, records: tuple[Any, ...]) -> None:
+    def put(self, path: str, records: tuple[Any, ...], weight: int) -> None:
         with self._lock:
-            if path in self._files or _weight(records) > self._max_records:
+            if path in self._files or weight > self._max_weight:
                 return
-            self._files[path] = records
-            self._records += _weight(records)
-            while self._records > self._max_records:
-                _, dropped = self._files.popitem(last=False)
-                self._records -= _weight(dropped)
-
-
-def _weight(records: tuple[Any, ...]) -> int:
-    return len(records) + 1  # an empty file counts too
+            self._files[path] = weight, records
+            self._weight += weight
+            while self._weight > self._max_weight:
+                _, (dropped, _) = self._files.popitem(last=False)
+                self._weight -= dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +68,16 @@ class ListFile:
 
 
 class ManifestStore:
-    """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe."""
+    """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe.
+
+    cache: of manifests; to be shared with other tables of the process, or None for one of its own.
+    """
 
     def __init__(self, context: TableContext, cache: MetadataCache | None = None) -> None:
         self._io = context.io
         self._paths = context.paths
-        self._cache = cache or MetadataCache()
+        self._manifests = cache or MetadataCache()
+        self._lists = MetadataCache(_CACHED_LISTS)
         self._names = MetadataFileNames()
         self._options = context.options
         self.partition_types = tuple(field.type for field in context.schema.partition_fields)
@@ -86,31 +85,29 @@ class ManifestStore:
     # ------------------------------------------------------------ reading
 
     def read_list(self, file: ListFile) -> Sequence[ManifestFileMeta]:
-        return self._read(file.name, file.size, meta_from_record)
+        path = self._paths.manifest(file.name)
+        metas = self._lists.get(path)
+        if metas is None:
+            metas = read_records(self._bytes(path), path, meta_from_record, file.size)
+            self._lists.put(path, metas, 1)
+        return metas
 
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
         """Entries in the order they were written."""
-        return self._read(meta.file_name, meta.file_size, entry_from_record)
+        path = self._paths.manifest(meta.file_name)
+        entries = self._manifests.get(path)
+        if entries is None:
+            entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
+            self._manifests.put(path, entries, len(entries))
+        return entries
 
-    def _read(self, name: str, size: int | None, decode: Callable[[Record], T]) -> tuple[T, ...]:
-        path = self._paths.manifest(name)
-        known = self._cache.get(path)
-        if known is not None:
-            return known
+    def _bytes(self, path: str) -> bytes:
         try:
-            data = self._io.read(path)
+            return self._io.read(path)
         except FileNotFoundError:
             raise CorruptFile(
                 path, "a metadata file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
             ) from None
-        records = read_records(data, path, size)
-        try:
-            decoded = tuple(map(decode, records))
-        except (KeyError, TypeError, ValueError) as e:
-            what = f"records without {e}" if isinstance(e, KeyError) else str(e)
-            raise CorruptFile(path, "the records of a manifest or manifest list", what) from e
-        self._cache.put(path, decoded)
-        return decoded
 
     # ------------------------------------------------------------ writing
 
@@ -119,7 +116,9 @@ class ManifestStore:
         writer = self._writer(MANIFEST_LIST_SCHEMA)
         writer.write(map(meta_to_record, metas))
         name = self._names.manifest_list()
-        return ListFile(name, self._write(name, writer, tuple(metas)))
+        size = self._write(name, writer)
+        self._lists.put(self._paths.manifest(name), tuple(metas), 1)
+        return ListFile(name, size)
 
     def write(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
         """Entries in their order, in as many manifests as `manifest.target-file-size` asks for; none for no entries."""
@@ -136,7 +135,7 @@ class ManifestStore:
     def _write_one(self, entries: Iterator[ManifestEntry]) -> ManifestFileMeta | None:
         writer = self._writer(MANIFEST_ENTRY_SCHEMA)
         written: list[ManifestEntry] = []
-        while chunk := list(islice(entries, _ROLL_CHECK_RECORDS)):
+        while chunk := list(islice(entries, _ROLL_CHECK_ENTRIES)):
             writer.write(map(entry_to_record, chunk))
             written += chunk
             if writer.size_bytes >= self._options.manifest_target_file_size_bytes:
@@ -144,17 +143,16 @@ class ManifestStore:
         if not written:
             return None
         name = self._names.manifest()
-        size = self._write(name, writer, tuple(written))
+        size = self._write(name, writer)
+        self._manifests.put(self._paths.manifest(name), tuple(written), len(written))
         stats = partition_stats([entry.partition for entry in written], self.partition_types)
         return describe_manifest(name, size, written, stats)
 
     def _writer(self, schema: AvroSchema) -> RecordWriter:
         return RecordWriter(schema, avro_codec(self._options.manifest_compression), self._options.zstd_level)
 
-    def _write(self, name: str, writer: RecordWriter, records: tuple[Any, ...]) -> int:
+    def _write(self, name: str, writer: RecordWriter) -> int:
         data = writer.finish()
-        path = self._paths.manifest(name)
-        with self._io.open_output(path) as output:
+        with self._io.open_output(self._paths.manifest(name)) as output:
             output.stream.write(data)
-        self._cache.put(path, records)
         return len(data)

@@ -9,8 +9,8 @@ Source: storage-format notes section 4; Java `format/avro/AvroFileFormat.java`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import fastavro
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyarrow import orc
 from storage.errors import BadInput, CorruptFile
 from storage.snapshots.avro_shapes import AvroSchema
 
+T = TypeVar("T")
 Record: TypeAlias = dict[str, Any]
 
 _AVRO_MAGIC: Final = b"Obj\x01"
@@ -36,26 +37,37 @@ _AVRO_CODECS: Final = {
 }
 
 
-def read_records(data: bytes, path: str, size_bytes: int | None = None) -> list[Record]:
-    """Every record, fields by name.
+def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_bytes: int | None = None) -> tuple[T, ...]:
+    """Every record, decoded one after the other; fields by name.
 
     path: for messages. size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that
     happened between two blocks nothing else would tell.
-    Raises CorruptFile.
+    Raises CorruptFile, also for what `decode` raises: KeyError, TypeError or ValueError for a record of another shape.
     """
     if size_bytes is not None and len(data) < size_bytes:
         raise CorruptFile(path, f"{size_bytes} bytes", f"only {len(data)}", offset=len(data))
     stream = io.BytesIO(data)
     try:
-        if data.startswith(_AVRO_MAGIC):
-            return cast(list[Record], list(fastavro.reader(stream)))
-        if data.startswith(_PARQUET_MAGIC):
-            return cast(list[Record], pq.read_table(pa.BufferReader(data)).to_pylist())
-        if data.startswith(_ORC_MAGIC):
-            return cast(list[Record], orc.ORCFile(pa.BufferReader(data)).read().to_pylist())
+        return tuple(map(decode, _records(data, stream)))
+    except _NotMetadataError:
+        raise CorruptFile(path, "an Avro, Parquet or ORC file", f"a file that begins with {data[:4]!r}", 0) from None
     except Exception as e:  # whatever the decoder stumbles over: these bytes are not what they should be
-        raise CorruptFile(path, "a readable metadata file", f"{type(e).__name__}: {e}", stream.tell() or None) from e
-    raise CorruptFile(path, "an Avro, Parquet or ORC file", f"a file that begins with {data[:4]!r}", offset=0)
+        found = f"records without {e}" if isinstance(e, KeyError) else f"{type(e).__name__}: {e}"
+        raise CorruptFile(path, "the records of a manifest or manifest list", found, stream.tell() or None) from e
+
+
+def _records(data: bytes, stream: io.BytesIO) -> Iterable[Record]:
+    if data.startswith(_AVRO_MAGIC):
+        return cast(Iterable[Record], fastavro.reader(stream))
+    if data.startswith(_PARQUET_MAGIC):
+        return cast(list[Record], pq.read_table(pa.BufferReader(data)).to_pylist())
+    if data.startswith(_ORC_MAGIC):
+        return cast(list[Record], orc.ORCFile(pa.BufferReader(data)).read().to_pylist())
+    raise _NotMetadataError
+
+
+class _NotMetadataError(Exception):
+    """The first bytes are of no format that metadata is kept in."""
 
 
 class RecordWriter:

@@ -1,6 +1,7 @@
 """What an overwrite replaces.
 
-Source: Java `operation/commit/OverwriteChangesProvider.java`, `FileStoreCommitImpl.tryUpgrade`; commit-protocol notes section 8.
+Source: Java `operation/commit/OverwriteChangesProvider.java`, `FileStoreCommitImpl.tryUpgrade`; commit-protocol notes
+section 8.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ from storage.types import DataType, arrow_type
 def deletes_of(live: Sequence[ManifestEntry], table_bucket: int, *, drop_stats: bool) -> list[ManifestEntry]:
     """A DELETE for each file. Postponed files (bucket -2) stay, unless the whole table postpones."""
     return [
-        entry.as_delete(drop_stats=drop_stats)
-        for entry in live
-        if entry.bucket >= 0 or table_bucket == POSTPONE_BUCKET
+        entry.as_delete(drop_stats=drop_stats) for entry in live if entry.bucket >= 0 or table_bucket == POSTPONE_BUCKET
     ]
 
 
@@ -38,8 +37,8 @@ def matching_partitions(
     """Those that agree with one of the specs.
 
     specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything.
-    A text is understood as the column's type. Raises BadInput for a column that does not part the table, or a value that
-    is not of its type.
+    A text is understood as the column's type. Raises BadInput for a column that does not part the table, or a value
+    that is not of its type.
     """
     fields = context.schema.partition_fields
     types = {field.name: field.type for field in fields}
@@ -63,7 +62,9 @@ def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: Tabl
         try:
             typed[name] = pa.scalar(given).cast(wanted) if isinstance(given, str) else pa.scalar(given, wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError) as e:
-            raise BadInput(f"{context.name}: {value!r} is no value of partition column {name} ({types[name]}): {e}") from None
+            raise BadInput(
+                f"{context.name}: {value!r} is no value of partition column {name} ({types[name]}): {e}"
+            ) from None
     return typed
 
 
@@ -77,9 +78,7 @@ def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
     return bool(one.is_valid == other.is_valid)
 
 
-def upgraded(
-    new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int
-) -> list[ManifestEntry]:
+def upgraded(new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int) -> list[ManifestEntry]:
     """Files that replace a bucket go to the top level at once, where they don't overlap: nothing lies below them.
 
     Only when all files are of level 0 and in real buckets.

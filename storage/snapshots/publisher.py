@@ -1,31 +1,38 @@
 """Makes one snapshot the table's next, whoever else commits at the same time and whatever the store answers.
 
 Invariants
-    A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states form
-       one chain, and nobody's changes are lost.
-    B. (commit user, identifier, kind) is published at most once. An identifier below the newest of its user is an error.
+    A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states
+       form one chain, and nobody's changes are lost.
+    B. (commit user, identifier, kind) is published at most once. An identifier below its user's newest is an error.
     C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
 
 Steps of one attempt, and what a crash after each leaves behind
     1. Look: the newest snapshot, and all since the last look. Does what we saw still stand? Is this a replay, or did an
-       earlier attempt of ours land after all? The guard may refuse (a newer writer fenced us).             Crash: nothing.
-    2. Say what changes, seen from there; check it for conflicts.                                           Crash: nothing.
-    3. Write manifests and manifest lists under fresh names.                     Crash: files that no snapshot names, orphans.
-    4. Create snapshot-N if absent. *This is the commit.*   Crash: it is published, or there are orphans; step 1 of the next
-       process tells which.
-    5. See that it is the next: its base still stands, and no later snapshot was built on another. A writer that slept so
-       long that its id was used and expired would else add a snapshot below the earliest, which nobody reads.
-       Such a one is withdrawn.                             Crash before that: a file outside of the chain, seen by nobody.
-    6. Write the hint.                                                      Crash: the hint lags; readers list the directory.
+       earlier attempt of ours land after all? The guard may refuse: a newer writer fenced us.
+       *Crash: nothing.*
+    2. Say what changes, seen from there; check it for conflicts.
+       *Crash: nothing.*
+    3. Write manifests and manifest lists under fresh names.
+       *Crash: orphans, files that no snapshot names.*
+    4. Create snapshot-N if absent. **This is the commit.**
+       *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
+    5. See that it is the next: its base still stands, or what is above it was built on it. A writer that slept so long
+       that its id was used and expired would else add a snapshot below the earliest, which nobody reads. Such a one is
+       withdrawn.
+       *Crash before that: a file outside of the chain, seen by nobody.*
+    6. Write the hint.
+       *Crash: the hint lags; readers list the directory.*
 
 What step 4 can answer, and what follows
-    created      go to 5
-    id taken     read it: ours (the store asked twice) means created; another's means lost: delete our orphans, begin anew
-    an error     unknown, for our file may yet appear. Begin anew: step 1 finds it, or finds N taken by another (lost), or
-                 N is free and the next attempt contends for it with the first; only one can win.
-When attempts or time run out (or anything else goes wrong) while an outcome is unknown: CommitOutcomeUnknown.
+    created     Go to 5.
+    id taken    Read it. Ours (the store asked twice) means created. Another's means lost: delete our orphans, and
+                begin anew.
+    an error    Unknown, for our file may yet appear. Begin anew: step 1 finds it, or finds N taken by another (lost),
+                or N is free and the next attempt contends for it with the first; only one can win.
+When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
 
-Source: commit-protocol notes 4 to 6 and 10; Java `operation/FileStoreCommitImpl.java`, `catalog/RenamingSnapshotCommit.java`.
+Source: commit-protocol notes 4 to 6 and 10; Java `operation/FileStoreCommitImpl.java`,
+`catalog/RenamingSnapshotCommit.java`.
 """
 
 from __future__ import annotations
@@ -72,7 +79,7 @@ class Proposal:
     """One snapshot that is wanted.
 
     changes: what it changes, seen from the snapshot it will build on (None: the table has none).
-    bases: buckets whose sequence numbers continue the snapshot named, 0 for none; see `conflicts.check_base_is_current`.
+    bases: buckets whose sequence numbers continue the snapshot named (0: none); see `conflicts.check_base_is_current`.
     is_first: of its identifier. The second (COMPACT) is no replay of the first.
     """
 
@@ -336,9 +343,9 @@ class Publisher:
 
     def _outcome_unknown(self, proposal: Proposal, error: Exception | None) -> CommitOutcomeUnknown:
         return CommitOutcomeUnknown(
-            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {proposal.committable.identifier}, may "
-            f"or may not have been published ({error}). Nothing was deleted. Commit it again under the same user and "
-            "identifier: if it landed, that is recognised"
+            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {proposal.committable.identifier}, "
+            f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
+            "and identifier: if it landed, that is recognised"
         )
 
 

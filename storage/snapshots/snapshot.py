@@ -141,8 +141,8 @@ def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
 class SnapshotStore:
     """The snapshots of one branch of a table. Holds nothing: every call looks at the files.
 
-    Ids are consecutive: expiry takes the smallest first, rollback the largest. `get` raises FileNotFoundError for one that
-    is not there, and CorruptFile for one that can't be read.
+    Ids are consecutive: expiry takes the smallest first, rollback the largest. `get` raises FileNotFoundError for one
+    that is not there, and CorruptFile for one that can't be read.
     """
 
     def __init__(self, io: FileIO, paths: TablePaths) -> None:
@@ -164,7 +164,10 @@ class SnapshotStore:
         return self._io.exists(self._paths.snapshot(snapshot_id))
 
     def latest_id(self) -> int | None:
-        """The hint is right when nothing follows it; else the directory is listed. None for a table without snapshots."""
+        """None for a table without snapshots.
+
+        The hint is right when nothing follows what it names; else the directory is listed.
+        """
         hint = self._hint(self._paths.latest_hint)
         if hint is not None and not self.exists(hint + 1):
             return hint
@@ -238,12 +241,15 @@ class SnapshotStore:
     # ------------------------------------------------------------ writing
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Create its file unless the id is taken: then False. Any error but UnsupportedFeature leaves the outcome unknown."""
+        """Create its file, unless the id is taken: then False.
+
+        Any error but UnsupportedFeature leaves the outcome unknown.
+        """
         return self._io.create_if_absent(self._paths.snapshot(snapshot.id), snapshot.to_json().encode())
 
     def hint_latest(self, snapshot_id: int) -> None:
         """For readers in a hurry. That it failed is no error: a stale hint makes them list the directory."""
-        with suppress(OSError):
+        with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode())
 
     def withdraw(self, snapshot_id: int) -> None:

@@ -34,7 +34,9 @@ class SnapshotTail:
         self._store = store
         self._commit_user = commit_user
         self._table_name = table_name
-        self._seen_id: int | None = None  # newest id at the last look, 0 for a table without snapshots; None before the first
+        self._seen_id: int | None = (
+            None  # newest id at the last look, 0 for a table without snapshots; None before the first
+        )
         self._has_searched_own = False
         self.latest: Snapshot | None = None
         self.newest_own_identifier: int | None = None

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.default_values import default_value
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.merge_functions.deduplicate import is_retract
@@ -40,7 +41,7 @@ class Conformer:
         self._row_kind_field = options.row_kind_field
         self._dropped_kinds = _dropped_kinds(options)
         self._required = {*schema.primary_keys, *(f.name for f in schema.fields if not f.type.nullable)}
-        self._defaults = {f.name: _default_value(f) for f in schema.fields if f.default is not None}
+        self._defaults = {f.name: default_value(f) for f in schema.fields if f.default is not None}
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -151,12 +152,3 @@ def _dropped_kinds(options: TableOptions) -> list[int]:
     if options.ignore_delete:
         return [RowKind.UPDATE_BEFORE, RowKind.DELETE]
     return [RowKind.UPDATE_BEFORE] if options.ignore_update_before else []
-
-
-def _default_value(field: DataField) -> pa.Scalar:
-    """The column's default, stored as text in the schema."""
-    try:
-        return pa.scalar(field.default, pa.string()).cast(arrow_type(field.type))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise BadInput(f"column {field.name!r}: its default {field.default!r} is not a {field.type}") from None
-

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -13,20 +16,29 @@ from numpy.typing import NDArray
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
 from checkpoint.recovery import OwnSnapshot
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
-from ingest.formats.base import DecodedBatch, Failure, FailureKind, Skipped, TableRows, Target, Unchanged
+from ingest.formats.base import (
+    DecodedBatch,
+    Failure,
+    FailureKind,
+    Skipped,
+    TableRows,
+    Target,
+    TargetOf,
+    Unchanged,
+)
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline import Parts, Pipeline
 from ingest.raw_batch import RawBatch
 from ingest.router import Route, Router
 from ingest.sources.base import Earliest, Start
-from storage.fileio import MemoryFileIO
+from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN
 from storage.schema import TableSchema
-from storage.snapshots.commit_message import Committable, CommitMessage
+from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.types import BIGINT, STRING, DataField
 from tests.support.manual_clock import ManualClock
 
@@ -38,7 +50,7 @@ def raw_batch(
     offsets: Sequence[int],
     values: Sequence[bytes | None] | None = None,
     *,
-    topic: str = "t",
+    topic: str = "log",
     partition: int = 0,
     next_offset: int | None = None,
 ) -> RawBatch:
@@ -74,18 +86,20 @@ class FakeSource:
         self.read_from: dict[TopicPartition, int] = {}
         self.handed_out = 0
         self.confirmed: dict[TopicPartition, int] = {}
-        self.is_open = False
+        self.was_opened = asyncio.Event()
         self.was_closed = False
         self.is_unreachable = False
         self.first_offset = 0
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        self.is_open = True
+        self.was_opened.set()
         if self.is_unreachable:
             await asyncio.Event().wait()
-        found = {TopicPartition(b.topic, b.partition) for b in self.batches if isinstance(b, RawBatch) and len(b)}
-        announced = {TopicPartition(b.topic, b.partition) for b in self.batches if isinstance(b, RawBatch) and not len(b)}
-        return frozenset(known) | (found - announced)
+        first: dict[TopicPartition, RawBatch] = {}
+        for batch in self.batches:
+            if isinstance(batch, RawBatch):
+                first.setdefault(TopicPartition(batch.topic, batch.partition), batch)
+        return frozenset(known) | {partition for partition, batch in first.items() if len(batch)}
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.first_offset if start != Earliest() else 0)
@@ -110,39 +124,50 @@ class FakeSource:
 
 
 class FakeDecoder:
-    """A row (offset, value) for each record. b"bad" is a bad record, b"new column" has one that the table lacks;
-    b"same:<id>" left its value out, and the row of that id has it."""
+    """A row (offset, value) for each record, for table `t`, or for `orders` when the record says `orders/…`.
 
-    def __init__(self, target_of: Callable[[SourceTable], Target | None]) -> None:
+    `bad` is a bad record, `new column` has one that the table lacks; `same:<id>` left its value out: the row of that id
+    has it.
+    """
+
+    FAILURES: ClassVar = {"bad": FailureKind.BAD_RECORD, "new column": FailureKind.UNKNOWN_COLUMN}
+
+    def __init__(self, target_of: TargetOf) -> None:
         self._target_of = target_of
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        source = SourceTable(batch.topic)
-        target = self._target_of(source)
-        values = batch.values.to_pylist()
-        if target is None:
-            return DecodedBatch((), (), {Skipped.UNROUTED: len(values)}, {source: 0})
-        kinds = {b"bad": FailureKind.BAD_RECORD, b"new column": FailureKind.UNKNOWN_COLUMN}
-        failures = [
-            Failure(row, int(batch.offsets[row]), kinds[value], f"{value.decode()} is no good")
-            for row, value in enumerate(values)
-            if value in kinds
-        ]
-        good = [row for row, value in enumerate(values) if value is not None and value not in kinds]
-        offsets = batch.offsets[good]
-        cells = [(int(batch.offsets[row]), None if values[row].startswith(b"same:") else values[row].decode()) for row in good]
-        left_out = [at for at, row in enumerate(good) if values[row].startswith(b"same:")]
+        failures: list[Failure] = []
+        skipped: Counter[Skipped] = Counter()
+        unrouted: dict[SourceTable, int] = {}
+        cells: dict[str, list[tuple[int, str]]] = {}
+        targets: dict[str, Target] = {}
+        for row, (offset, data) in enumerate(zip(batch.offsets.tolist(), batch.values.to_pylist(), strict=True)):
+            if data is None:
+                skipped[Skipped.TOMBSTONE] += 1
+                continue
+            table, _, value = data.decode().rpartition("/")
+            source = SourceTable(batch.topic, table=table or "t")
+            target = self._target_of(source)
+            if value in self.FAILURES:
+                failures.append(Failure(row, offset, self.FAILURES[value], f"{value} is no good"))
+            elif target is None:
+                skipped[Skipped.UNROUTED] += 1
+                unrouted.setdefault(source, row)
+            else:
+                targets[target.name] = target
+                cells.setdefault(target.name, []).append((offset, value))
+        tables = tuple(self._table_rows(targets[name], found) for name, found in cells.items())
+        return DecodedBatch(tables, tuple(failures), skipped, unrouted)
+
+    def _table_rows(self, target: Target, cells: list[tuple[int, str]]) -> TableRows:
+        left_out = [(at, int(value[5:])) for at, (_, value) in enumerate(cells) if value.startswith("same:")]
         unchanged = None
         if left_out:
-            keys = pa.record_batch({"id": pa.array([int(values[good[at]][5:]) for at in left_out], pa.int64())})
-            unchanged = Unchanged(np.array(left_out), {"v": np.ones(len(left_out), np.bool_)}, keys)
-        tombstones = values.count(None)
-        return DecodedBatch(
-            (TableRows(target, rows(*cells), offsets, unchanged),) if good else (),
-            tuple(failures),
-            {Skipped.TOMBSTONE: tombstones} if tombstones else {},
-            {},
-        )
+            keys = pa.record_batch({"id": pa.array([id_ for _, id_ in left_out], pa.int64())})
+            flags = {"v": np.ones(len(left_out), np.bool_)}
+            unchanged = Unchanged(np.array([at for at, _ in left_out]), flags, keys)
+        filled = [(offset, None if value.startswith("same:") else value) for offset, value in cells]
+        return TableRows(target, rows(*filled), np.array([offset for offset, _ in cells]), unchanged)
 
 
 @dataclass
@@ -194,8 +219,8 @@ class FakeSink:
         if not self._table.snapshots:
             return None
         newest = self._table.snapshots[-1]
-        stored = Committable(newest.identifier, properties=_properties(newest.position))
-        return OwnSnapshot(f"{self.name}/snapshot-{len(self._table.snapshots)}", newest.identifier, stored.properties)
+        properties = {POSITION_PROPERTY: position_to_text(newest.position)}
+        return OwnSnapshot(f"{self.name}/snapshot-{len(self._table.snapshots)}", newest.identifier, properties)
 
     def write(self, rows: pa.RecordBatch) -> None:
         self.at_write()
@@ -227,12 +252,6 @@ class FakeSink:
         return found, pa.RecordBatch.from_pylist([{"id": i, "v": v} for i, v in old], SCHEMA.arrow)
 
 
-def _properties(position: SourcePosition) -> Mapping[str, str]:
-    from checkpoint.committable import TableCommittable  # noqa: PLC0415
-
-    return TableCommittable("", 1, (), position).to_storage().properties
-
-
 class Gate:
     """A step in a worker thread waits here until the test lets it go on."""
 
@@ -258,25 +277,28 @@ class Rig:
     source: FakeSource
     tables: Sequence[FakeTable]
     tolerance: object = "none"
-    routes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table to its topics; all of them otherwise
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table to its topics; all of them otherwise
     interval_ms: int = 10_000
     bytes_max: int = 1 << 30
     queue_bytes: int = 1 << 20
     start: Start = field(default_factory=Earliest)
-    io: MemoryFileIO = field(default_factory=MemoryFileIO)
+    letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
         self.sinks = {table.name: table.sink() for table in self.tables}
-        targets = {table.name: Target(table.name, SCHEMA) for table in self.tables}
-        router = Router([Route(targets[t.name], self.routes.get(t.name, ["*"]), self.routes.get(t.name, ["*"])) for t in self.tables])
-        self.dead_letters = DeadLetters(self.io, "memory://letters/p")
+        router = Router([Route(table.name, [table.name], self.topics.get(table.name, ["*"])) for table in self.tables])
+        for table in self.tables:
+            router.provide(Target(table.name, SCHEMA))
+        self.io = MemoryFileIO()
+        self.dead_letters = DeadLetters(self.io, self.letters_at)
         self.pipeline = Pipeline(
             Parts(
                 source=self.source,
                 decoder=FakeDecoder(router.target_of),
                 router=router,
-                sinks=list(self.sinks.values()),
+                sinks=self.sinks,
+                create=lambda batch, unrouted: False,
                 dead_letters=self.dead_letters,
                 errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
                 start=self.start,

@@ -35,11 +35,11 @@ def default(data_type: str, text: str | None) -> Any:
         ("BYTES", "é", "é".encode()),
         ("DATE", "1969-12-31", date(1969, 12, 31)),
         ("TIME(3)", "12:34:56.789", time(12, 34, 56, 789000)),
-        ("TIME(0)", "12:34:56.789999", time(12, 34, 56, 789000)),
         ("TIMESTAMP(6)", "2024-01-31 12:00:00.000001", datetime(2024, 1, 31, 12, 0, 0, 1)),
         ("TIMESTAMP(3)", "2024-01-31", datetime(2024, 1, 31)),
         ("TIMESTAMP_LTZ(6)", "2024-01-31 12:00:00", datetime(2024, 1, 31, 12, tzinfo=UTC)),
-        ("TIMESTAMP_LTZ(6)", "2024-01-31T12:00:00+02:00", datetime(2024, 1, 31, 10, tzinfo=UTC)),
+        ("VARCHAR(3)", "'none'", "non"),
+        ("CHAR(3)", "n", "n  "),
     ],
 )
 def test_a_default_is_a_value_of_the_columns_type(data_type: str, text: str | None, value: Any) -> None:

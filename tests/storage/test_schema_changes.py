@@ -384,6 +384,7 @@ OPTION_CASES = [
         refused="name the columns once",
         has_snapshots=False,
     ),
+    OptionCase("the primary key, removed", RemoveOption("primary-key"), refused="keeps its keys", has_snapshots=False),
     OptionCase("the partition, the same", SetOption("partition", "p")),
     OptionCase("more buckets", SetOption("bucket", "8"), "8"),
     OptionCase("buckets to dynamic", SetOption("bucket", "-1"), refused="bucket can't go from 1 to -1"),
@@ -433,6 +434,7 @@ OPTION_CASES = [
         options={"pk-clustering-override": "true", "clustering.columns": "n"},
     ),
     OptionCase("text that doesn't parse", SetOption("num-levels", "few"), refused="num-levels = 'few'"),
+    OptionCase("a bucket key of no column", SetOption("bucket-key", "q"), refused="no column 'q'", has_snapshots=False),
     OptionCase("what contradicts the schema", SetOption("sequence.field", "q"), refused="no column 'q'"),
 ]
 

@@ -155,6 +155,12 @@ def recorded_lines(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield json.loads(line)
 
 
+def raw_lines(path: Path) -> list[bytes]:
+    """The lines of one topic, undecoded and without their ends."""
+    with _open(path) as lines:
+        return [line for line in lines.read().split(b"\n") if line]
+
+
 def recorded_truth(capture: str) -> dict[str, Any]:
     """`expected.json` of a capture: what the database itself held at the end."""
     (path,) = recording(capture).glob("expected.json*")

@@ -122,6 +122,8 @@ class FaultyFileIO:
 
 
 class _FaultyOutput:
+    stream: pa.NativeFile
+
     def __init__(self, io: FaultyFileIO, inner: Output) -> None:
         self._io = io
         self._inner = inner
@@ -130,12 +132,8 @@ class _FaultyOutput:
     def path(self) -> str:
         return self._inner.path
 
-    @property
-    def stream(self) -> pa.NativeFile:
-        return self._inner.stream
-
     def __enter__(self) -> Self:
-        self._inner.__enter__()
+        self.stream = self._inner.__enter__().stream
         return self
 
     def __exit__(

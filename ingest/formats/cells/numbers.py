@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.formats.cells.binaries import bits_as_int
 from ingest.formats.cells.decimals import exact_decimal, unsigned
@@ -87,6 +88,19 @@ def floating_cell(source: SourceType, target: AtomicType) -> Cell:
 
 
 def nearest_float32(text: str) -> float:
-    """The 32-bit float nearest to a decimal number. Not by way of 64 bits: rounding twice may give a neighbour."""
-    nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
-    return nearest
+    """The 32-bit float nearest to a decimal number; infinite beyond the last one."""
+    double = float(text)
+    if rounds_twice(np.array([double]))[0]:
+        nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
+        return nearest
+    return float(np.float32(double))
+
+
+def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where going from a double on to a 32-bit float may give a neighbour of the float nearest to the original digits.
+
+    A double half way between two floats may have been rounded to there; so may any where floats get sparse, near zero.
+    """
+    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
+    near_zero = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
+    return half_way | near_zero

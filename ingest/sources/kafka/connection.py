@@ -1,9 +1,14 @@
-"""Settings of a Kafka source as arguments of aiokafka's clients."""
+"""How to get to the brokers: settings as arguments of aiokafka's clients, and the first connection."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
 
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from ingest.settings import KafkaSettings
@@ -53,3 +58,24 @@ def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
         "max_partition_fetch_bytes": settings.max_partition_fetch_bytes,
         "metadata_max_age_ms": settings.discovery_interval_ms,
     }
+
+
+async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
+    """Learn the cluster's brokers. arguments: those of the client.
+
+    Raises what the last broker tried has said. aiokafka only logs that; from the outside a wrong password and a
+    broker that is down look the same, and the one should not be waited for.
+    """
+    try:
+        await client.bootstrap()
+    except KafkaConnectionError:
+        for host, port, _ in client.hosts:
+            (
+                await create_conn(
+                    host, port, **{name: arguments[name] for name in arguments if name in _OF_A_CONNECTION}
+                )
+            ).close()
+        raise
+
+
+_OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)

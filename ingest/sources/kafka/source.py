@@ -23,12 +23,12 @@ from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
-from ingest.sources.kafka.connection import client_arguments, consumer_arguments
+from ingest.sources.kafka.connection import client_arguments, connect, consumer_arguments
 from ingest.sources.kafka.gathering import Gathering, gather, nothing_up_to
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence, few
-from storage.logs import get_logger
 from storage.errors import BadInput, PositionRefused, TidelakeError
+from storage.logs import get_logger
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class KafkaSource:
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._client = AIOKafkaClient(**arguments)
         self._consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(self._settings))
-        await self._patiently("connect", self._client.bootstrap)
+        await self._patiently("connect", lambda: connect(self._client, arguments))
         await self._patiently("connect", self._consumer.start)
         metadata = await self._patiently("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
@@ -121,11 +121,13 @@ class KafkaSource:
                 return self._complete(partitions, await self._group_offsets(group_id), f"consumer group {group_id}")
 
     async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._patiently("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
+        found = await self._patiently("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
+        return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed the first offset of the oldest open transaction, if there is one."""
-        return await self._patiently("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        found = await self._patiently("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         async def fetch() -> Mapping[Any, Any]:
@@ -189,14 +191,17 @@ class KafkaSource:
         nbytes = 0
         while nbytes < BATCH_BYTES and (polled := await self._poll(0 if gathered else _POLL_WAIT_MS)):
             nbytes += gather(polled, gathered)
-        batches = []
+        moved = {}
         for partition, before in self._reached.items():
             # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
             position = await self._consumer.position(partition)
             if position != before:
-                batches.append(gathered.get(partition, Gathering()).batch(partition, position))
-                self._reached[partition] = position
-        return batches
+                moved[partition] = position
+        self._reached |= moved
+        # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
+        return await asyncio.to_thread(
+            lambda: [gathered.get(p, Gathering()).batch(p, position) for p, position in moved.items()]
+        )
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
@@ -208,6 +213,7 @@ class KafkaSource:
                 timeout_ms=wait_ms, max_records=self._settings.records_max
             )
         except OffsetOutOfRangeError as error:
+            await self._discovered()  # knows better what happened if the topic was made anew
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
@@ -259,22 +265,25 @@ class KafkaSource:
             log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
 
     async def close(self) -> None:
-        for client, close in ((self._consumer, "stop"), (self._client, "close")):
-            if client is not None:
-                await getattr(client, close)()
+        if self._consumer is not None:
+            await _stop(self._consumer)
+        if self._client is not None:
+            await self._client.close()
 
     async def _patiently(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works or the time is up. Raises SourceUnavailable with the last reason."""
+        """Try until it works or the time is up; what a broker refuses is not tried again."""
         deadline_ms = self._clock.now_ms() + self._settings.unreachable_after_ms
+        reason: Exception | None = None
         while True:
             left_ms = max(1, deadline_ms - self._clock.now_ms())
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     return await attempt()
             except (KafkaError, TimeoutError, OSError) as error:
+                reason = error if reason is None or not isinstance(error, TimeoutError) else reason
                 refused = isinstance(error, KafkaError) and not error.retriable
                 if refused or self._clock.now_ms() >= deadline_ms:
-                    raise self._trouble(what, error) from error
+                    raise self._trouble(what, reason) from error
                 log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
             await self._clock.sleep_ms(_RETRY_MS)
 
@@ -284,6 +293,17 @@ class KafkaSource:
         return SourceUnavailable(
             f"{self}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is back"
         )
+
+
+async def _stop(consumer: Any) -> None:
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError:
+        # aiokafka lets the cancellation of a fetch that waits for its retry escape, and then leaves the rest open.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        await consumer._client.close()
 
 
 def _partitions_of(topics: Mapping[str, Topic]) -> Iterable[TopicPartition]:

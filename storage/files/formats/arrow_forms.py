@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.arrow_buffers import fixed_width_values
@@ -33,6 +34,7 @@ Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 """Converts values that are not nested."""
 
 UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # what 64 bits reach
 INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 lie in memory
 
 _JULIAN_DAY_OF_EPOCH: Final = 2_440_588
@@ -111,7 +113,28 @@ def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like:
     """A struct array that is null where `like` is."""
     if not children:
         return pa.array([{} if valid else None for valid in like.is_valid().to_pylist()], pa.struct([]))
-    return pa.StructArray.from_arrays(children, fields=fields, mask=like.is_null() if like.null_count else None)
+    parts = [
+        child if field.nullable or not child.null_count else _without_hidden_nulls(child, like)
+        for field, child in zip(fields, children, strict=True)
+    ]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=like.is_null() if like.null_count else None)
+
+
+def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
+    """A required part of a struct, without nulls where the struct is null itself: Arrow can't write them to Parquet.
+
+    Raises pa.ArrowInvalid for a null that is none of these.
+    """
+    if pc.any(pc.and_(child.is_null(), parent.is_valid())).as_py():
+        raise pa.ArrowInvalid("a required part of a row is null")
+    kind, buffers = child.type, child.buffers()
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([child.field(i) for i in range(kind.num_fields)], fields=list(kind))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return pa.Array.from_buffers(kind, len(child), [None, buffers[1]], 0, child.offset, [child.values])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.Array.from_buffers(kind, len(child), [None], 0, child.offset, [child.values])
+    return pa.Array.from_buffers(kind, len(child), [None, *buffers[1:]], 0, child.offset)
 
 
 def with_child(column: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array:
@@ -146,12 +169,13 @@ def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
         if pa.types.is_int64(source):  # no annotation: Java goes by the declared precision
             return rescale_times(column, "us" if target.unit == "us" else "ms", target)
     if data_type.root is Root.VARIANT:
-        return _variant(column, target)
+        return variant(column, target)
     # Java narrows doubles without asking, too
     return column.cast(target, safe=not (pa.types.is_floating(source) and pa.types.is_floating(target)))
 
 
-def _variant(column: pa.Array, target: pa.DataType) -> pa.Array:
+def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """The two parts by name. Raises UnsupportedFeature where a value lies in more parts."""
     if not pa.types.is_struct(column.type):
         raise pa.ArrowInvalid(f"no variant but {column.type}")
     if column.type.get_field_index("typed_value") >= 0:
@@ -199,9 +223,9 @@ def _refuse_outside(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataT
         outside = outside & like.is_valid().to_numpy(zero_copy_only=False)
     if outside.any():
         raise UnsupportedFeature(
-            f"a time outside of the years 1677 to 2262 in a column of {target}",
-            "64 bits of nanoseconds don't reach further",
-            "Alter the column to TIMESTAMP(6), which reaches every year, and rewrite the rows with Paimon Java",
+            f"a time outside of the years {_YEARS.get(target.unit, '±292 million')} in a column of {target}",
+            "64 bits don't reach further",
+            "Alter the column to TIMESTAMP(6), which reaches every year of Paimon's, and rewrite its rows with Java",
         )
 
 

@@ -5,10 +5,12 @@ Rows go in and come out as Arrow batches whose columns have the one in-memory fo
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +58,8 @@ class FormatWriter(Protocol):
         ...
 
 
+_ERROR_NUMBER: Final = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
+
 ChunkFilter: TypeAlias = Callable[[Bounds], NDArray[np.bool_] | None]
 """Which parts (row groups) of a file may hold rows that are wanted, judged by the bounds of its stored columns.
 None: can't tell, read all. A format that knows no bounds ignores it."""
@@ -95,6 +99,8 @@ def corruption(path: str, expected: str) -> Iterator[None]:
         # Arrow reports bad compression and bad footers as a bare OSError; a disk's or a store's has a number or a kind.
         if type(e) is not OSError or e.errno is not None:
             raise
+        if number := _ERROR_NUMBER.search(str(e)):  # the ORC library keeps only the text of it
+            raise OSError(int(number[1]), os.strerror(int(number[1])), path) from e
         raise CorruptFile(path, expected, _first_line(e)) from e
 
 

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyarrow import orc
 
 from storage.arrow_buffers import fixed_width_values, one_array
@@ -73,6 +72,8 @@ class OrcFormat:
 
 
 def _stored_batches(source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas, where there is one: half a second for each program
+
     file = orc.ORCFile(source)
     tail = OrcTail(file.reader.serialized_file_tail())
     present = [f for f in wanted if file.schema.get_field_index(f.name) >= 0]

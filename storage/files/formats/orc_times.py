@@ -284,7 +284,7 @@ class _Runs:
     def _delta(self, length: int, width: int) -> Integers:
         base, self._at = _varint(self._data, self._at)
         step, self._at = _varint(self._data, self._at)
-        first, second = (_signed(base) if self._signed else base), _signed(step)
+        first, second = _as_int64(_signed(base) if self._signed else base), _as_int64(_signed(step))
         deltas = np.full(length - 1, second, np.int64)
         if width and length > 2:
             magnitudes = self._packed(length - 2, width).view(np.int64)
@@ -327,6 +327,11 @@ class _Runs:
         if not self._signed:
             return values.view(np.int64)
         return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+
+
+def _as_int64(number: int) -> int:
+    """C++ writes negative nanoseconds, too, as if they were unsigned."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _booleans(data: bytes, count: int) -> NDArray[np.bool_]:

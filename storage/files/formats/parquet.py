@@ -9,6 +9,7 @@ Source: Java `format/parquet/*`; data-files notes section 4.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -18,15 +19,16 @@ import pyarrow.parquet as pq
 from storage.arrow_buffers import one_array
 from storage.errors import BadInput, UnsupportedFeature
 from storage.files.bounds import ColumnBounds
-from storage.files.formats.arrow_forms import INT96, conform, encode_int96, rebuild, stored_leaf
-from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption
+from storage.files.formats.arrow_forms import INT96, conform, encode_int96, rebuild, stored_leaf, variant
+from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, parts_of
 from storage.files.formats.nested_ids import with_field_ids
 from storage.files.formats.parquet_bounds import ChunkSpans, row_group_bounds
-from storage.files.formats.parquet_encodings import Encodings, choose_encodings, leaf_paths
+from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
+from storage.files.formats.parquet_leaves import leaf_numbers, leaves_of
 from storage.files.spans import Spans
 from storage.option_values import parse_boolean, parse_size_bytes
-from storage.types import AtomicType, DataField, arrow_schema, arrow_type
+from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_schema, arrow_type
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
 _CODECS: Final = {
@@ -95,11 +97,13 @@ def _stored_batches(
     source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int, chunk_filter: ChunkFilter | None
 ) -> Iterator[pa.RecordBatch]:
     metadata = pq.read_metadata(source)
-    leaves = _leaves_by_column(metadata.schema.to_arrow_schema())
+    stored_schema = metadata.schema.to_arrow_schema()
+    leaves = leaf_numbers(stored_schema)
     chosen = [leaf for f in wanted for leaf in leaves.get(f.name, ())]
     if any(metadata.schema.column(leaf).physical_type == "INT96" for leaf in chosen):
         metadata = _without_int96(source)
-    row_groups = _row_groups(metadata, wanted, leaves, chunk_filter)
+        stored_schema = metadata.schema.to_arrow_schema()
+    row_groups = _row_groups(metadata, stored_schema, wanted, leaves, chunk_filter)
     if not chosen:
         return _batches_without_columns(metadata, row_groups, batch_rows)
     file = pq.ParquetFile(
@@ -113,17 +117,6 @@ def _stored_batches(
         batch_rows, row_groups=row_groups, column_indices=sorted(chosen), use_threads=False
     )
     return batches
-
-
-def _leaves_by_column(schema: pa.Schema) -> dict[str, range]:
-    """Numbers of the leaf columns below each top-level column. (By path they can't be told: names may hold dots.)"""
-    numbers: dict[str, range] = {}
-    first = 0
-    for field in schema:
-        count = sum(1 for _ in leaf_paths(field.name, field.type))
-        numbers[field.name] = range(first, first + count)
-        first += count
-    return numbers
 
 
 def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
@@ -146,6 +139,7 @@ def framed(footer: bytes) -> bytes:
 
 def _row_groups(
     metadata: pq.FileMetaData,
+    stored_schema: pa.Schema,
     wanted: Sequence[DataField],
     leaves: Mapping[str, range],
     chunk_filter: ChunkFilter | None,
@@ -159,7 +153,7 @@ def _row_groups(
         of_column = leaves.get(name, range(0))
         if len(of_column) != 1 or name not in types:
             return ColumnBounds.unknown(pa.null(), rows)
-        return row_group_bounds(metadata, of_column[0], types[name])
+        return row_group_bounds(metadata, of_column[0], stored_schema.field(name).type, types[name])
 
     maybe = chunk_filter(bounds)
     return list(range(len(rows))) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
@@ -194,7 +188,9 @@ class ParquetWriter:
         self._fields = fields
         stored = pa.schema([_stored_field(f) for f in fields])
         self._stored_schema = with_field_ids(stored, fields, _FIELD_ID_KEY)
-        leaves = [kind for f in stored for kind in _leaf_types(f.type)]
+        self._rebuilt = {f.name for f, s in zip(fields, stored, strict=True) if s.type != arrow_type(f.type)}
+        self._rebuilt |= {f.name for f in fields if any(map(_has_required_parts, parts_of(f.type)))}
+        leaves = [kind for f in stored for _, kind in leaves_of(f.name, f.type)]
         self._int96_leaves = [number for number, kind in enumerate(leaves) if kind == INT96]
         self._spans = ChunkSpans(fields, settings.bounds_for)
         self._held: list[pa.RecordBatch] = []
@@ -229,20 +225,21 @@ class ParquetWriter:
         if self._writer is None:
             self._writer = self._opened(self._options.encodings(table))
         before = self._stream.tell()
-        try:
+        with _told_as_bad_input():
             self._writer.write_table(table, row_group_size=table.num_rows)
-        except pa.ArrowInvalid as e:
-            raise BadInput(f"these rows don't fit a Parquet file: {str(e).splitlines()[0]}") from None
         self._stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
         self._spans.note(table)
-        columns = [
-            column if column.type == kind else rebuild(one_array(column), f.type, _stored_leaf)
-            for column, kind, f in zip(table.columns, self._stored_schema.types, self._fields, strict=True)
-        ]
+        columns = []
+        for column, f in zip(table.columns, self._fields, strict=True):
+            if f.name not in self._rebuilt:
+                columns.append(column)
+                continue
+            with _told_as_bad_input(f.name):
+                columns.append(rebuild(one_array(column), f.type, _stored_leaf))
         return pa.Table.from_arrays(columns, schema=self._stored_schema)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
@@ -288,6 +285,22 @@ class ParquetWriter:
         if self._writer is not None:
             self._writer.is_open = False  # else its destructor writes a footer
         self._held = []
+
+
+def _has_required_parts(data_type: DataType) -> bool:
+    """Whether a null of the type may hide nulls where Parquet allows none."""
+    if isinstance(data_type, RowType):
+        return any(not f.type.nullable for f in data_type.fields)
+    return data_type.root is Root.VARIANT
+
+
+@contextmanager
+def _told_as_bad_input(column: str | None = None) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as e:
+        where = "" if column is None else f"column {column!r}: "
+        raise BadInput(f"{where}these rows don't fit a Parquet file: {str(e).splitlines()[0]}") from None
 
 
 class _FooterCatcher:
@@ -357,6 +370,8 @@ class _Options:
 
 def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
     """As Arrow shall write it: times in nanoseconds become the bytes of INT96."""
+    if data_type.root is Root.VARIANT:
+        return variant(column, arrow_type(data_type))
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
     return encode_int96(column) if in_nanoseconds else stored_leaf(column, data_type)
 
@@ -364,16 +379,3 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 def _stored_field(field: DataField) -> pa.Field:
     empty = pa.array([], arrow_type(field.type))
     return pa.field(field.name, rebuild(empty, field.type, _stored_leaf).type, field.type.nullable)
-
-
-def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    if pa.types.is_map(kind):
-        yield from _leaf_types(kind.key_type)
-        yield from _leaf_types(kind.item_type)
-    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield from _leaf_types(kind.value_type)
-    elif pa.types.is_struct(kind):
-        for field in kind:
-            yield from _leaf_types(field.type)
-    else:
-        yield kind

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from storage.errors import UnsupportedFeature
 from storage.files.bounds import ColumnBounds
 from storage.files.formats.arrow_forms import INT96, conform
+from storage.files.formats.parquet_leaves import leaf_numbers
 from storage.files.spans import Span, Spans, has_nan, span_of, widened
 from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
@@ -43,14 +44,17 @@ class ChunkSpans:
 
     def of_file(self, metadata: pq.FileMetaData) -> Spans:
         """metadata: of the finished file."""
-        leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-        found = {f.name: self._of_column(metadata, f, leaves[f.name]) for f in self._fields}
+        stored = metadata.schema.to_arrow_schema()
+        leaves = leaf_numbers(stored)
+        found = {
+            f.name: self._of_column(metadata, leaves[f.name][0], stored.field(f.name).type, f)
+            for f in self._fields
+            if f.name not in self._with_nan
+        }
         return {name: span for name, span in found.items() if span is not None}
 
-    def _of_column(self, metadata: pq.FileMetaData, field: DataField, leaf: int) -> Span | None:
-        if field.name in self._with_nan:
-            return None
-        known = row_group_bounds(metadata, leaf, field.type)
+    def _of_column(self, metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, field: DataField) -> Span | None:
+        known = row_group_bounds(metadata, leaf, stored, field.type)
         spans = []
         for i in range(metadata.num_row_groups):
             if (i, field.name) in self._looked_up:
@@ -82,12 +86,11 @@ def _longest(column: pa.Array) -> int:
     return int(np.diff(offsets).max())
 
 
-def row_group_bounds(metadata: pq.FileMetaData, leaf: int, data_type: DataType) -> ColumnBounds:
-    """One column, of an atomic type, in the row groups of a file."""
+def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, data_type: DataType) -> ColumnBounds:
+    """One column, of an atomic type, in the row groups of a file. leaf: its number; stored: how Arrow would read it."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
     statistics = [group.column(leaf).statistics for group in groups]
-    stored = metadata.schema.to_arrow_schema().field(metadata.schema.column(leaf).path).type
     nulls = [s.null_count if s is not None and s.has_null_count else None for s in statistics]
     known = [s if s is not None and s.has_min_max and stored != INT96 else None for s in statistics]
     try:

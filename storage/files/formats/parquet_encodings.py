@@ -10,13 +10,15 @@ DELTA_BYTE_ARRAY: there it reads wrong values (`VectorizedDelta[Length]ByteArray
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from storage.files.formats.parquet_leaves import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
 # Share of distinct values in the sample up to which a dictionary pays. Texts: 0.93 of 1,024 is what about 7,000
@@ -48,28 +50,13 @@ def choose_encodings(
         choice = wanted.get(name, dictionary)
         if pa.types.is_nested(column.type):
             # of nested values nobody knows much: as Java, which always tries a dictionary
-            with_dictionary.update(leaf_paths(name, column.type) if choice is not False else ())
+            with_dictionary.update(path for path, _ in leaves_of(name, column.type) if choice is not False)
         elif choice if choice is not None else _is_repetitive(column):
             with_dictionary.add(name)
         elif delta and _is_packed(column.type):
             with_delta.add(name)
-    return Encodings(frozenset(with_dictionary), frozenset(with_delta))
-
-
-def leaf_paths(path: str, kind: pa.DataType) -> Iterator[str]:
-    """Parquet paths of the leaves of a column, in file order."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield from leaf_paths(f"{path}.{field.name}", field.type)
-    elif pa.types.is_map(kind):
-        yield from leaf_paths(f"{path}.key_value.key", kind.key_type)
-        yield from leaf_paths(f"{path}.key_value.value", kind.item_type)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield from leaf_paths(f"{path}.list.element", kind.value_type)
-    else:
-        yield path
+    # a column with a dot in its name may share its path with a part of a row
+    return Encodings(frozenset(with_dictionary), frozenset(with_delta - with_dictionary))
 
 
 def _sample(table: pa.Table) -> pa.Table:

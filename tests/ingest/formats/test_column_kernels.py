@@ -110,7 +110,8 @@ _TIMESTAMP_TEXTS: Final = st.from_regex(
 )
 _ODD: Final = st.sampled_from(
     [
-        "null", "true", "false", "[]", "{}", "[null]", '""', '"null"', '"NaN"', '"1_0"', '" 1"', '"１"', "0.0", "-0.0", "1e400",
+        "null", "true", "false", "[]", "{}", "[null]", '""', '"null"', '"NaN"', '"1_0"', '" 1"', '"１"', "0.0", "-0.0",
+        "1e400",
         "9007199254740993", "16777217", "1.401298464324817e-45", "86400000", "86400000000", '"24:00:00"', '"infinity"',
         '"__debezium_unavailable_value"', '["__debezium_unavailable_value"]', '{"__debezium_unavailable_value": 1}',
         str(list(b"__debezium_unavailable_value")), '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',

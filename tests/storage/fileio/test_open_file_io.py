@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
@@ -130,14 +129,13 @@ def test_encryption_that_would_be_left_out_is_refused() -> None:
         config("s3", "bucket", {"s3.server-side-encryption-algorithm": "AES256"})
 
 
-def test_options_without_effect_are_told_once_and_without_their_values() -> None:
+def test_options_without_effect_are_told_once_and_without_their_values(caplog: pytest.LogCaptureFixture) -> None:
     options = {"s3.connection.maximum": "97", "fs.s3a.threads.max": "98"}
-    with capture_logs() as logs:
-        config("s3", "told-once", options)
-        config("s3", "told-once", options)
-    [log] = logs
-    assert log["options"] == ["fs.s3a.threads.max", "s3.connection.maximum"]
-    assert "97" not in str(log)
+    config("s3", "told-once", options)
+    config("s3", "told-once", options)
+    [message] = caplog.messages
+    assert "['fs.s3a.threads.max', 's3.connection.maximum']" in message
+    assert "97" not in message
 
 
 def test_only_what_concerns_stores_travels() -> None:

@@ -77,7 +77,12 @@ def data_file(
         **more,
     }
     return DataFileMeta(
-        file_name=name, row_count=rows, min_key=low, max_key=high, level=level, **members  # type: ignore[arg-type]
+        file_name=name,
+        row_count=rows,
+        min_key=low,
+        max_key=high,
+        level=level,
+        **members,  # type: ignore[arg-type]
     )
 
 

@@ -98,7 +98,9 @@ def test_counts_and_watermark_go_on_from_the_last_snapshot(table: TableContext) 
     commit.commit(Committable(1, [added("a", "b")], watermark=50))
     commit.commit(Committable(2, [added("c")], watermark=20))
     commit.commit(Committable(3, [CommitMessage(EMPTY_ROW, 0, deleted_files=(data_file("a"),))]))
-    counts = [(s.total_record_count, s.delta_record_count, s.changelog_record_count, s.watermark) for s in snapshots(table)]
+    counts = [
+        (s.total_record_count, s.delta_record_count, s.changelog_record_count, s.watermark) for s in snapshots(table)
+    ]
     assert counts == [(2, 2, None, 50), (3, 1, None, 50), (2, -1, None, 50)]
     assert latest(table).properties == {}
 
@@ -137,7 +139,9 @@ def test_a_batch_commit_without_files_makes_no_snapshot(io: FileIO, place: str) 
     table = make_table(io, place)
     assert committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER)) is None
     assert snapshots(table) == []
-    forced = table.with_schema(replace(table.schema, options={**table.schema.options, "commit.force-create-snapshot": "true"}))
+    forced = table.with_schema(
+        replace(table.schema, options={**table.schema.options, "commit.force-create-snapshot": "true"})
+    )
     assert committer(forced).commit(Committable(BATCH_COMMIT_IDENTIFIER)) == 1
 
 
@@ -178,7 +182,9 @@ def test_a_batch_commit_does_not_search_the_history(table: TableContext) -> None
     counted = FaultyFileIO(table.io)
     batch = committer(TableContext.open(counted, table.location, table.name), user="fresh")
     batch.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added("b")]))
-    assert {c.file_name for c in counted.calls if c.name == "read" and c.file_name.startswith("snapshot-")} == {"snapshot-20"}
+    assert {c.file_name for c in counted.calls if c.name == "read" and c.file_name.startswith("snapshot-")} == {
+        "snapshot-20"
+    }
 
 
 def test_the_schema_id_is_the_tables_newest(table: TableContext) -> None:
@@ -193,7 +199,9 @@ def test_the_schema_id_is_the_tables_newest(table: TableContext) -> None:
 def test_statistics_are_passed_on_while_the_schema_stays(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
-    analyzed = replace(latest(table), id=2, commit_kind=CommitKind.ANALYZE, statistics="stat-1", commit_user="java", uuid="j")
+    analyzed = replace(
+        latest(table), id=2, commit_kind=CommitKind.ANALYZE, statistics="stat-1", commit_user="java", uuid="j"
+    )
     table.io.write(table.paths.statistics("stat-1"), b'{"snapshotId": 1, "schemaId": 0}')
     assert SnapshotStore(table.io, table.paths).publish(analyzed)
     commit.commit(Committable(2, [added("b")]))
@@ -206,7 +214,9 @@ def test_statistics_are_passed_on_while_the_schema_stays(table: TableContext) ->
 def test_what_other_engines_keep_in_a_snapshot_is_carried_on(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
-    theirs = replace(latest(table), id=2, index_manifest="index-manifest-1", next_row_id=77, commit_user="java", uuid="j")
+    theirs = replace(
+        latest(table), id=2, index_manifest="index-manifest-1", next_row_id=77, commit_user="java", uuid="j"
+    )
     assert SnapshotStore(table.io, table.paths).publish(theirs)
     commit.commit(Committable(2, [added("b")]))
     assert (latest(table).index_manifest, latest(table).next_row_id) == ("index-manifest-1", 77)
@@ -237,7 +247,7 @@ def test_messages_and_commits_to_a_branch_leave_the_table_alone(table: TableCont
 def test_a_commit_message_is_small_when_pickled() -> None:
     message = CommitMessage(EMPTY_ROW, 0, new_files=(data_file("data-558cf2ff-8452-4868-a29e-d890247edb24-0.parquet"),))
     pickled = pickle.dumps(message)
-    assert pickle.loads(pickled) == message  # noqa: S301
+    assert pickle.loads(pickled) == message
     assert len(pickled) < 1_000
 
 
@@ -256,7 +266,7 @@ def compaction(before: str, after: str, level: int = 5) -> CommitMessage:
 def test_two_compactions_of_one_file_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "one").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "x")]))
-    with pytest.raises(CommitConflict, match="file a .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
         committer(keyed, "two").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "y")]))
     assert live_names(keyed) == ["x"]
 
@@ -272,7 +282,9 @@ def test_a_refused_commit_leaves_no_metadata_behind(keyed: TableContext) -> None
 def test_when_only_the_compaction_conflicts_the_rows_stay_and_the_message_says_so(keyed: TableContext) -> None:
     commit = committer(keyed)
     message = replace(compaction("gone", "y"), new_files=(data_file("new", keys=(9, 9)),))
-    with pytest.raises(CommitConflict, match="(?s)removed it already.*rows of identifier 1 are committed, in snapshot 1"):
+    with pytest.raises(
+        CommitConflict, match=r"(?s)removed it already.*rows of identifier 1 are committed, in snapshot 1"
+    ):
         commit.commit(Committable(1, [message]))
     assert live_names(keyed) == ["new"]
     assert commit.commit(Committable(1, [message])) is None
@@ -322,6 +334,16 @@ def test_a_bucket_that_waited_is_checked_from_its_own_base(keyed: TableContext) 
     assert ours.commit(Committable(2, [added("c", bucket=0, base=1)])) == 3
     with pytest.raises(CommitConflict, match="bucket 1: snapshot 2"):
         ours.commit(Committable(3, [added("d", bucket=1, base=1)]))
+
+
+def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: TableContext) -> None:
+    for number in range(2):
+        committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
+    ours = committer(keyed)
+    ours.commit(Committable(1, [added("a", bucket=0, base=2)]))
+    with pytest.raises(CommitConflict, match="bucket 1: snapshot 2 of another writer came after snapshot 1"):
+        ours.commit(Committable(2, [added("c", bucket=1, base=1)]))
+    assert ours.commit(Committable(2, [added("c", bucket=1, base=2)])) == 4
 
 
 def test_what_expired_unseen_can_not_be_proven(keyed: TableContext) -> None:
@@ -400,7 +422,9 @@ def test_files_outside_of_the_partition_are_refused(xyz: TableContext) -> None:
     ("partition_spec", "message"),
     [({"q": 1}, "is parted by p; 'q' can't choose"), ({"p": 5}, "5 is no value of partition column p")],
 )
-def test_a_partition_that_means_nothing_is_refused(xyz: TableContext, partition_spec: dict[str, object], message: str) -> None:
+def test_a_partition_that_means_nothing_is_refused(
+    xyz: TableContext, partition_spec: dict[str, object], message: str
+) -> None:
     with pytest.raises(BadInput, match=message):
         committer(xyz).overwrite(Committable(2), partition_spec)
 
@@ -439,6 +463,21 @@ def test_a_compaction_in_an_overwrite_is_a_second_snapshot(keyed: TableContext) 
     assert committer(keyed).overwrite(Committable(2, [message])) == 3
     assert [s.commit_kind for s in snapshots(keyed)][1:] == [CommitKind.OVERWRITE, CommitKind.COMPACT]
     assert live_names(keyed) == ["merged"]
+
+
+def test_no_changelog_comes_with_an_overwrite(keyed: TableContext) -> None:
+    committer(keyed).commit(Committable(1, [added("old")]))
+    message = replace(
+        compaction("new", "merged"), new_files=(data_file("new", keys=(0, 0)),), compact_changelog=(data_file("c"),)
+    )
+    committer(keyed).overwrite(Committable(2, [message]))
+    assert [s.changelog_manifest_list for s in snapshots(keyed)] == [None, None, None]
+
+
+def test_postponed_files_are_not_overwritten(keyed: TableContext) -> None:
+    committer(keyed).commit(Committable(1, [added("a"), added("waiting", bucket=-2)]))
+    committer(keyed).truncate()
+    assert live_names(keyed) == ["waiting"]
 
 
 def test_an_overwrite_may_change_the_number_of_buckets(keyed: TableContext) -> None:

@@ -17,7 +17,7 @@ COMPACT, OVERWRITE = CommitKind.COMPACT, CommitKind.OVERWRITE
 
 
 def entries(text: str) -> list[ManifestEntry]:
-    """`+a@5:1-9` adds file a of keys 1 to 9 to level 5; `/7` after it says 7 buckets, `#1` bucket 1, `!x` partition x."""
+    """`+a@5:1-9` adds file a, keys 1 to 9, to level 5; after it `/7`: 7 buckets, `#1` bucket 1, `!x` partition x."""
     return [entry(word) for word in text.split()]
 
 
@@ -113,7 +113,7 @@ def test_sequence_numbers_continue_what_is_there(
     bases: dict[tuple[bytes, int], int], foreign: dict[tuple[bytes, int], int], conflict: bool
 ) -> None:
     if conflict:
-        with pytest.raises(CommitConflict, match="rows could win in the wrong order.*set sequence.field"):
+        with pytest.raises(CommitConflict, match=r"rows could win in the wrong order.*set sequence.field"):
             check_base_is_current(bases, foreign, bytes.hex)
     else:
         check_base_is_current(bases, foreign, bytes.hex)

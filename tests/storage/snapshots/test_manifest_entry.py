@@ -27,9 +27,7 @@ def entries(text: str) -> list[ManifestEntry]:
 
 
 def text(merged: list[ManifestEntry]) -> str:
-    return " ".join(
-        f"{'+-'[e.kind]}{e.file.file_name}{f'@{e.file.level}' if e.file.level else ''}" for e in merged
-    )
+    return " ".join(f"{'+-'[e.kind]}{e.file.file_name}{f'@{e.file.level}' if e.file.level else ''}" for e in merged)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +103,13 @@ def test_a_list_read_as_a_manifest_is_named_as_corrupt() -> None:
     store = ManifestStore(context)
     (meta,) = store.write(entries("+a"))
     fresh = ManifestStore(context)
-    with pytest.raises(CorruptFile, match=f"{meta.file_name}.*manifest list.*_FILE_NAME"):
+    with pytest.raises(CorruptFile, match=rf"{meta.file_name}.*manifest list.*_FILE_NAME"):
         fresh.read_list(ListFile(meta.file_name, None))
 
 
 def test_a_missing_manifest_is_named() -> None:
     store = ManifestStore(make_table(MemoryFileIO(), "memory://missing/t"))
-    with pytest.raises(CorruptFile, match="manifest/manifest-list-gone.*no file"):
+    with pytest.raises(CorruptFile, match=r"manifest/manifest-list-gone.*no file"):
         store.read_list(ListFile("manifest-list-gone", None))
 
 
@@ -140,13 +138,13 @@ def test_what_a_manifest_says_of_its_entries() -> None:
 
 
 def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
-    cache = MetadataCache(max_records=6)
-    cache.put("a", (1, 2))
-    cache.put("b", (3, 4))
+    cache = MetadataCache(max_weight=4)
+    cache.put("a", (1, 2), 2)
+    cache.put("b", (3, 4), 2)
     assert cache.get("a") == (1, 2)
-    cache.put("c", (5, 6))
+    cache.put("c", (5, 6), 2)
     assert cache.get("b") is None
     assert cache.get("a") == (1, 2)
-    cache.put("too large", (0,) * 6)
-    assert cache.get("too large") is None
+    cache.put("too heavy", (0,) * 5, 5)
+    assert cache.get("too heavy") is None
     assert cache.get("c") == (5, 6)

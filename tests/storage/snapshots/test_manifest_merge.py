@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +46,9 @@ def metas(text: str) -> list[ManifestFileMeta]:
         pytest.param("1x9 1x9 1x9 5x1000 1x9 |", id="what reached the target is a wall"),
         pytest.param("5x2000 | 1x9 1x9 1x9", id="what lies behind the wall is joined"),
         pytest.param("1x400 | 1x400 1x400 1x400", id="enough for one manifest of the target's size"),
-        pytest.param("| " + " ".join(f"{2000 - 150 * i}x50" for i in range(12)), id="a crowd is joined whatever it holds"),
+        pytest.param(
+            "| " + " ".join(f"{2000 - 150 * i}x50" for i in range(12)), id="a crowd is joined whatever it holds"
+        ),
         pytest.param(" ".join(f"{2000 - 150 * i}x50" for i in range(11)) + " |", id="not yet a crowd"),
     ],
 )
@@ -157,12 +160,15 @@ def test_a_full_merge_leaves_large_manifests_of_other_partitions_alone() -> None
 
     (large_x,), (large_y,) = store.write(files("x", 90)), store.write(files("y", 90))
     assert min(large_x.file_size, large_y.file_size) > limits.target_bytes
+    (other_x,) = store.write(
+        replace(e, file=replace(e.file, file_name=f"other-{e.file.file_name}")) for e in files("x", 90)
+    )
     small = [meta for entry in files("z", 15) for meta in store.write([entry])]
     gone = store.write([entry.as_delete() for entry in files("x", 1)])
-    rewritten = merge_manifests(store, [large_x, large_y, *small, *gone], limits, "t")
-    assert rewritten[0] == large_y
+    rewritten = merge_manifests(store, [large_x, large_y, other_x, *small, *gone], limits, "t")
+    assert rewritten[:2] == [large_y, other_x]
     assert large_x not in rewritten
-    expected = {e.identity for e in [*files("x", 90)[1:], *files("y", 90), *files("z", 15)]}
+    expected = {e.identity for e in [*files("x", 90)[1:], *files("y", 90), *files("z", 15), *store.read(other_x)]}
     assert {e.identity for meta in rewritten for e in store.read(meta)} == expected
 
 
@@ -172,7 +178,10 @@ def test_a_delete_whose_file_lies_before_what_is_joined_stays_a_delete() -> None
     base = [ManifestEntry(FileKind.ADD, bytes(12), 0, -1, data_file(f"file-{i}")) for i in range(90)]
     (large,) = store.write(base)
     assert large.file_size > limits.target_bytes
-    small = [*store.write([base[0].as_delete()]), *store.write([ManifestEntry(FileKind.ADD, bytes(12), 0, -1, data_file("a"))])]
+    small = [
+        *store.write([base[0].as_delete()]),
+        *store.write([ManifestEntry(FileKind.ADD, bytes(12), 0, -1, data_file("a"))]),
+    ]
     small += store.write([ManifestEntry(FileKind.DELETE, bytes(12), 0, -1, data_file("a"))])
     kept, joined = merge_manifests(store, [large, *small], limits, "t")
     assert kept == large

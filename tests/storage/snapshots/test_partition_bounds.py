@@ -42,9 +42,23 @@ def manifest(values: Sequence[Values], types: Sequence[DataType]) -> ManifestFil
         pytest.param([INT, STRING], [(1, "z"), (2, "a")], (1, "a"), (2, "z"), (0, 0), id="each column by itself"),
         pytest.param([INT, STRING], [(1, None), (2, None)], (1, None), (2, None), (0, 2), id="a column of nulls"),
         pytest.param([STRING], [(None,)], (None,), (None,), (1,), id="one null partition"),
-        pytest.param([DATE], [(date(1969, 12, 31),), (date(2024, 1, 1),)], (date(1969, 12, 31),), (date(2024, 1, 1),), (0,), id="dates"),
+        pytest.param(
+            [DATE],
+            [(date(1969, 12, 31),), (date(2024, 1, 1),)],
+            (date(1969, 12, 31),),
+            (date(2024, 1, 1),),
+            (0,),
+            id="dates",
+        ),
         pytest.param([BOOLEAN], [(True,), (False,)], (False,), (True,), (0,), id="booleans"),
-        pytest.param([decimal(30, 2)], [(Decimal("-1.50"),), (Decimal("1e20"),)], (Decimal("-1.50"),), (Decimal("1e20"),), (0,), id="long decimals"),
+        pytest.param(
+            [decimal(30, 2)],
+            [(Decimal("-1.50"),), (Decimal("1e20"),)],
+            (Decimal("-1.50"),),
+            (Decimal("1e20"),),
+            (0,),
+            id="long decimals",
+        ),
         pytest.param([DOUBLE], [(math.nan,), (1.0,), (-0.0,)], (-0.0,), (math.nan,), (0,), id="NaN is the largest"),
     ],
 )
@@ -81,10 +95,12 @@ def test_which_manifests_may_hold_a_partition(held: ManifestFileMeta, asked: lis
     assert may_hold([held], rows(asked, types), types) == [expected]
 
 
-def test_a_manifest_that_does_not_tell_may_hold_anything() -> None:
+@pytest.mark.parametrize("asked", [7, None])
+def test_a_manifest_that_does_not_tell_may_hold_anything(asked: int | None) -> None:
     types = [INT]
-    unknown = ManifestFileMeta("m", 1, 2, 0, SimpleStats(*rows([(None,), (None,)], types), (None,)), 0)
-    assert may_hold([unknown], rows([(7,), (None,)], types), types) == [True]
+    null = serialize_row([None], types)
+    unknown = ManifestFileMeta("m", 1, 2, 0, SimpleStats(null, null, (None,)), 0)
+    assert may_hold([unknown], rows([(asked,)], types), types) == [True]
 
 
 def test_any_manifest_of_an_unpartitioned_table_may_hold_its_only_partition() -> None:

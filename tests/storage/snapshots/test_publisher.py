@@ -102,7 +102,9 @@ def test_metadata_of_a_lost_attempt_is_deleted(table: TableContext, io: FaultyFi
 def test_waits_double_up_to_a_maximum_and_then_the_commit_gives_up(table: TableContext, io: FaultyFileIO) -> None:
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
-    io.fault = on_create(lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))]))))
+    io.fault = on_create(
+        lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
+    )
     with pytest.raises(CommitConflict, match="first 11 times in a row; nothing of ours was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0 * min(2**retry, 1000) for retry in range(10)]
@@ -114,7 +116,9 @@ def test_commit_timeout_ends_the_attempts(io: FaultyFileIO) -> None:
     table = make_table(io, f"memory://{uuid.uuid4()}/t", options={"commit.timeout": "50 ms"})
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
-    io.fault = on_create(lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))]))))
+    io.fault = on_create(
+        lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
+    )
     with pytest.raises(CommitConflict, match="nothing of ours was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0, 22.0, 44.0]
@@ -135,10 +139,13 @@ def test_a_compaction_that_lost_the_race_is_checked_against_the_winner(io: Fault
     other = committer(seen_by_others(table), "other")
     other.commit(Committable(1, [added("a")]))
     compaction = CommitMessage(
-        EMPTY_ROW, 0, compact_before=(data_file("a", keys=(0, 0)),), compact_after=(data_file("b", level=5, keys=(0, 0)),)
+        EMPTY_ROW,
+        0,
+        compact_before=(data_file("a", keys=(0, 0)),),
+        compact_after=(data_file("b", level=5, keys=(0, 0)),),
     )
     io.fault = once(lambda: _ignore(other.truncate()))
-    with pytest.raises(CommitConflict, match="file a .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
         committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction]))
     assert live_names(table) == []
 
@@ -166,7 +173,9 @@ def test_racing_writers_each_get_a_snapshot_and_nothing_is_lost(tmp_path: Path, 
 # ---------------------------------------------------------------- unknown outcomes
 
 
-def test_a_commit_that_landed_but_was_reported_failed_is_not_committed_twice(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
+    table: TableContext, io: FaultyFileIO
+) -> None:
     io.fault = on_create(lambda _: Fault.AFTER)
     assert committer(table).commit(Committable(1, [added("a")])) == 1
     assert len(snapshots(seen_by_others(table))) == 1
@@ -230,6 +239,46 @@ def test_an_unknown_outcome_is_settled_by_committing_again(table: TableContext, 
     assert live_names(table) == ["a"]
 
 
+def test_a_store_that_asked_twice_and_met_its_own_file_has_published(table: TableContext, io: FaultyFileIO) -> None:
+    """As object store clients do: the first answer got lost, the second says that the name is taken."""
+    create = io.create_if_absent
+
+    def ask_twice(path: str, data: bytes) -> bool:
+        create(path, data)
+        return create(path, data)
+
+    io.create_if_absent = ask_twice  # type: ignore[method-assign]
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert live_names(table) == ["a"]
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+
+    def fail_and_drop_the_table(_: Call) -> Fault:
+        table.io.delete_directory(table.paths.snapshot_directory)
+        return Fault.BEFORE
+
+    io.fault = on_create(fail_and_drop_the_table)
+    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back or made anew"):
+        commit.commit(Committable(2, [added("b")]))
+
+
+def test_a_full_disk_leaves_the_table_and_no_orphans(table: TableContext, io: FaultyFileIO) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    outputs = itertools.count()
+    io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and next(outputs) == 2 else None
+    with pytest.raises(FaultyIOError):
+        commit.commit(Committable(2, [added("b")]))
+    assert metadata_files(table) == named_by_snapshots(table)
+    assert commit.commit(Committable(2, [added("b")])) == 2
+
+
 def test_a_store_that_can_not_exclude_others_is_refused_at_once(table: TableContext, io: FaultyFileIO) -> None:
     def refuse(_: Call) -> None:
         raise UnsupportedFeature("this store", "it has no conditional put", "Use another")
@@ -262,9 +311,7 @@ def test_a_process_that_others_of_its_user_overtook_is_told(table: TableContext)
 def prepared() -> tuple[FaultyFileIO, TableContext]:
     """A table of three files whose next commit joins manifests."""
     io = FaultyFileIO(MemoryFileIO())
-    table = make_table(
-        io, f"memory://{uuid.uuid4()}/t", partitioned=True, options={"manifest.merge-min-count": "3"}
-    )
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", partitioned=True, options={"manifest.merge-min-count": "3"})
     commit = committer(seen_by_others(table))
     for number in range(1, 4):
         commit.commit(Committable(number, [added(f"old-{number}", in_partition=partition("x"))]))
@@ -379,7 +426,7 @@ def test_when_only_its_base_expired_the_next_snapshot_tells(table: TableContext,
         if (before_ours if slept else after_ours) and "theirs-1" not in live_names(seen_by_others(table)):
             take_next_and_expire()
 
-    io.fault = fault  # type: ignore[assignment]
+    io.fault = fault
     assert committer(table).commit(Committable(1, [added("ours")])) == (4 if slept else 2)
     assert store_of(table).ids() == ([3, 4] if slept else [2, 3])
     assert {"ours", "theirs-1"} <= set(live_names(table))
@@ -396,7 +443,7 @@ def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: Ta
                 other.commit(Committable(number, [added(f"theirs-{number}")]))
             expire_below(table, 5)
 
-    io.fault = fault  # type: ignore[assignment]
+    io.fault = fault
     with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, and expired before"):
         committer(table).commit(Committable(1, [added("ours")]))
 
@@ -430,7 +477,9 @@ def test_a_rollback_is_noticed(table: TableContext) -> None:
     table.io.write(table.paths.latest_hint, b"1")
     for gone in (3, 2):
         store_of(table).withdraw(gone)
-    with pytest.raises(CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"):
+    with pytest.raises(
+        CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"
+    ):
         commit.commit(Committable(4, [added("b")]))
     assert committer(table).commit(Committable(4, [added("b")])) == 2
 
@@ -487,14 +536,15 @@ def test_a_fence_set_in_the_moment_before_publishing_still_stops_it(table: Table
 
 def test_the_guard_sees_each_snapshot_since_the_newest_own_one_and_none_twice(table: TableContext) -> None:
     seen: list[list[int]] = []
-    committer(table).commit(Committable(1, [added("a")]))
+    for number in (1, 2):
+        committer(table).commit(Committable(number, [added(f"a{number}")]))
     committer(table, "other").commit(Committable(1, [added("b")]))
     commit = committer(table, guard=lambda new: seen.append([s.id for s in new]))
-    commit.commit(Committable(2, [added("c")]))
+    commit.commit(Committable(3, [added("c")]))
     committer(table, "other").commit(Committable(2, [added("d")]))
-    commit.commit(Committable(3, [added("e")]))
-    commit.commit(Committable(4, [added("f")]))
-    assert seen == [[1, 2], [4], []]
+    commit.commit(Committable(4, [added("e")]))
+    commit.commit(Committable(5, [added("f")]))
+    assert seen == [[2, 3], [5], []]
 
 
 def test_a_guard_that_can_not_see_all_stops_the_commit(table: TableContext) -> None:

@@ -18,7 +18,7 @@ from storage.types import arrow_type, parse_type
 
 @dataclass(frozen=True)
 class CellCase:
-    """gives: the value as Arrow hands it back, timestamps, dates and times as integers. refused: pattern of the reason."""
+    """gives: the value as Arrow hands it back; timestamps, dates, times as integers. refused: pattern of the reason."""
 
     id: str
     type: str

@@ -28,16 +28,27 @@ CASES: Final = (
     CellCase("a number is no array", "ARRAY<INT>", "1", refused="number 1 is no ARRAY"),
     CellCase("a map", "MAP<STRING, STRING>", '{"k k":"v","n":null}', [("k k", "v"), ("n", None)]),
     CellCase("a map inside a text", "MAP<STRING, STRING>", r'"{\"k\": \"é\"}"', [("k", "é")]),
-    CellCase("pairs, as Connect writes keys that are no texts", "MAP<INT, BOOLEAN>", "[[1,true],[2,null]]", [(1, True), (2, None)]),
+    CellCase(
+        "pairs, as Connect writes keys that are no texts",
+        "MAP<INT, BOOLEAN>",
+        "[[1,true],[2,null]]",
+        [(1, True), (2, None)],
+    ),
     CellCase("a key that is null", "MAP<INT, BOOLEAN>", "[[null,true]]", refused="is no MAP"),
     CellCase("keys of an object as numbers", "MAP<INT, INT>", '{"7":8}', [(7, 8)]),
     CellCase("a row", _POINT, '{"y":2,"x":1.5}', {"x": 1.5, "y": 2.0, "wkb": None}),
-    CellCase("bytes in a row are base64 in any mode", _POINT, '{"wkb":"AAE="}', {"x": None, "y": None, "wkb": b"\0\1"}, settings=_HEX),
+    CellCase(
+        "bytes in a row are base64 in any mode",
+        _POINT,
+        '{"wkb":"AAE="}',
+        {"x": None, "y": None, "wkb": b"\0\1"},
+        settings=_HEX,
+    ),
     CellCase("a field the row lacks", _POINT, '{"x":1,"srid":4326}', refused="field 'srid' is not in ROW"),
     CellCase("a row in a row", "ROW<a ROW<b INT>>", '{"a":{"b":1}}', {"a": {"b": 1}}),
     CellCase("a vector", "VECTOR<FLOAT, 2>", "[1,2.5]", [1.0, 2.5]),
     CellCase("a vector of another length", "VECTOR<FLOAT, 2>", "[1]", refused="1 elements"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

@@ -1,0 +1,88 @@
+"""The tables of a pipeline: opened where they exist, else made after the first record for them.
+
+What a table's columns are is told by its source's records alone, so one that doesn't exist yet waits for its first
+record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+from ingest.formats.base import Target
+from ingest.formats.source_table import SourceTable
+from ingest.formats.table_inference import InferredTable
+from ingest.raw_batch import RawBatch
+from ingest.router import Route, Router
+from ingest.settings import TableSettings
+from ingest.table_writer import TableSink
+from storage.catalog.base import Catalog
+from storage.errors import BadInput
+from storage.logs import get_logger
+from storage.options import ChangelogProducer
+from storage.table import TableContext
+
+log = get_logger(__name__)
+
+
+class Tables:
+    """All methods block; `create` may run beside the others' use of `sinks`.
+
+    open_sink: makes the writer of an opened table. infer: columns and key of the table behind a record.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[TableSettings],
+        catalog: Catalog,
+        open_sink: Callable[[TableContext], TableSink],
+        infer: Callable[[RawBatch, int], InferredTable],
+    ) -> None:
+        self._settings = {table.name: table for table in settings}
+        self._catalog = catalog
+        self._open_sink = open_sink
+        self._infer = infer
+        self.sinks: MutableMapping[str, TableSink] = {}
+        self.router = Router([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
+        for table in settings:
+            if catalog.table_exists(table.name):
+                self._open(table)
+
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+        """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
+
+        unrouted: source tables with the row of their first record in the batch.
+        Raises BadInput when a record doesn't tell what the table needs.
+        """
+        created = False
+        for source, row in unrouted.items():
+            name = self.router.table_of(source)
+            if name is not None and name not in self.sinks:
+                self._create(self._settings[name], self._infer(batch, row), source)
+                created = True
+        return created
+
+    def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
+        names = [field.name for field in inferred.fields]
+        if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
+            raise BadInput(
+                f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
+                "Mend `primary_key` and `partition_by`"
+            )
+        self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
+        self._catalog.create_table(
+            table.name,
+            inferred.fields,
+            primary_key=table.primary_key or inferred.primary_key,
+            partition_by=table.partition_by,
+            options=table.option_texts,
+            if_not_exists=True,
+        )
+        log.info("table created", table=table.name, after=str(source), columns=len(names))
+        self._open(table)
+
+    def _open(self, table: TableSettings) -> None:
+        context = self._catalog.load(table.name)
+        is_input = context.options.changelog_producer is ChangelogProducer.INPUT
+        emit_update_before = is_input or not context.schema.has_primary_key
+        self.sinks[table.name] = self._open_sink(context)
+        self.router.provide(Target(table.name, context.schema, emit_update_before, table.source_types))

@@ -1,0 +1,41 @@
+"""Waiting for an event, but no longer than so."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ingest.clock import SystemClock, wait_at_most
+from tests.support.manual_clock import ManualClock
+
+
+async def test_an_event_that_is_set_is_not_waited_for() -> None:
+    event = asyncio.Event()
+    event.set()
+    assert await wait_at_most(event, None, ManualClock())
+
+
+async def test_no_time_is_no_wait() -> None:
+    assert not await wait_at_most(asyncio.Event(), 0, ManualClock())
+
+
+async def test_the_event_comes_first() -> None:
+    event, clock = asyncio.Event(), ManualClock()
+    waiting = asyncio.create_task(wait_at_most(event, 1_000, clock))
+    await clock.sleeper()
+    event.set()
+    assert await waiting
+
+
+async def test_the_time_is_up_first() -> None:
+    event, clock = asyncio.Event(), ManualClock()
+    waiting = asyncio.create_task(wait_at_most(event, 1_000, clock))
+    await clock.sleeper()
+    clock.advance(1_000)
+    assert not await waiting
+
+
+async def test_the_system_clock_sleeps_and_moves() -> None:
+    clock = SystemClock()
+    before = clock.now_ms()
+    await clock.sleep_ms(2)
+    assert clock.now_ms() > before

@@ -1,0 +1,484 @@
+"""From source to tables: what is committed when, and what is left when a run ends in any way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
+from ingest.error_policy import RecordRefused
+from ingest.pipeline import Progress
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Latest, SourceUnavailable
+from storage.errors import BadInput, CommitConflict, PositionRefused
+from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch
+
+T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
+
+
+def values(*offsets: int) -> list[tuple[int, str]]:
+    return [(offset, f"v{offset}") for offset in offsets]
+
+
+def is_gap_free(table: FakeTable) -> bool:
+    return not chain_breaks([(snapshot.identifier, snapshot.position) for snapshot in table.snapshots])
+
+
+async def until_waiting(rig: Rig) -> None:
+    """Let the pipeline run until its checkpoint task sleeps on the clock."""
+    await asyncio.wait_for(rig.clock.sleeper(), 30)
+
+
+async def cancelled(run: asyncio.Task[Progress]) -> Progress:
+    return await asyncio.wait_for(run, 30)
+
+
+# ---------------------------------------------------------------- the straight way
+
+
+async def test_everything_up_to_the_end_is_committed_with_its_position() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0, 1]), raw_batch([0, 5], partition=1), raw_batch([2])]), [table])
+    progress = await rig.pipeline.run()
+    (snapshot,) = table.snapshots
+    assert sorted(snapshot.rows) == sorted(values(0, 1, 0, 5, 2))
+    assert snapshot.position.ranges == {T0: OffsetRange(0, 3), T1: OffsetRange(0, 6)}
+    assert snapshot.position.identity.cluster_id == "fake"
+    assert (progress.ended, progress.records, progress.rows, progress.checkpoints) == ("end of source", 5, 5, 1)
+    assert progress.snapshots == {"t": 1}
+    assert rig.source.was_closed
+
+
+async def test_a_source_without_records_makes_no_snapshot() -> None:
+    table = FakeTable("t")
+    progress = await Rig(FakeSource([]), [table]).pipeline.run()
+    assert (table.snapshots, progress.checkpoints, progress.ended) == ([], 0, "end of source")
+
+
+async def test_records_without_rows_make_no_snapshot() -> None:
+    table = FakeTable("t")
+    progress = await Rig(FakeSource([raw_batch([0, 1], [None, b"other/x"])]), [table]).pipeline.run()
+    assert table.snapshots == []
+    assert progress.skipped == {"tombstone": 1, "table not configured": 1}
+
+
+async def test_a_checkpoint_comes_when_its_time_has_come() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])], ends=False), [table], interval_ms=500)
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    rig.clock.advance(499)
+    await until_waiting(rig)
+    assert table.snapshots == []
+    gate = Gate()
+    rig.sinks["t"].after_commit = gate
+    rig.clock.advance(1)
+    await gate.reached()
+    assert table.rows == values(0)
+    gate.open()
+    rig.pipeline.stop()
+    assert (await cancelled(run)).checkpoints == 1
+
+
+async def test_a_checkpoint_comes_when_many_bytes_were_written() -> None:
+    table = FakeTable("t")
+    size = raw_batch([10, 11]).nbytes
+    batches = [raw_batch([n, n + 1]) for n in range(10, 20, 2)]
+    await Rig(FakeSource(batches), [table], bytes_max=2 * size).pipeline.run()
+    assert [len(snapshot.rows) for snapshot in table.snapshots] == [4, 4, 2]
+    assert table.rows == values(*range(10, 20))
+    assert is_gap_free(table)
+
+
+async def test_a_table_without_rows_is_left_alone() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source = FakeSource([raw_batch([0, 1], [b"a/x", b"a/y"])])
+    await Rig(source, [a, b]).pipeline.run()
+    source.batches.append(raw_batch([2, 3], [b"a/z", b"b/z"]))
+    await Rig(source, [a, b]).pipeline.run()
+    assert [snapshot.position.ranges[T0] for snapshot in a.snapshots] == [OffsetRange(0, 2), OffsetRange(2, 4)]
+    assert [snapshot.position.ranges[T0] for snapshot in b.snapshots] == [OffsetRange(0, 4)]
+
+
+async def test_a_table_s_position_tells_of_its_topics_only() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source = FakeSource([raw_batch([0], [b"a/x"], topic="a"), raw_batch([0], [b"b/x"], topic="b")])
+    await Rig(source, [a, b], topics={"a": ["a"], "b": ["*"]}).pipeline.run()
+    assert set(a.snapshots[0].position.ranges) == {TopicPartition("a", 0)}
+    assert set(b.snapshots[0].position.ranges) == {TopicPartition("a", 0), TopicPartition("b", 0)}
+
+
+async def test_a_partition_that_comes_up_while_reading_starts_where_it_was_announced() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0]), raw_batch([], partition=1, next_offset=3), raw_batch([4, 6], partition=1)])
+    await Rig(source, [table]).pipeline.run()
+    assert table.snapshots[0].position.ranges == {T0: OffsetRange(0, 1), T1: OffsetRange(3, 7)}
+
+
+async def test_offsets_that_hold_nothing_are_passed() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0], next_offset=2), raw_batch([7]), raw_batch([], next_offset=9)])
+    await Rig(source, [table]).pipeline.run()
+    assert table.snapshots[-1].position.ranges == {T0: OffsetRange(0, 9)}
+
+
+async def test_the_source_hears_what_every_table_has() -> None:
+    source = FakeSource([raw_batch([0, 1])])
+    await Rig(source, [FakeTable("t")]).pipeline.run()
+    assert source.confirmed == {T0: 2}
+
+
+# ---------------------------------------------------------------- starting again
+
+
+async def test_a_second_run_goes_on_where_the_first_one_ended() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1])])
+    await Rig(source, [table]).pipeline.run()
+    source.batches.append(raw_batch([2, 3]))
+    await Rig(source, [table]).pipeline.run()
+    assert source.read_from == {T0: 2}
+    assert [snapshot.identifier for snapshot in table.snapshots] == [1, 2]
+    assert table.rows == values(0, 1, 2, 3)
+    assert is_gap_free(table)
+
+
+async def test_after_a_crash_between_two_tables_neither_loses_nor_repeats_a_row() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    batch = raw_batch([0, 1, 2, 3], [b"a/x", b"b/x", b"a/y", b"b/y"])
+    source = FakeSource([batch])
+
+    def fail() -> None:
+        raise CommitConflict("somebody else was faster")
+
+    first = Rig(source, [a, b])
+    first.sinks["b"].at_commit = fail
+    with pytest.raises(CommitConflict):
+        await first.pipeline.run()
+    assert (len(a.snapshots), len(b.snapshots)) == (1, 0)
+
+    source.batches.append(raw_batch([4], [b"a/z"]))
+    await Rig(source, [a, b]).pipeline.run()
+    assert source.read_from == {T0: 0}
+    assert a.rows == [(0, "x"), (2, "y"), (4, "z")]
+    assert b.rows == [(1, "x"), (3, "y")]
+    assert [s.identifier for s in a.snapshots] == [1, 2]
+    assert [s.identifier for s in b.snapshots] == [2]
+    assert is_gap_free(a)
+
+
+async def test_another_source_is_refused() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0])])
+    await Rig(source, [table]).pipeline.run()
+    source.identity = SourceIdentity("another")
+    with pytest.raises(PositionRefused, match="the cluster is another, not fake"):
+        await Rig(source, [table]).pipeline.run()
+    assert source.was_closed
+
+
+async def test_a_start_that_may_be_another_place_tomorrow_is_published_first() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([5, 6])])
+    source.first_offset = 6
+    rig = Rig(source, [table], start=Latest())
+    await rig.pipeline.run()
+    assert [(s.identifier, s.rows, s.position.ranges[T0]) for s in table.snapshots] == [
+        (1, [], OffsetRange(6, 6)),
+        (2, values(6), OffsetRange(6, 7)),
+    ]
+    source.first_offset = 100
+    await Rig(source, [table], start=Latest()).pipeline.run()
+    assert source.read_from == {T0: 7}
+
+
+async def test_a_new_table_gets_what_the_others_have_read_already() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source = FakeSource([raw_batch([0, 1, 2], [b"a/x", b"b/x", b"a/y"])])
+    await Rig(source, [a]).pipeline.run()
+    await Rig(source, [a, b]).pipeline.run()
+    assert (a.rows, b.rows) == ([(0, "x"), (2, "y")], [(1, "x")])
+
+
+# ---------------------------------------------------------------- backpressure
+
+
+async def test_a_slow_table_pauses_the_source() -> None:
+    table = FakeTable("t")
+    size = raw_batch([0]).nbytes
+    source = FakeSource([raw_batch([n]) for n in range(200)])
+    rig = Rig(source, [table], queue_bytes=4 * size)
+    gate = Gate()
+    rig.sinks["t"].at_write = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    handed_out = -1
+    while source.handed_out != handed_out:  # until nothing moves any more
+        handed_out = source.handed_out
+        await asyncio.to_thread(lambda: None)
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert handed_out < 20
+    gate.open()
+    await run
+    assert table.rows == values(*range(200))
+
+
+# ---------------------------------------------------------------- stopping
+
+
+async def test_the_first_stop_commits_what_was_read() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([n]) for n in range(5)], ends=False), [table])
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    read = rig.source.handed_out
+    rig.pipeline.stop()
+    progress = await cancelled(run)
+    assert progress.ended == "stopped"
+    assert table.rows == values(*range(read))
+    assert rig.source.was_closed
+
+
+async def test_the_second_stop_ends_at_once_and_nothing_is_lost() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([n]) for n in range(5)], ends=False)
+    rig = Rig(source, [table])
+    gate = Gate()
+    rig.sinks["t"].at_prepare = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    rig.pipeline.stop()
+    await gate.reached()
+    rig.pipeline.stop()
+    gate.open()
+    progress = await cancelled(run)
+    assert (progress.ended, table.snapshots) == ("stopped at once", [])
+    assert rig.sinks["t"].was_aborted
+
+    source.ends = True
+    await Rig(source, [table]).pipeline.run()
+    assert table.rows == values(*range(5))
+
+
+async def test_a_stop_while_publishing_waits_until_the_outcome_is_known() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])]), [table])
+    gate = Gate()
+    rig.sinks["t"].at_commit = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    rig.pipeline.stop()
+    rig.pipeline.stop()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not run.done()
+    gate.open()
+    progress = await cancelled(run)
+    assert progress.ended == "stopped at once"
+    assert table.rows == values(0)
+    source = FakeSource([raw_batch([0])])
+    await Rig(source, [table]).pipeline.run()
+    assert (source.read_from, table.rows) == ({T0: 1}, values(0))
+
+
+async def test_a_stop_before_reading_begins_ends_at_once() -> None:
+    source = FakeSource([raw_batch([0])])
+    source.is_unreachable = True
+    rig = Rig(source, [FakeTable("t")])
+    run = asyncio.create_task(rig.pipeline.run())
+    await source.was_opened.wait()
+    rig.pipeline.stop()
+    assert (await cancelled(run)).ended == "stopped at once"
+    assert source.was_closed
+
+
+async def test_cancelled_from_outside_it_stays_cancelled() -> None:
+    rig = Rig(FakeSource([raw_batch([0])], ends=False), [FakeTable("t")])
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert rig.source.was_closed
+
+
+# ---------------------------------------------------------------- failing
+
+
+def boom() -> None:
+    raise OSError("disk full")
+
+
+@pytest.mark.parametrize("step", ["at_write", "at_prepare", "at_commit"])
+async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed(step: str) -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([n]) for n in range(100)], ends=False), [table], queue_bytes=1, bytes_max=1)
+    setattr(rig.sinks["t"], step, boom)
+    with pytest.raises(OSError, match="disk full"):
+        await asyncio.wait_for(rig.pipeline.run(), 30)
+    assert table.snapshots == []
+    assert rig.sinks["t"].was_aborted
+    assert rig.source.was_closed
+    assert rig.source.handed_out < 20
+
+
+async def test_rows_that_a_table_refuses_are_named_by_their_records() -> None:
+    rig = Rig(FakeSource([raw_batch([3, 4])]), [FakeTable("t")])
+
+    def refuse() -> None:
+        raise BadInput("t: column v is not null")
+
+    rig.sinks["t"].at_write = refuse
+    with pytest.raises(BadInput, match="topic log, partition 0, offsets 3 to 4: t: column v is not null"):
+        await rig.pipeline.run()
+
+
+async def test_what_came_before_an_error_of_the_source_is_committed() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1]), SourceUnavailable("gone"), raw_batch([2])])
+    with pytest.raises(SourceUnavailable, match="gone"):
+        await Rig(source, [table]).pipeline.run()
+    assert table.rows == values(0, 1)
+
+
+async def test_a_table_that_fails_while_another_commits_leaves_that_one_committed() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), [a, b])
+    gate = Gate()
+    rig.sinks["a"].at_commit = gate
+    rig.sinks["b"].at_commit = boom
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    gate.open()
+    with pytest.raises(OSError, match="disk full"):
+        await run
+    assert (a.rows, b.rows) == ([(0, "x")], [])
+
+
+async def test_several_failing_tables_are_all_told() -> None:
+    rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), [FakeTable("a"), FakeTable("b")])
+    rig.sinks["a"].at_commit = rig.sinks["b"].at_commit = boom
+    with pytest.raises(ExceptionGroup) as raised:
+        await rig.pipeline.run()
+    assert [str(error) for error in raised.value.exceptions] == ["disk full"] * 2
+
+
+# ---------------------------------------------------------------- bad records
+
+
+def bad_at(*bad: int, count: int = 5) -> RawBatch:
+    return raw_batch(range(count), [b"bad" if n in bad else b"v%d" % n for n in range(count)])
+
+
+async def letters(rig: Rig) -> list[dict[str, object]]:
+    def read() -> list[dict[str, object]]:
+        paths = [f"{rig.letters_at}/{entry.name}" for entry in rig.io.list_directory(rig.letters_at)]
+        return [json.loads(text) for path in paths for text in rig.io.read(path).splitlines()]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_a_bad_record_stops_the_pipeline_with_everything_before_it_committed() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1], partition=1), bad_at(3), raw_batch([5, 6])])
+    message = "topic log, partition 0, offset 3: bad is no good. Mend the source, or set `errors.tolerance`"
+    for _ in range(2):  # and again, every time it is started
+        with pytest.raises(RecordRefused, match=message):
+            await Rig(source, [table]).pipeline.run()
+        assert sorted(table.rows) == sorted(values(0, 1, 0, 1, 2))
+    assert table.snapshots[-1].position.ranges[T0] == OffsetRange(0, 3)
+
+
+@pytest.mark.parametrize("tolerance", ["all", 2, 3])
+async def test_tolerated_records_are_kept_aside(tolerance: object) -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([bad_at(1, 3)]), [table], tolerance=tolerance)
+    progress = await rig.pipeline.run()
+    assert table.rows == values(0, 2, 4)
+    assert [(letter["partition"], letter["offset"], letter["value"]) for letter in await letters(rig)] == [
+        (0, 1, "bad"),
+        (0, 3, "bad"),
+    ]
+    assert progress.dead_letters == 2
+
+
+async def test_one_bad_record_too_many_stops_the_pipeline() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([bad_at(1, 3)]), [table], tolerance=1)
+    with pytest.raises(RecordRefused, match="offset 3"):
+        await rig.pipeline.run()
+    assert table.rows == values(0, 2)
+    assert [letter["offset"] for letter in await letters(rig)] == [1]
+
+
+async def test_an_unknown_column_stops_the_pipeline_whatever_is_tolerated() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0, 1], [b"v0", b"new column"])]), [table], tolerance="all")
+    with pytest.raises(RecordRefused, match=r"offset 1: new column is no good\. Add the column"):
+        await rig.pipeline.run()
+    assert (table.rows, await letters(rig)) == (values(0), [])
+
+
+async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([bad_at(1)]), [table], tolerance="all")
+    flush = rig.dead_letters.flush
+
+    def logged() -> None:
+        flush()
+        table.log.append(f"{len(rig.io.list_directory(rig.letters_at))} file of letters")
+
+    rig.dead_letters.flush = logged  # type: ignore[method-assign]
+    await rig.pipeline.run()
+    assert table.log == ["1 file of letters", "prepare t", "commit t 1"]
+
+
+async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
+    table = FakeTable("t")
+    source = FakeSource([bad_at(1, 3)])
+    first = Rig(source, [table], tolerance="all")
+    first.sinks["t"].at_commit = boom
+    with pytest.raises(OSError, match="disk full"):
+        await first.pipeline.run()
+    assert table.snapshots == []
+    second = Rig(source, [table], tolerance="all", letters_at=first.letters_at)
+    await second.pipeline.run()
+    assert [letter["offset"] for letter in await letters(second)] == [1, 3]
+    assert table.rows == values(0, 2, 4)
+
+
+# ---------------------------------------------------------------- values that did not change
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param([[b"old", b"same:0"]], id="in the same batch"),
+        pytest.param([[b"old"], [b"same:0"]], id="in an earlier batch"),
+        pytest.param([[b"old", b"same:0", b"same:1"]], id="through another that left it out"),
+    ],
+)
+async def test_a_left_out_value_is_the_one_before_it(batches: Sequence[Sequence[bytes]]) -> None:
+    table = FakeTable("t")
+    offset, source = 0, FakeSource([])
+    for cells in batches:
+        source.batches.append(raw_batch(range(offset, offset + len(cells)), list(cells)))
+        offset += len(cells)
+    await Rig(source, [table]).pipeline.run()
+    assert [value for _, value in table.rows] == ["old"] * offset
+
+
+async def test_a_left_out_value_that_nobody_knows_makes_a_bad_record() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1, 2], [b"v0", b"same:99", b"v2"])])
+    with pytest.raises(RecordRefused, match="offset 1: a value did not change, and the row that holds it is not in"):
+        await Rig(source, [table]).pipeline.run()
+    assert table.rows == values(0)
+    rig = Rig(source, [table], tolerance="all")
+    await rig.pipeline.run()
+    assert table.rows == values(0, 2)
+    assert [letter["offset"] for letter in await letters(rig)] == [1]

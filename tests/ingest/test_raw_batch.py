@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.raw_batch import OLD_KEY_HEADER, RawBatch
+from storage.errors import BadInput
+
+
+def _batch(n: int = 4, **changed: Any) -> RawBatch:
+    columns: dict[str, Any] = {
+        "offsets": np.arange(10, 10 + 2 * n, 2, dtype=np.int64),  # gaps, as a compacted topic has them
+        "timestamps_ms": np.full(n, -1, np.int64),
+        "keys": pa.array([b"k"] * n, pa.binary()),
+        "values": pa.array([None if i == 1 else b"v" * i for i in range(n)], pa.binary()),
+        "next_offset": 10 + 2 * n + 5,
+        "headers": {2: ((OLD_KEY_HEADER, b"{}"),)},
+    }
+    return RawBatch("t", 3, **(columns | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"keys": pa.array([b"k"], pa.binary())}, "t-3: columns of unequal length"),
+        ({"values": pa.array(["v"] * 4)}, "t-3: keys and values are binary, not string"),
+        ({"next_offset": 16}, "t-3: next offset 16 is not past 16"),
+    ],
+)
+def test_a_batch_that_contradicts_itself_is_refused(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        _batch(**changed)
+
+
+def test_a_batch_without_records_may_still_move_the_position() -> None:
+    assert (len(_batch(0, headers={})), _batch(0, headers={}).next_offset) == (0, 15)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "offsets", "next_offset", "headers"),
+    [
+        (0, 4, [10, 12, 14, 16], 23, {2}),
+        (1, 3, [12, 14], 16, {1}),
+        (3, 9, [16], 23, set()),
+        (2, 2, [], 14, set()),
+        (4, 9, [], 23, set()),
+    ],
+)
+def test_a_slice_ends_where_the_next_record_begins(
+    start: int, stop: int, offsets: list[int], next_offset: int, headers: set[int]
+) -> None:
+    part = _batch().slice(start, stop)
+    assert part.offsets.tolist() == offsets
+    assert part.next_offset == next_offset
+    assert set(part.headers) == headers
+    assert part.values.to_pylist() == _batch().values.to_pylist()[start:stop]
+
+
+def test_a_slice_weighs_less_than_its_batch() -> None:
+    values = pa.array([b"x" * 1000] * 100, pa.large_binary())
+    n = len(values)
+    whole = RawBatch("t", 0, np.arange(n), np.zeros(n, np.int64), pa.array([None] * n, pa.binary()), values, n)
+    assert 100_000 < whole.nbytes < 110_000
+    assert whole.slice(0, 10).nbytes < 12_000

@@ -1,0 +1,59 @@
+"""What a source database held at the end is what our tables hold after Spark has read its change stream."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tidelake
+from tests.support.cases import raw_lines
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences
+from tidelake.spark import sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MICRO_BATCHES = 6
+
+
+@pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
+def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark: SparkSession, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    name = f"shop.{recorded.name}"
+    table = catalog.create_table(name, recorded.schema, primary_key=recorded.primary_key, options=two_buckets(recorded))
+    log = tmp_path / "log"
+    split_into_files(recorded, log, MICRO_BATCHES)
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(log), lineSep="\n").select("value")
+    reader = lines.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query = reader.foreachBatch(
+        sink(
+            name,
+            str(tmp_path / "lake"),
+            format="debezium-json",
+            match=recorded.topics,
+            source_types=recorded.source_types,
+            connector=recorded.connector_settings,
+            truncates="skip",
+        )
+    ).start()
+    query.awaitTermination()
+    assert differences(recorded, table.scan().to_arrow()) == []
+
+
+def two_buckets(recorded: RecordedTable) -> dict[str, str]:
+    return {"bucket": "2"} if recorded.primary_key else {}
+
+
+def split_into_files(recorded: RecordedTable, folder: Path, count: int) -> None:
+    """The records in their order, so that Spark reads them in several micro-batches as they once came."""
+    folder.mkdir()
+    lines = [line for path in recorded.files for line in raw_lines(path)]
+    size = -(-len(lines) // count)
+    for number, start in enumerate(range(0, len(lines), size)):
+        path = folder / f"{number}.jsonl"
+        path.write_bytes(b"\n".join(lines[start : start + size]) + b"\n")
+        os.utime(path, (number, number))  # Spark reads files in the order of their times

@@ -1,0 +1,126 @@
+"""Every type, in every file format, as value, key and partition: all readers read what Tidelake writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.interop.columns import ALL, SCALARS, Column, cycled
+from tests.interop.conftest import NewTable
+from tests.interop.shared_table import KIND, Reader, SharedTable
+from tests.support.line_server import Refused
+
+FORMATS: Final = ("parquet", "orc", "avro")
+K: Final = Column("k", "INT", pa.int32(), ())
+V: Final = Column("v", "INT", pa.int32(), ())
+
+_TIMES_OF_ORC: Final = "its ORC library adds up seconds and nanoseconds of a time before 1970 wrongly"
+
+
+def unreadable(column: Column, file_format: str) -> dict[Reader, str]:
+    """Who can't read a value column of this type."""
+    if file_format == "orc" and column.name.startswith("timestamp") and not column.name.startswith("timestamp_s"):
+        return {Reader.RUST: _TIMES_OF_ORC}
+    return {}
+
+
+def pairs(columns: Iterable[Column]) -> list[Any]:
+    """Columns and formats that go together."""
+    return [
+        pytest.param(column, file_format, id=f"{column.name} {file_format}")
+        for file_format in FORMATS
+        for column in columns
+        if file_format != "avro" or "TIMESTAMP(9)" not in column.sql  # Avro reaches microseconds
+    ]
+
+
+@pytest.mark.parametrize(("column", "file_format"), pairs(ALL))
+def test_every_value_of_a_type_reads_the_same_everywhere(column: Column, file_format: str, new_table: NewTable) -> None:
+    options = {"bucket": "1", "file.format": file_format}
+    table = new_table([K, column], primary_key=["k"], options=options, cannot=unreadable(column, file_format))
+    count = len(column.values_for(file_format)) + 1
+    table.write(pa.table({"k": pa.array(range(count), pa.int32()), column.name: cycled(column, file_format, count)}))
+    table.check()
+    table.java_compacts(full=True)
+    table.check([Reader.TIDELAKE, Reader.JAVA])
+
+
+# What pypaimon merges by: Python's comparisons, of values that Python holds.
+UNMERGED: Final = {
+    "float": "it takes 0.0 and -0.0 for one key, and NaN has no place in its order",
+    "double": "it takes 0.0 and -0.0 for one key, and NaN has no place in its order",
+    "timestamp_ns": "it cuts the times it merges by to microseconds",
+    "timestamp_ns_ltz": "it cuts the times it merges by to microseconds",
+}
+
+
+@pytest.mark.parametrize(("column", "file_format"), pairs(SCALARS))
+def test_keys_of_every_type_are_upserted_deleted_and_compacted(
+    column: Column, file_format: str, new_table: NewTable
+) -> None:
+    """0.0 and -0.0 are two keys, NaN is one."""
+    cannot = unreadable(column, file_format)
+    if column.name in UNMERGED:
+        cannot[Reader.PYPAIMON] = UNMERGED[column.name]
+    options = {"bucket": "1", "file.format": file_format}
+    table = new_table([column, V], primary_key=[column.name], options=options, cannot=cannot)
+    keys = cycled(column, file_format, len(column.values_for(file_format)), with_nulls=False)
+
+    def rows(first_value: int, kinds: str) -> pa.Table:
+        """kinds: of the keys in turn, U or D; `.` leaves one out."""
+        told = [kinds[i % len(kinds)] for i in range(len(keys))]
+        numbers = pa.array([{"U": 2, "D": 3}.get(kind) for kind in told], pa.int8())
+        values = pa.array(range(first_value, first_value + len(keys)), pa.int32())
+        return pa.table({column.name: keys, "v": values, KIND: numbers}).filter(numbers.is_valid())
+
+    table.write(rows(100, "U"))
+    table.write(rows(200, "D.U"))
+    table.check()
+    table.java_writes(rows(300, ".U"), full=True)
+    table.check([Reader.JAVA])
+    table.write(rows(400, "UD."))
+    table.check([Reader.JAVA])
+
+
+def hashable(function: str) -> list[Any]:
+    """Columns that a bucket function takes."""
+    taken = {
+        "default": SCALARS,
+        "mod": [c for c in SCALARS if c.sql in ("INT", "BIGINT")],
+        "hive": [c for c in SCALARS if not c.sql.startswith("TIMESTAMP")],
+    }
+    return [pytest.param(column, function, id=f"{column.name} {function}") for column in taken[function]]
+
+
+@pytest.mark.parametrize(("column", "function"), [*hashable("default"), *hashable("mod"), *hashable("hive")])
+def test_every_row_lies_in_the_bucket_where_java_puts_it(column: Column, function: str, new_table: NewTable) -> None:
+    options = {"bucket": "5", "bucket-function.type": function}
+    keys = cycled(column, "parquet", len(column.values), with_nulls=False)
+    rows = pa.table({column.name: keys, "v": pa.array(range(len(keys)), pa.int32())})
+    ours, javas = (
+        new_table([column, V], primary_key=[column.name], options=options, folder=writer) for writer in ("we", "java")
+    )
+    ours.write(rows)
+    javas.java_writes(rows)
+    assert buckets(ours) == buckets(javas)
+
+
+def test_times_have_no_hive_bucket_for_java_either(new_table: NewTable) -> None:
+    column = Column("ts", "TIMESTAMP(6)", pa.timestamp("us"), (0,))
+    options = {"bucket": "5", "bucket-function.type": "hive"}
+    table = new_table([column, V], primary_key=["ts"], options=options)
+    rows = pa.table({"ts": cycled(column, "parquet", 1), "v": pa.array([1], pa.int32())})
+    with pytest.raises(tidelake.BadInput, match="choose another bucket-key"):
+        table.write(rows)
+    with pytest.raises(Refused):
+        table.java_writes(rows)
+
+
+def buckets(table: SharedTable) -> dict[int, int]:
+    """Which bucket each row (by `v`) lies in."""
+    scan = table.ours.scan(columns=["v"])
+    return {v: split.bucket for split in scan.splits() for v in scan.to_arrow([split]).column("v").to_pylist()}

@@ -1,0 +1,413 @@
+"""The file system catalog, on a disk, in memory and on an S3 server."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from storage.catalog.base import Catalog
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
+from storage.fileio import FileIO, open_file_io
+from storage.paths import TablePaths
+from storage.schema import TableSchema
+from storage.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment
+from storage.schema_store import SchemaStore
+from storage.types import DataField, parse_type
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+from tests.support.s3_server import S3Server
+
+NOW_MS = 1_700_000_000_000
+COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+def _local(request: pytest.FixtureRequest) -> tuple[FileIO, str]:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return open_file_io(str(folder)), f"{folder}/lake"
+
+
+def _memory(_: pytest.FixtureRequest) -> tuple[FileIO, str]:
+    root = f"memory://{uuid4().hex}"
+    return open_file_io(root), f"{root}/lake"
+
+
+def _s3(request: pytest.FixtureRequest) -> tuple[FileIO, str]:
+    server: S3Server = request.getfixturevalue("s3_server")
+    root = f"s3://{server.new_bucket()}"
+    return open_file_io(root, server.options), f"{root}/lake"
+
+
+@pytest.fixture(params=[_local, _memory, _s3], ids=["local", "memory", "s3"])
+def catalog(request: pytest.FixtureRequest) -> FileSystemCatalog:
+    make: Callable[[pytest.FixtureRequest], tuple[FileIO, str]] = request.param
+    io, warehouse = make(request)
+    return FileSystemCatalog(io, warehouse, now_ms=lambda: NOW_MS)
+
+
+@pytest.fixture
+def shop(catalog: FileSystemCatalog) -> FileSystemCatalog:
+    """With database `shop` and table `shop.orders`."""
+    catalog.create_database("shop")
+    catalog.create_table("shop.orders", COLUMNS, primary_key=["k"], options={"num-levels": "3"}, comment="né")
+    return catalog
+
+
+def io_of(catalog: FileSystemCatalog) -> FileIO:
+    return catalog._io
+
+
+def paths_of(catalog: FileSystemCatalog, table: str = "shop.orders") -> TablePaths:
+    database, _, name = table.partition(".")
+    return TablePaths(f"{catalog.warehouse}/{database}.db/{name}")
+
+
+def put(catalog: FileSystemCatalog, path: str, content: bytes = b"x") -> None:
+    io_of(catalog).write(f"{catalog.warehouse}/{path}", content)
+
+
+def make_branch(catalog: FileSystemCatalog, name: str) -> TableSchema:
+    """A branch of shop.orders with one column more."""
+    schema = catalog.load("shop.orders").schema
+    changed = TableSchema.from_json(schema.to_json().replace('"v"', '"branched"').encode(), "the schema of a branch")
+    SchemaStore(io_of(catalog), paths_of(catalog).for_branch(name)).publish(changed)
+    return changed
+
+
+def as_catalog(catalog: FileSystemCatalog) -> Catalog:
+    return catalog  # mypy checks the protocol here
+
+
+# ---------------------------------------------------------------- databases
+
+
+def test_a_new_warehouse_is_empty(catalog: FileSystemCatalog) -> None:
+    assert catalog.list_databases() == []
+
+
+def test_databases_that_were_created_are_listed_sorted_and_empty(catalog: FileSystemCatalog) -> None:
+    for name in ("b", "a", "läden"):
+        catalog.create_database(name)
+    put(catalog, "other/file")
+    put(catalog, "file.db")
+    assert catalog.list_databases() == ["a", "b", "läden"]
+    assert catalog.list_tables("a") == []
+
+
+def test_creating_a_database_twice_is_refused_unless_asked_for(catalog: FileSystemCatalog) -> None:
+    catalog.create_database("shop")
+    catalog.create_database("shop", if_not_exists=True)
+    with pytest.raises(BadInput, match="database 'shop' exists already"):
+        catalog.create_database("shop")
+
+
+@pytest.mark.parametrize("name", ["sys", "", "a.b", "a/b", "a$b"])
+def test_databases_with_names_that_can_not_be_are_refused(catalog: FileSystemCatalog, name: str) -> None:
+    with pytest.raises(BadInput, match="database"):
+        catalog.create_database(name)
+    assert catalog.list_databases() == []
+
+
+def test_an_empty_database_is_dropped(catalog: FileSystemCatalog) -> None:
+    catalog.create_database("shop")
+    catalog.drop_database("shop")
+    assert catalog.list_databases() == []
+
+
+def test_a_database_stays_when_its_last_table_goes(shop: FileSystemCatalog) -> None:
+    shop.drop_table("shop.orders")
+    assert shop.list_databases() == ["shop"]
+
+
+def test_a_database_that_holds_anything_is_dropped_only_with_all_that(shop: FileSystemCatalog) -> None:
+    put(shop, "shop.db/notes/readme")
+    with pytest.raises(BadInput, match=r"'shop' is not empty: it holds notes, orders; drop with cascade=True"):
+        shop.drop_database("shop")
+    assert shop.list_tables("shop") == ["orders"]
+    shop.drop_database("shop", cascade=True)
+    assert shop.list_databases() == []
+    assert io_of(shop).list_directory(f"{shop.warehouse}/shop.db") == []
+
+
+def test_a_database_with_files_elsewhere_is_not_dropped_at_all(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.z", COLUMNS, options={"data-file.external-paths": "s3://elsewhere/files"})
+    with pytest.raises(UnsupportedFeature, match=r"data-file\.external-paths"):
+        shop.drop_database("shop", cascade=True)
+    assert shop.list_tables("shop") == ["orders", "z"]
+
+
+def test_a_missing_database_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
+    shop.drop_database("shp", if_exists=True)
+    for call in (
+        lambda: shop.drop_database("shp"),
+        lambda: shop.list_tables("shp"),
+        lambda: shop.create_table("shp.t", COLUMNS),
+        lambda: shop.rename_table("shop.orders", "shp.orders"),
+        lambda: shop.load("shp.orders"),
+        lambda: shop.drop_table("shp.orders"),
+        lambda: shop.alter_table("shp.orders", [UpdateComment("c")]),
+    ):
+        with pytest.raises(BadInput, match=r"no database 'shp' in .*; there are shop; did you mean 'shop'\?"):
+            call()
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_a_table_that_was_created_is_listed_and_can_be_loaded(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.a.b", COLUMNS)
+    put(shop, "shop.db/notes/readme")
+    put(shop, "shop.db/file")
+    assert shop.list_tables("shop") == ["a.b", "orders"]
+    table = shop.load("shop.orders")
+    assert (table.name, table.location, table.branch) == ("shop.orders", paths_of(shop).location, "main")
+    assert table.schema.options == {"bucket": "1", "num-levels": "3"}
+    assert (table.schema.id, table.schema.comment, table.schema.time_ms) == (0, "né", NOW_MS)
+
+
+def test_columns_may_come_with_their_own_types(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.t", [DataField(0, "c", parse_type("VARCHAR(7)"))])
+    assert str(shop.load("shop.t").schema.by_name["c"].type) == "VARCHAR(7)"
+
+
+def test_options_given_when_loading_lie_over_those_stored(shop: FileSystemCatalog) -> None:
+    table = shop.load("shop.orders", {"num-levels": "7", "write-only": "true"})
+    assert (table.options.num_levels, table.options.write_only) == (7, True)
+    assert table.schema.options["num-levels"] == "3"
+
+
+def test_a_table_exists_from_its_creation_to_its_end(shop: FileSystemCatalog) -> None:
+    assert shop.table_exists("shop.orders")
+    assert not shop.table_exists("shop.order")
+    assert not shop.table_exists("nowhere.orders")
+    shop.drop_table("shop.orders")
+    assert not shop.table_exists("shop.orders")
+
+
+def test_creating_a_table_twice_is_refused_unless_asked_for(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.orders", pa.schema([("other", pa.int8())]), if_not_exists=True)
+    assert shop.load("shop.orders").schema.names == ("k", "v")
+    with pytest.raises(BadInput, match=r"table shop\.orders exists already; choose another name, or pass"):
+        shop.create_table("shop.orders", COLUMNS)
+
+
+def test_a_table_that_can_not_be_leaves_nothing_behind(shop: FileSystemCatalog) -> None:
+    with pytest.raises(BadInput, match="no column 'q'"):
+        shop.create_table("shop.t", COLUMNS, primary_key=["q"])
+    assert io_of(shop).list_directory(paths_of(shop, "shop.t").location) == []
+
+
+def test_a_table_is_not_created_over_files_that_would_become_its_own(shop: FileSystemCatalog) -> None:
+    put(shop, "shop.db/t/snapshot/snapshot-1")
+    with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but holds snapshot; move"):
+        shop.create_table("shop.t", COLUMNS)
+    assert shop.list_tables("shop") == ["orders"]
+
+
+@pytest.mark.parametrize("if_not_exists", [True, False])
+def test_of_two_creators_at_the_same_time_one_wins(shop: FileSystemCatalog, if_not_exists: bool) -> None:
+    def other_goes_first(call: Call) -> None:
+        if call.name == "create_if_absent" and not shop.table_exists("shop.t"):
+            shop.create_table("shop.t", COLUMNS, comment="other")
+
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    if if_not_exists:
+        late.create_table("shop.t", COLUMNS, comment="late", if_not_exists=True)
+    else:
+        with pytest.raises(BadInput, match="exists already"):
+            late.create_table("shop.t", COLUMNS, comment="late")
+    assert shop.load("shop.t").schema.comment == "other"
+
+
+def test_dropping_a_table_deletes_all_of_it_and_nothing_else(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.orders2", COLUMNS)
+    put(shop, "shop.db/orders/bucket-0/data-1.parquet")
+    put(shop, "shop.db/orders/branch/branch-dev/schema/schema-0", shop.load("shop.orders").schema.to_json().encode())
+    shop.drop_table("shop.orders")
+    assert io_of(shop).list_directory(paths_of(shop).location) == []
+    assert shop.list_tables("shop") == ["orders2"]
+
+
+def test_a_table_is_gone_from_the_first_moment_it_is_dropped(shop: FileSystemCatalog) -> None:
+    put(shop, "shop.db/orders/snapshot/snapshot-1")
+    faulty = FaultyFileIO(io_of(shop))
+    faulty.fault = lambda call: Fault.AFTER if call.name == "delete_directory" else None
+    with pytest.raises(FaultyIOError):
+        FileSystemCatalog(faulty, shop.warehouse).drop_table("shop.orders")
+    assert shop.list_tables("shop") == []
+    with pytest.raises(BadInput, match="holds snapshot; move that away"):
+        shop.create_table("shop.orders", COLUMNS)
+
+
+@pytest.mark.parametrize("key", ["data-file.external-paths", "global-index.external-path"])
+def test_a_table_with_files_elsewhere_is_not_dropped(shop: FileSystemCatalog, key: str) -> None:
+    shop.alter_table("shop.orders", [SetOption(key, "s3://elsewhere/files")])
+    with pytest.raises(UnsupportedFeature, match=f"option {key} = s3://elsewhere/files"):
+        shop.drop_table("shop.orders")
+    assert shop.table_exists("shop.orders")
+
+
+def test_renaming_a_table_moves_all_of_it(shop: FileSystemCatalog) -> None:
+    shop.create_database("archive")
+    put(shop, "shop.db/orders/bucket-0/data-1.parquet", b"rows")
+    shop.rename_table("shop.orders", "archive.old")
+    assert (shop.list_tables("shop"), shop.list_tables("archive")) == ([], ["old"])
+    assert io_of(shop).read(f"{shop.warehouse}/archive.db/old/bucket-0/data-1.parquet") == b"rows"
+
+
+def test_renaming_onto_something_is_refused(shop: FileSystemCatalog) -> None:
+    shop.create_table("shop.t", COLUMNS)
+    put(shop, "shop.db/notes/readme")
+    for name in ("t", "notes", "orders"):
+        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* is there already"):
+            shop.rename_table("shop.orders", f"shop.{name}")
+    assert shop.list_tables("shop") == ["orders", "t"]
+
+
+def test_a_missing_table_is_named_with_one_that_looks_alike(shop: FileSystemCatalog) -> None:
+    shop.drop_table("shop.order", if_exists=True)
+    for call in (
+        lambda: shop.load("shop.Order"),
+        lambda: shop.drop_table("shop.Order"),
+        lambda: shop.rename_table("shop.Order", "shop.t"),
+        lambda: shop.alter_table("shop.Order", [UpdateComment("c")]),
+    ):
+        with pytest.raises(BadInput, match=r"no table shop\.Order; did you mean 'orders'\?"):
+            call()
+
+
+def test_a_directory_without_schema_is_said_to_be_no_table(shop: FileSystemCatalog) -> None:
+    put(shop, "shop.db/notes/readme")
+    with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory holds no schema"):
+        shop.load("shop.notes")
+
+
+def test_a_broken_schema_file_is_named(shop: FileSystemCatalog) -> None:
+    put(shop, "shop.db/orders/schema/schema-0", b"{")
+    with pytest.raises(CorruptFile, match="orders/schema/schema-0 at byte"):
+        shop.load("shop.orders")
+
+
+# ---------------------------------------------------------------- branches, system tables
+
+
+def test_a_branch_is_loaded_by_the_name_of_the_table(shop: FileSystemCatalog) -> None:
+    make_branch(shop, "dev")
+    table = shop.load("shop.orders$branch_dev")
+    assert (table.name, table.branch, table.schema.names) == ("shop.orders", "dev", ("k", "branched"))
+    assert shop.table_exists("shop.orders$branch_dev")
+    assert shop.load("shop.orders$branch_main").schema.names == ("k", "v")
+
+
+def test_a_missing_branch_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
+    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there is none"):
+        shop.load("shop.orders$branch_dev")
+    make_branch(shop, "test")
+    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there are test"):
+        shop.load("shop.orders$branch_dev")
+    assert not shop.table_exists("shop.orders$branch_dev")
+
+
+def test_altering_a_branch_leaves_the_table_alone(shop: FileSystemCatalog) -> None:
+    make_branch(shop, "dev")
+    shop.alter_table("shop.orders$branch_dev", [AddColumn("a", "INT")])
+    assert shop.load("shop.orders$branch_dev").schema.names == ("k", "branched", "a")
+    assert shop.load("shop.orders").schema.names == ("k", "v")
+
+
+@pytest.mark.parametrize("suffix", ["$branch_dev", "$files"])
+def test_only_whole_tables_are_created_dropped_and_renamed(shop: FileSystemCatalog, suffix: str) -> None:
+    name = "shop.orders" + suffix
+    calls: list[Callable[[], None]] = [
+        lambda: shop.create_table(name, COLUMNS),
+        lambda: shop.drop_table(name),
+        lambda: shop.rename_table(name, "shop.t"),
+        lambda: shop.rename_table("shop.orders", name),
+    ]
+    for call in calls:
+        with pytest.raises(BadInput, match=r"name the table: 'shop\.orders'"):
+            call()
+
+
+def test_system_tables_are_refused_by_name(shop: FileSystemCatalog) -> None:
+    for call in (lambda: shop.load("shop.orders$files"), lambda: shop.alter_table("shop.orders$files", [])):
+        with pytest.raises(UnsupportedFeature, match=r"shop\.orders\$files: system tables"):
+            call()
+
+
+# ---------------------------------------------------------------- altering
+
+
+def test_altering_makes_one_new_version(shop: FileSystemCatalog) -> None:
+    altered = shop.alter_table("shop.orders", [AddColumn("a", pa.int32()), RenameColumn("v", "w")])
+    assert (altered.id, altered.names) == (1, ("k", "w", "a"))
+    table = shop.load("shop.orders")
+    assert table.schema == altered
+    assert table.schemas.ids() == [0, 1]
+    assert table.schemas.get(0).names == ("k", "v")
+
+
+def test_changes_that_change_nothing_make_no_version(shop: FileSystemCatalog) -> None:
+    assert shop.alter_table("shop.orders", []).id == 0
+    assert shop.alter_table("shop.orders", [SetOption("num-levels", "3"), UpdateComment("né")]).id == 0
+    assert shop.load("shop.orders").schemas.ids() == [0]
+
+
+def test_when_one_change_is_refused_none_is_made(shop: FileSystemCatalog) -> None:
+    with pytest.raises(BadInput, match="'q'"):
+        shop.alter_table("shop.orders", [AddColumn("a", "INT"), RenameColumn("q", "w")])
+    assert shop.load("shop.orders").schemas.ids() == [0]
+
+
+def test_a_table_with_snapshots_is_asked_for_more(shop: FileSystemCatalog) -> None:
+    assert shop.alter_table("shop.orders", [SetOption("bucket-key", "k")]).options["bucket-key"] == "k"
+    put(shop, "shop.db/orders/snapshot/snapshot-1", b"{}")
+    with pytest.raises(BadInput, match="option bucket-key: files that are written already"):
+        shop.alter_table("shop.orders", [SetOption("bucket-key", "k,k")])
+
+
+def test_a_change_that_comes_late_is_made_on_top_of_the_other(shop: FileSystemCatalog) -> None:
+    def other_goes_first(call: Call) -> None:
+        if call.name == "create_if_absent" and shop.load("shop.orders").schema.id < 2:
+            shop.alter_table("shop.orders", [AddColumn(f"other_{uuid4().hex}", "INT")])
+
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    altered = late.alter_table("shop.orders", [AddColumn("late", "INT")])
+    assert (altered.id, altered.by_name["late"].id) == (3, 4)
+    assert len(altered.names) == 5
+
+
+def test_a_change_that_contradicts_the_one_that_won_is_refused(shop: FileSystemCatalog) -> None:
+    def other_goes_first(call: Call) -> None:
+        if call.name == "create_if_absent":
+            shop.alter_table("shop.orders", [AddColumn("a", "STRING")])
+
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    with pytest.raises(BadInput, match="'a' exists already"):
+        late.alter_table("shop.orders", [AddColumn("a", "INT")])
+
+
+def test_a_change_that_always_comes_late_gives_up(tmp_path: Path) -> None:
+    here = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
+    here.create_database("shop")
+    here.create_table("shop.orders", COLUMNS)
+
+    def other_goes_first(call: Call) -> None:
+        if call.name == "create_if_absent":
+            here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
+
+    late = FileSystemCatalog(FaultyFileIO(io_of(here), other_goes_first), here.warehouse)
+    with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times meanwhile"):
+        late.alter_table("shop.orders", [AddColumn("a", "INT")])
+
+
+def test_a_catalog_pickles(tmp_path: Path) -> None:
+    catalog = FileSystemCatalog(open_file_io(str(tmp_path)), f"{tmp_path}/")
+    again = pickle.loads(pickle.dumps(as_catalog(catalog)))
+    again.create_database("shop")
+    assert catalog.list_databases() == ["shop"]
+    assert again.warehouse == str(tmp_path)

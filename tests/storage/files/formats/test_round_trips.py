@@ -1,0 +1,263 @@
+"""What goes into a file of any format comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from storage.errors import BadInput, CorruptFile, UnsupportedFeature
+from storage.files.formats import format_named
+from storage.files.formats.base import WriteSettings
+from storage.files.spans import Spans
+from storage.types import FLOAT, INT, STRING, DataField, arrow_schema, arrow_type
+from tests.storage.files.samples import (
+    FORMATS,
+    REFUSED,
+    SAMPLES,
+    WRITABLE,
+    Sample,
+    batch_of_columns,
+    sample_id,
+)
+
+CODECS = {
+    "parquet": ("none", "snappy", "gzip", "lz4", "zstd", "ZSTD", "brotli"),
+    "orc": ("none", "snappy", "zlib", "lz4", "zstd"),
+    "avro": ("none", "null", "snappy", "deflate", "bzip2", "xz", "zstd", "zstandard"),
+}
+
+
+def write(
+    name: str, fields: Sequence[DataField], batches: Sequence[pa.RecordBatch], settings: WriteSettings | None = None
+) -> tuple[pa.Buffer, Spans]:
+    stream = pa.BufferOutputStream()
+    writer = format_named(name).open_writer(stream, fields, settings or WriteSettings())
+    try:
+        for batch in batches:
+            writer.write(batch)
+        spans = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return stream.getvalue(), spans
+
+
+def read(name: str, data: pa.Buffer, fields: Sequence[DataField], batch_rows: int = 1000) -> list[pa.RecordBatch]:
+    return list(format_named(name).read(pa.BufferReader(data), f"f.{name}", fields, batch_rows=batch_rows))
+
+
+def same_values(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray) -> bool:
+    """NaN is NaN, and 0.0 is not -0.0."""
+    return bool(one.type == other.type and [repr(v) for v in one.to_pylist()] == [repr(v) for v in other.to_pylist()])
+
+
+@pytest.mark.parametrize(("name", "sample"), WRITABLE, ids=sample_id)
+def test_values_come_back_as_they_were_written(name: str, sample: Sample) -> None:
+    batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
+    data, _ = write(name, [sample.field], [batch])
+    (back,) = read(name, data, [sample.field])
+    assert back.schema == batch.schema
+    assert same_values(back.column(0), sample.column)
+
+
+@pytest.mark.parametrize(("name", "sample"), WRITABLE, ids=sample_id)
+def test_a_slice_is_written_without_its_neighbours(name: str, sample: Sample) -> None:
+    batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
+    data, _ = write(name, [sample.field], [batch.slice(1)])
+    (back,) = read(name, data, [sample.field])
+    assert same_values(back.column(0), sample.column.slice(1))
+
+
+@pytest.mark.parametrize(("name", "sample"), REFUSED, ids=sample_id)
+def test_what_java_could_not_read_back_is_refused_with_the_column_and_a_way_out(name: str, sample: Sample) -> None:
+    batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
+    with pytest.raises((UnsupportedFeature, BadInput), match=r"'column'|'名前'") as refusal:
+        write(name, [sample.field], [batch])
+    assert "file.format = parquet" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_of_many_columns_and_batches_keep_the_order_of_both(name: str) -> None:
+    writable = [s for s in SAMPLES if name not in s.refused_by and s.type.nullable]
+    fields = [DataField(100 * i, f"c{i}", s.type) for i, s in enumerate(writable)]
+    rows = max(len(s.values) for s in writable)
+    columns = [pa.concat_arrays([s.column, pa.nulls(rows - len(s.values), arrow_type(s.type))]) for s in writable]
+    batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(fields))
+    data, _ = write(name, fields, [batch, batch.slice(2, 3), batch.slice(0, 0), batch])
+    backwards = fields[::-1]
+    back = pa.Table.from_batches(read(name, data, backwards, batch_rows=4))
+    wanted = pa.Table.from_batches([batch, batch.slice(2, 3), batch])
+    for f in fields:
+        assert same_values(back.column(f.name), wanted.column(f.name)), f
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_batches_have_at_most_the_rows_asked_for_and_none_is_empty(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(2500)))})
+    data, _ = write(name, fields, [batch])
+    sizes = [b.num_rows for b in read(name, data, fields, batch_rows=1000)]
+    assert max(sizes) <= 1000
+    assert min(sizes) > 0
+    assert sum(sizes) == 2500
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_column_that_the_file_lacks_is_null(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, [1, 2])})
+    data, _ = write(name, fields, [batch])
+    (back,) = read(name, data, [DataField(9, "new", STRING), *fields])
+    assert back.to_pydict() == {"new": [None, None], "a": [1, 2]}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_reading_no_column_counts_the_rows(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(7)))})
+    data, _ = write(name, fields, [batch])
+    assert [b.num_rows for b in read(name, data, [], batch_rows=5)] == [5, 2]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_without_rows_is_a_file(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, []), "t": (STRING, [])})
+    settings = WriteSettings(bounds_for=frozenset({"a", "t"}))
+    for batches in ([], [batch]):
+        data, spans = write(name, fields, batches, settings)
+        assert read(name, data, fields) == []
+        assert spans == {}
+
+
+@pytest.mark.parametrize(("name", "codec"), [(name, codec) for name, codecs in CODECS.items() for codec in codecs])
+def test_every_codec_of_a_format_is_written_and_read(name: str, codec: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(3000))), "t": (STRING, ["text"] * 3000)})
+    data, _ = write(name, fields, [batch], WriteSettings(compression=codec))
+    assert pa.Table.from_batches(read(name, data, fields, 4000)).equals(pa.Table.from_batches([batch]))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_codec_that_the_format_lacks_is_refused_with_those_it_has(name: str) -> None:
+    fields, _ = batch_of_columns({"a": (INT, [1])})
+    with pytest.raises(UnsupportedFeature, match=r"file.compression = lzo: .* Set one of .*zstd"):
+        format_named(name).open_writer(pa.BufferOutputStream(), fields, WriteSettings(compression="lzo"))
+
+
+def test_a_format_without_code_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeature, match="data files in csv"):
+        format_named("csv")
+
+
+# ---------------------------------------------------------------- spans
+
+FLAT = [(name, s) for name, s in WRITABLE if not pa.types.is_nested(arrow_type(s.type))]
+
+
+@pytest.mark.parametrize(("name", "sample"), FLAT, ids=sample_id)
+def test_spans_reach_from_the_smallest_to_the_largest_value(name: str, sample: Sample) -> None:
+    schema = arrow_schema([sample.field])
+    batches = [pa.RecordBatch.from_arrays([part], schema=schema) for part in (sample.column, sample.column.slice(1))]
+    _, spans = write(name, [sample.field], batches, WriteSettings(bounds_for=frozenset({"column"})))
+    values = [v for v in sample.column.cast(_comparable(sample.column.type)).to_pylist() if v is not None]
+    if not values or any(repr(v) == "nan" for v in values):  # NaN is larger than all to Java, and to nobody else
+        assert spans == {}
+        return
+    bounds = pa.array([spans["column"].minimum, spans["column"].maximum], sample.column.type)
+    assert bounds.cast(_comparable(bounds.type)).to_pylist() == [min(values), max(values)]
+
+
+def _comparable(kind: pa.DataType) -> pa.DataType:
+    """Times as integers: Python has no year 10,000 and no nanoseconds."""
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_zero_lies_between_both_zeros_of_java(name: str) -> None:
+    fields, batch = batch_of_columns({"f": (FLOAT, [0.0, -0.0, 0.0])})
+    _, spans = write(name, fields, [batch], WriteSettings(bounds_for=frozenset({"f"})))
+    assert [repr(spans["f"].minimum.as_py()), repr(spans["f"].maximum.as_py())] == ["-0.0", "0.0"]
+
+
+# ---------------------------------------------------------------- broken files
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_cut_short_is_corrupt_wherever_the_cut_is(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(500))), "t": (STRING, [str(i) for i in range(500)])})
+    data, _ = write(name, fields, [batch])
+    for size in (0, 1, 4, 20, data.size // 2, data.size - 1):
+        with pytest.raises(CorruptFile, match=f"f.{name}"):
+            read(name, data.slice(0, size), fields)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_of_another_kind_is_corrupt(name: str) -> None:
+    with pytest.raises(CorruptFile, match=f"f.{name}"):
+        read(name, pa.py_buffer(b"not a data file at all, but a text of some length"), [DataField(0, "a", INT)])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_column_of_another_type_is_corrupt(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (STRING, ["x", "y"])})
+    data, _ = write(name, fields, [batch])
+    with pytest.raises(CorruptFile):
+        read(name, data, [DataField(0, "a", INT)])
+
+
+class FailingStream:
+    """A disk that is full, or breaks: every write or read fails."""
+
+    closed = False
+
+    def write(self, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    def read(self, size: int = -1) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        return 1000
+
+    def tell(self) -> int:
+        return 1000
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_told_as_it_is(name: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(100_000)))})
+    with pytest.raises(OSError, match="No space left on device"):
+        write_to(name, pa.PythonFile(FailingStream(), mode="w"), fields, batch)
+
+
+def write_to(name: str, stream: pa.NativeFile, fields: Sequence[DataField], batch: pa.RecordBatch) -> None:
+    writer = format_named(name).open_writer(stream, fields, WriteSettings())
+    try:
+        writer.write(batch)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_disk_that_fails_to_read_is_no_corrupt_file(name: str) -> None:
+    source = pa.PythonFile(FailingStream(), mode="r")
+    with pytest.raises(OSError, match="Input/output error"):
+        list(format_named(name).read(source, "f", [DataField(0, "a", INT)], batch_rows=10))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_reading_closes_its_source_also_when_it_is_given_up(name: str, tmp_path: Path) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(5000)))})
+    data, _ = write(name, fields, [batch])
+    source = pa.BufferReader(data)
+    batches = format_named(name).read(source, "f", fields, batch_rows=10)
+    next(iter(batches))
+    batches.close()  # type: ignore[attr-defined]
+    assert source.closed

@@ -1,0 +1,343 @@
+"""What can be typed: nouns, verbs, options and their help. Imports nothing heavy: `tidelake --help` only needs this.
+
+argparse, because it answers `--help` in 40 ms and starts a command as fast; typer takes 150 ms for either, cyclopts 150
+and 80. Every option below is a parameter of its command's function; a test holds them together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+PROGRAM: Final = "tidelake"
+WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
+
+_EPILOG: Final = """\
+exit codes:
+  0  done          3  refused: going on would risk data; the message names the ways out
+  1  failed        4  fenced: a newer writer owns the pipeline
+  2  usage
+
+Data goes to standard output, everything else to standard error. --json after any command gives output for programs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAddress:
+    """Which warehouse, and how its store is reached: the options are still `KEY=VALUE`."""
+
+    warehouse: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """command: `module:function`; options: its keyword arguments."""
+
+    command: str
+    options: Mapping[str, Any]
+    is_json: bool
+    is_debug: bool
+    log_level: str
+    log_format: str
+
+
+def parse(arguments: Sequence[str] | None = None) -> Invocation:
+    """Exits with code 2 and a message when the arguments are none, with 0 after `--help` and `--version`."""
+    parser = build_parser()
+    options = vars(parser.parse_args(arguments))
+    if "command" not in options:
+        options["incomplete"].print_help(sys.stderr)
+        raise SystemExit(2)
+    level = options.pop("log_level") or options.pop("default_log_level", "warning")
+    for name in ("default_log_level", "incomplete", "version"):
+        options.pop(name, None)
+    if "warehouse" in options:
+        options["catalog"] = CatalogAddress(options.pop("warehouse"), tuple(options.pop("catalog_options")))
+    return Invocation(
+        options.pop("command"),
+        is_json=options.pop("json"),
+        is_debug=options.pop("debug"),
+        log_level=level,
+        log_format=options.pop("log_format"),
+        options=options,
+    )
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: that takes as long as all the rest."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        parser.exit(message=f"{PROGRAM} {version(PROGRAM)}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        PROGRAM,
+        description="Change streams from Kafka and Spark, into lake tables that every Apache Paimon reader can open.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.set_defaults(incomplete=parser)
+    nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_demo(nouns)
+    _add_ingest(_noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
+    _add_spark(_noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
+    _add_table(_noun(nouns, "table", "create tables, read them, follow their changes"))
+    return parser
+
+
+_Verbs = Any  # argparse keeps the type of what add_subparsers returns to itself
+
+
+def _noun(nouns: _Verbs, name: str, summary: str) -> _Verbs:
+    parser = nouns.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
+    parser.set_defaults(incomplete=parser)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=False)
+
+
+def _command(
+    verbs: _Verbs, name: str, place: str, summary: str, details: str = "", log_level: str = "warning"
+) -> argparse.ArgumentParser:
+    """A verb with the options that every command has. log_level: unless another is asked for."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=_sentence(summary) + (f"\n\n{details}" if details else ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=f"tidelake.cli.{place}", default_log_level=log_level)
+    common = parser.add_argument_group("in every command")
+    common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one a line")
+    common.add_argument("--debug", action="store_true", help="show where an error came from")
+    common.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help=f"default: {log_level}")
+    common.add_argument(
+        "--log-format", choices=("auto", "text", "json"), default="auto", help="auto: text on a terminal, else json"
+    )
+    return parser
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
+
+
+# ---------------------------------------------------------------- demo
+
+
+def _add_demo(nouns: _Verbs) -> None:
+    parser = _command(nouns, "demo", "demo:demo", "a small shop's changes become tables, live, proven at the end")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark", "asyncio"),
+        default="auto",
+        help="what runs the pipeline; auto: Spark if PySpark and Java are here, else asyncio",
+    )
+    parser.add_argument("--directory", metavar="DIR", help="empty or new; default: a new one for temporary files")
+    parser.add_argument("--records", type=_positive, default=60_000, metavar="N", help="default: 60000")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another shop; default: 1")
+
+
+# ---------------------------------------------------------------- ingest, spark
+
+
+def _add_ingest(verbs: _Verbs) -> None:
+    run = _command(
+        verbs,
+        "run",
+        "ingest:run",
+        "run a pipeline until its source ends, or for ever",
+        "Ctrl-C or SIGTERM: commits what was read, then ends. A second one ends at once; nothing is lost either way.",
+        log_level="info",
+    )
+    _add_config(run)
+    plan = _command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
+    _add_config(plan)
+
+
+def _add_spark(verbs: _Verbs) -> None:
+    run = _command(
+        verbs,
+        "run",
+        "spark:run",
+        "run a pipeline's configuration on Spark Structured Streaming",
+        "Positions are kept in the tables and in Spark's checkpoint directory: keep that for the life of the pipeline.",
+        log_level="info",
+    )
+    _add_config(run)
+    run.add_argument("--master", default="local[*]", help="default: local[*]; ignored when spark-submit names one")
+    run.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of the Spark session, repeatable"
+    )
+    run.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint directory; default: <pipeline>.spark in the warehouse"
+    )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="YAML file; see docs/configuration.md")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="over the file and the environment: --set checkpoint.interval_ms=5000, repeatable",
+    )
+
+
+# ---------------------------------------------------------------- table
+
+
+def _add_table(verbs: _Verbs) -> None:
+    _add_table_management(verbs)
+    _add_table_reading(verbs)
+
+
+def _add_table_management(verbs: _Verbs) -> None:
+    create = _table_command(verbs, "create", "create a table, and its database if there is none")
+    create.add_argument(
+        "--column",
+        dest="columns",
+        action="append",
+        default=[],
+        metavar="NAME:TYPE",
+        help="a column with its Paimon type, repeatable: 'amount:DECIMAL(10,2) NOT NULL'",
+    )
+    create.add_argument("--schema-from", metavar="FILE", help="take the columns of a Parquet file instead")
+    create.add_argument("--primary-key", type=_names, default=(), metavar="COLUMNS", help="parted by commas")
+    create.add_argument("--partition-by", type=_names, default=(), metavar="COLUMNS", help="parted by commas")
+    create.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of Paimon: --option bucket=4, repeatable",
+    )
+    create.add_argument("--comment", metavar="TEXT")
+    create.add_argument("--if-not-exists", action="store_true", help="no error when it exists; it stays as it is")
+
+    listing = _command(verbs, "list", "table:list_tables", "names of tables")
+    listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: all of the warehouse")
+    _add_warehouse(listing)
+
+    show = _table_command(verbs, "show", "columns, keys, options, newest snapshot, files")
+    show.add_argument("--all-buckets", action="store_true", help="list every bucket, not only the largest")
+
+    snapshots = _table_command(verbs, "snapshots", "snapshots, newest first")
+    snapshots.add_argument("--limit", type=_positive, metavar="N", help="default: 20, or all with --json")
+
+    compact = _table_command(verbs, "compact", "merge files (not in this release: says what to use instead)")
+    compact.add_argument("--full", action="store_true", help="merge everything into one sorted run")
+
+    drop = _table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
+    drop.add_argument("--yes", action="store_true", help="don't ask")
+    drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+
+
+def _add_table_reading(verbs: _Verbs) -> None:
+    scan = _table_command(
+        verbs,
+        "scan",
+        "rows at a snapshot: the newest, or the one asked for",
+        "A condition compares columns with values: --where \"amount > 3 and status in ('new', 'paid')\".\n"
+        "It knows = != < <= > >=, [not] in (…), [not] between … and …, is [not] null, like 'abc%', and, or, not.",
+    )
+    _add_projection(scan)
+    when = scan.add_mutually_exclusive_group()
+    when.add_argument("--snapshot", type=_positive, metavar="ID")
+    when.add_argument("--tag", metavar="NAME")
+    when.add_argument("--as-of", metavar="TIME", help="ISO time (2026-05-01T12:00:00Z; local without a zone)")
+    scan.add_argument("--limit", type=_positive, metavar="N", help="default: 100 in a table, else all")
+    scan.add_argument(
+        "--format",
+        dest="row_format",
+        choices=("table", "json", "csv", "arrow"),
+        help="default: table; json is one row a line, arrow a stream of Arrow IPC",
+    )
+
+    changes = _table_command(
+        verbs,
+        "changes",
+        "what snapshots changed, row by row",
+        "+I inserted, -U and +U the row before and after an update, -D deleted.",
+    )
+    _add_projection(changes)
+    changes.add_argument("--start", type=_positive, metavar="ID", help="first snapshot; default: the oldest there is")
+    changes.add_argument("--end", type=_positive, metavar="ID", help="last snapshot; default: the newest now")
+
+    follow = _table_command(verbs, "follow", "changes as they are committed, until Ctrl-C")
+    _add_projection(follow)
+    follow.add_argument(
+        "--start", type=_start, default="latest", metavar="WHERE", help="latest (default), earliest, or a snapshot id"
+    )
+    follow.add_argument("--consumer", metavar="NAME", help="keep the position in the table under this name")
+    follow.add_argument("--until", type=_positive, metavar="ID", help="end after this snapshot")
+
+
+def _table_command(verbs: _Verbs, name: str, summary: str, details: str = "") -> argparse.ArgumentParser:
+    parser = _command(verbs, name, f"table:{name}", summary, details)
+    parser.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
+    _add_warehouse(parser)
+    return parser
+
+
+def _add_warehouse(parser: argparse.ArgumentParser) -> None:
+    known = os.environ.get(WAREHOUSE_VARIABLE)
+    parser.add_argument(
+        "-w",
+        "--warehouse",
+        default=known,
+        required=not known,
+        metavar="PATH",
+        help=f"path or URI of the warehouse; or set {WAREHOUSE_VARIABLE}",
+    )
+    parser.add_argument(
+        "--catalog-option",
+        dest="catalog_options",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the object store: s3.endpoint=…, repeatable",
+    )
+
+
+def _add_projection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", type=_names, metavar="COLUMNS", help="parted by commas, in the order wanted")
+    parser.add_argument("--where", metavar="CONDITION", help="only rows that fulfil it")
+
+
+# ---------------------------------------------------------------- kinds of values
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+_positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name")
+    return names
+
+
+def _start(text: str) -> str | int:
+    return text if text in ("latest", "earliest") else _positive(text)
+
+
+_start.__name__ = "start (latest, earliest or a snapshot id)"

@@ -1,0 +1,213 @@
+"""Conditions as people type them, parsed into conditions on rows.
+
+    either     := both { OR both }
+    both       := one { AND one }
+    one        := NOT one | "(" either ")" | column test
+    test       := ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+                | IS [NOT] NULL | [NOT] IN "(" value { "," value } ")"
+                | [NOT] BETWEEN value AND value | [NOT] LIKE 'text%'
+    column     := name | "name" | `name`
+    value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
+
+A value takes the type of its column: `day >= '2026-05-01'`. Words in capitals may be written small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from storage.errors import BadInput
+from storage.read.predicate import And, Column, Not, Or, Predicate, col
+from storage.types import MAX_DECIMAL_PRECISION
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
+      | '(?P<text>(?:[^']|'')*)'
+      | "(?P<quoted>(?:[^"]|"")+)" | `(?P<ticked>[^`]+)`
+      | (?P<word>[^\W\d]\w*(?:\.\w+)*)
+      | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,)
+    )""",
+    re.VERBOSE,
+)
+_RESERVED: Final = frozenset({"and", "or", "not", "is", "null", "in", "between", "like", "true", "false"})
+
+_COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
+    "=": lambda column, value: column == value,
+    "==": lambda column, value: column == value,
+    "!=": lambda column, value: column != value,
+    "<>": lambda column, value: column != value,
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+}
+
+
+def parse_condition(text: str) -> Predicate:
+    """Raises BadInput that points at the place in the text."""
+    return _Parser(text).whole()
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """kind: number, text, name, word (reserved, in small letters), sign, or end."""
+
+    kind: str
+    value: Any
+    at: int
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._tokenize(text)
+        self._at = 0
+
+    def whole(self) -> Predicate:
+        condition = self._either()
+        if self._peek().kind != "end":
+            raise self._error("expected AND, OR or the end")
+        return condition
+
+    # ------------------------------------------------------------ grammar
+
+    def _either(self) -> Predicate:
+        parts = [self._both()]
+        while self._take("or"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _both(self) -> Predicate:
+        parts = [self._one()]
+        while self._take("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _one(self) -> Predicate:
+        if self._take("not"):
+            return Not(self._one())
+        if self._take("("):
+            inner = self._either()
+            self._expect(")")
+            return inner
+        if self._peek().kind != "name":
+            raise self._error("expected a column")
+        return self._test(col(self._next().value))
+
+    def _test(self, column: Column) -> Predicate:
+        for sign, compare in _COMPARE.items():
+            if self._take(sign):
+                return compare(column, self._value())
+        if self._take("is"):
+            is_negated = self._take("not")
+            self._expect("null")
+            return column.is_not_null() if is_negated else column.is_null()
+        is_negated = self._take("not")
+        condition = self._set_test(column)
+        return Not(condition) if is_negated else condition
+
+    def _set_test(self, column: Column) -> Predicate:
+        if self._take("in"):
+            self._expect("(")
+            values = [self._value()]
+            while self._take(","):
+                values.append(self._value())
+            self._expect(")")
+            return column.is_in(values)
+        if self._take("between"):
+            low = self._value()
+            self._expect("and")
+            return And((column >= low, column <= self._value()))
+        if self._take("like"):
+            return column.starts_with(self._prefix())
+        raise self._error("expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL")
+
+    def _value(self) -> Any:
+        token = self._peek()
+        if token.kind == "word" and token.value in ("true", "false"):
+            return self._next().value == "true"
+        if token.value == "null" and token.kind == "word":
+            raise self._error("nothing equals null: write IS NULL or IS NOT NULL")
+        if token.kind == "name":
+            raise self._error("expected a value; texts are written in single quotes")
+        if token.kind not in ("number", "text"):
+            raise self._error("expected a value")
+        return self._next().value
+
+    def _prefix(self) -> str:
+        token = self._peek()
+        pattern = token.value if token.kind == "text" else ""
+        if not pattern.endswith("%") or re.search("[%_]", pattern[:-1]):
+            raise self._error("LIKE takes the beginning of a text and a last %, as in 'abc%'")
+        return str(self._next().value[:-1])
+
+    # ------------------------------------------------------------ tokens
+
+    def _tokenize(self, text: str) -> list[_Token]:
+        tokens = []
+        at = 0
+        while text[at:].strip():
+            match = _TOKEN.match(text, at)
+            if match is None:
+                start = at + len(text[at:]) - len(text[at:].lstrip())
+                raise self._error_at(start, "this can't be read")
+            tokens.append(_token(match))
+            at = match.end()
+        return [*tokens, _Token("end", None, len(text.rstrip()))]
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _next(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _take(self, value: str) -> bool:
+        """Go past a reserved word or a sign, if that is what comes."""
+        token = self._peek()
+        is_it = token.kind in ("word", "sign") and token.value == value
+        self._at += is_it
+        return is_it
+
+    def _expect(self, value: str) -> None:
+        if not self._take(value):
+            raise self._error(f"expected {value.upper()}")
+
+    def _error(self, reason: str) -> BadInput:
+        return self._error_at(self._peek().at, reason)
+
+    def _error_at(self, at: int, reason: str) -> BadInput:
+        return BadInput(f"condition: {reason}\n    {self._text}\n    {' ' * at}^")
+
+
+def _token(match: re.Match[str]) -> _Token:
+    kind, raw = str(match.lastgroup), str(match[str(match.lastgroup)])
+    at = match.end() - len(match[0].lstrip())
+    match kind:
+        case "number":
+            return _Token("number", _number(raw), at)
+        case "text":
+            return _Token("text", raw.replace("''", "'"), at)
+        case "quoted":
+            return _Token("name", raw.replace('""', '"'), at)
+        case "ticked":
+            return _Token("name", raw, at)
+        case "word":
+            return _Token("word", raw.lower(), at) if raw.lower() in _RESERVED else _Token("name", raw, at)
+        case _:
+            return _Token("sign", raw, at)
+
+
+def _number(text: str) -> int | Decimal | float:
+    """Exact where Arrow can hold it: 0.1 as a float is no DECIMAL(10, 2)."""
+    value = Decimal(text)
+    if re.fullmatch(r"[-+]?\d+", text) and -(2**63) <= value < 2**63:
+        return int(value)
+    _, digits, exponent = value.as_tuple()
+    is_short = isinstance(exponent, int) and len(digits) + abs(exponent) <= MAX_DECIMAL_PRECISION
+    return Decimal(f"{value:f}") if is_short else float(text)

@@ -1,0 +1,77 @@
+"""Runs one command, and turns how it ended into an exit code and a message."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from tidelake.cli.arguments import parse
+from tidelake.cli.exits import ExitCode, exit_code
+from tidelake.cli.output import Output
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program. arguments: without its name; None takes the process's. Returns the exit code; usage errors exit."""
+    invocation = parse(arguments)
+    out = Output(is_json=invocation.is_json)
+    try:
+        from tidelake.logs import LogFormat, set_up_logging
+
+        set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
+        _command(invocation.command)(out, **invocation.options)
+        out.close()
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # `tidelake table scan … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except Exception as error:
+        _tell(error, invocation.is_json, with_traceback=invocation.is_debug)
+        return exit_code(error)
+    return ExitCode.DONE
+
+
+def _command(place: str) -> Callable[..., None]:
+    """`tidelake.cli.table:show`; imported only now, so that `--help` need not wait for it."""
+    module, _, name = place.partition(":")
+    command: Callable[..., None] = getattr(importlib.import_module(module), name)
+    return command
+
+
+def _tell(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
+    is_expected = all(map(_is_expected, _single_errors(error)))
+    if with_traceback or not is_expected:
+        import traceback
+
+        sys.stderr.write("".join(traceback.format_exception(error)))
+    if not is_expected:
+        sys.stderr.write("\nThis is a bug in tidelake. Please report it with the lines above.\n")
+    for one in _single_errors(error):
+        if is_json:
+            told = {"error": type(one).__name__, "message": str(one), "exit_code": int(exit_code(one))}
+            sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
+        elif _is_expected(one):
+            sys.stderr.write(f"{_label(one)}: {one}\n")
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Errors raised on purpose, and what the operating system says of files and networks."""
+    from storage.errors import TidelakeError
+
+    return isinstance(error, TidelakeError | OSError)
+
+
+def _label(error: BaseException) -> str:
+    labels = {ExitCode.REFUSED: "refused", ExitCode.FENCED: "fenced", ExitCode.USAGE: "usage"}
+    return labels.get(exit_code(error), "error")
+
+
+def _single_errors(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _single_errors(inner)
+    else:
+        yield error

@@ -1,0 +1,295 @@
+"""`tidelake table …`: create tables, read them, follow their changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from storage.errors import BadInput
+from storage.read.changes import ChangeBatch
+from storage.read.follow import StartAt
+from storage.read.predicate import Predicate
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.types import DataField, parse_type
+from tidelake.catalog import Catalog, open_catalog
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.conditions import parse_condition
+from tidelake.cli.exits import Refused, UsageError
+from tidelake.cli.output import Output
+from tidelake.cli.plain_values import utc_text
+from tidelake.cli.rows import print_changes, print_rows
+from tidelake.cli.table_picture import picture_of, print_picture
+from tidelake.table import Table
+
+_SNAPSHOTS_SHOWN = 20
+
+
+# ---------------------------------------------------------------- management
+
+
+def create(
+    out: Output,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str],
+    schema_from: str | None,
+    primary_key: Sequence[str],
+    partition_by: Sequence[str],
+    options: Sequence[str],
+    comment: str | None,
+    if_not_exists: bool,
+) -> None:
+    if bool(columns) == bool(schema_from):
+        raise UsageError("give the columns either with --column or with --schema-from")
+    opened = _open(catalog)
+    schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
+    database = name.partition(".")[0]
+    if database not in opened.list_databases():
+        opened.create_database(database, if_not_exists=True)
+        out.note(f"created database {database}")
+    table = opened.create_table(
+        name,
+        schema,
+        primary_key=primary_key,
+        partition_by=partition_by,
+        options=_pairs("--option", options),
+        comment=comment,
+        if_not_exists=if_not_exists,
+    )
+    if out.is_json:
+        out.document(picture_of(table))
+    else:
+        out.console.print(f"{table.name} at {table.location}", soft_wrap=True)
+
+
+def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -> None:
+    opened = _open(catalog)
+    databases = opened.list_databases() if database is None else [database]
+    names = [f"{database}.{table}" for database in databases for table in opened.list_tables(database)]
+    if out.is_json:
+        out.document(names)
+        return
+    for name in names:
+        out.console.print(name, soft_wrap=True)
+    if not names:
+        out.note(f"no tables in {catalog.warehouse if database is None else f'database {database}'}")
+
+
+def show(out: Output, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
+    picture = picture_of(_table(name, catalog))
+    if out.is_json:
+        out.document(picture)
+    else:
+        print_picture(out.console, picture, all_buckets=all_buckets)
+
+
+def snapshots(out: Output, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
+    store = _snapshots(_table(name, catalog))
+    latest = store.latest()
+    newest_first = store.back_from(latest) if latest is not None else iter(())
+    if out.is_json:
+        out.lines(snapshot.to_members() for snapshot in _at_most(newest_first, limit))
+        return
+    shown = list(_at_most(newest_first, limit or _SNAPSHOTS_SHOWN))
+    _print_snapshots(out, shown)
+    if shown and store.exists(shown[-1].id - 1):
+        out.note(f"the newest {len(shown)}; --limit shows more")
+    if not shown:
+        out.note(f"{name} has no snapshot yet: nothing was committed")
+
+
+def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    left = ("committed (UTC)", "kind", "commit user")
+    for title in ("id", *left[:2], "rows added", "rows in files", "changes", "identifier", left[2]):
+        is_number = title not in left
+        grid.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for snapshot in shown:
+        is_numbered = abs(snapshot.commit_identifier) < 2**63 - 1
+        cells = (
+            str(snapshot.id),
+            utc_text(snapshot.time_ms),
+            snapshot.commit_kind.value,
+            f"{snapshot.delta_record_count:+,}",
+            f"{snapshot.total_record_count:,}",
+            f"{snapshot.changelog_record_count or 0:,}",
+            f"{snapshot.commit_identifier}" if is_numbered else "",
+            snapshot.commit_user,
+        )
+        grid.add_row(*map(Text, cells))
+    if shown:
+        out.console.print(grid)
+
+
+def compact(out: Output, *, name: str, catalog: CatalogAddress, full: bool) -> None:
+    _table(name, catalog).compact(full=full)
+
+
+def drop(out: Output, *, name: str, catalog: CatalogAddress, yes: bool, if_exists: bool) -> None:
+    opened = _open(catalog)
+    if not yes:
+        if not sys.stdin.isatty() or out.is_json:
+            raise Refused(f"dropping {name} deletes its data, snapshots and tags for good. Pass --yes if that is meant")
+        sys.stderr.write(f"Delete {name} in {catalog.warehouse}, with all data, snapshots and tags? Type its name: ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip() != name:
+            raise Refused(f"{name} was not dropped")
+    opened.drop_table(name, if_exists=if_exists)
+    if out.is_json:
+        out.document({"dropped": name})
+    else:
+        out.note(f"dropped {name}")
+
+
+# ---------------------------------------------------------------- reading
+
+
+def scan(
+    out: Output,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    snapshot: int | None,
+    tag: str | None,
+    as_of: str | None,
+    limit: int | None,
+    row_format: str | None,
+) -> None:
+    condition = None if where is None else parse_condition(where)
+    found = _table(name, catalog).scan(
+        snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
+    )
+    print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
+
+
+def changes(
+    out: Output,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    start: int | None,
+    end: int | None,
+) -> None:
+    table = _table(name, catalog)
+    wanted = _Wanted(table, columns, where)
+    first = start if start is not None else _snapshots(table).earliest_id()
+    if first is None:
+        out.note(f"{name} has no snapshot yet: nothing was committed")
+        return
+    for change in table.changes(start=first, end=end):
+        print_changes(out, wanted.of(change), columns)
+
+
+def follow(
+    out: Output,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    start: StartAt,
+    consumer: str | None,
+    until: int | None,
+) -> None:
+    """Ends with Ctrl-C, or after the snapshot `until`."""
+    table = _table(name, catalog)
+    wanted = _Wanted(table, columns, where)
+    out.note(f"following {name}; Ctrl-C ends it")
+    try:
+        follower = table.follower(start=start, consumer=consumer)
+        while until is None or follower.next_snapshot_id <= until:
+            found = follower.step()
+            if found is None:
+                time.sleep(follower.wait_ms / 1000)
+            for change in found or ():
+                print_changes(out, wanted.of(change), columns)
+    except KeyboardInterrupt:
+        return
+
+
+class _Wanted:
+    """Which changes are asked for. Raises BadInput for a column or condition that the table doesn't have."""
+
+    def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
+        schema = table.context.schema
+        schema.select(columns or ())
+        self._condition: Predicate | None = None if where is None else parse_condition(where)
+        self._expression = None if self._condition is None else self._condition.expression(schema.arrow)
+
+    def of(self, change: ChangeBatch) -> ChangeBatch:
+        if self._expression is None or change.is_break:
+            return change
+        rows = pa.Table.from_batches([change.rows]).filter(self._expression).combine_chunks()
+        batches = rows.to_batches() or [change.rows.slice(0, 0)]
+        return ChangeBatch(change.snapshot_id, batches[0])
+
+
+# ---------------------------------------------------------------- from text
+
+
+def _open(address: CatalogAddress) -> Catalog:
+    return open_catalog(address.warehouse, **_pairs("--catalog-option", address.options))
+
+
+def _table(name: str, address: CatalogAddress) -> Table:
+    return _open(address).table(name)
+
+
+def _snapshots(table: Table) -> SnapshotStore:
+    return SnapshotStore(table.context.io, table.context.paths)
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{flag} {text!r}: write KEY=VALUE")
+        pairs[key.strip()] = value
+    return pairs
+
+
+def _column(text: str) -> DataField:
+    name, colon, type_text = text.partition(":")
+    if not colon or not name.strip():
+        raise UsageError(f"--column {text!r}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")
+    try:
+        return DataField(0, name.strip(), parse_type(type_text.strip()))
+    except BadInput as error:
+        raise UsageError(f"--column {text!r}: {error}") from None
+
+
+def _parquet_schema(path: str) -> pa.Schema:
+    try:
+        return pa.parquet.read_schema(Path(path)).remove_metadata()
+    except pa.ArrowInvalid as error:
+        raise BadInput(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--as-of {text!r}: write a time as in 2026-05-01T12:00:00Z") from None
+
+
+def _at_most(items: Iterator[Snapshot], limit: int | None) -> Iterator[Snapshot]:
+    for count, item in enumerate(items, start=1):
+        yield item
+        if count == limit:
+            return

@@ -1,0 +1,45 @@
+"""What Spark needs beside us, and whether it is here. Looks without importing PySpark or starting a JVM for good."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+JAVA_VERSION_MIN: Final = 17
+_TIMEOUT_SECONDS: Final = 20
+
+
+def missing_for_spark() -> str | None:
+    """Why Spark can't run here and what to do, in one sentence; None when nothing is missing."""
+    if find_spec("pyspark") is None:
+        return "PySpark isn't installed: pip install 'tidelake[spark]'"
+    java = _java()
+    if java is None:
+        return f"there is no Java: install a JDK or JRE, {JAVA_VERSION_MIN} or newer, or set JAVA_HOME"
+    version = _java_version(java)
+    if version is None:
+        return f"{java} doesn't run: set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer"
+    if version < JAVA_VERSION_MIN:
+        return f"{java} is Java {version}, and Spark needs {JAVA_VERSION_MIN} or newer: set JAVA_HOME to one"
+    return None
+
+
+def _java() -> str | None:
+    """As Spark's own launcher looks for it."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    """17 of `openjdk version "17.0.15" 2025-04-15`, 8 of `java version "1.8.0_292"`."""
+    try:
+        run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    return int(found[1]) if found else None

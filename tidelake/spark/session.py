@@ -1,0 +1,30 @@
+"""A Spark session on this machine, for the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Nobody else need reach a driver that runs alone; and a host without a resolvable name would not start.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """settings: over ours. Python workers run this very interpreter, which surely has the packages they import."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

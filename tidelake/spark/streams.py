@@ -1,0 +1,192 @@
+"""A pipeline's configuration as one Spark query: the source is read once, and feeds the sink of every table."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.storagelevel import StorageLevel
+
+from ingest.settings import CheckpointSettings, Config, FolderSettings, KafkaSettings, StartSettings, WriteSettings
+from ingest.spark.sink import TableSink, sink
+from storage.errors import BadInput, TidelakeError, UnsupportedFeature
+from storage.logs import get_logger
+
+_FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
+_RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The query of a pipeline. Ends by itself where the source says `until: end`."""
+
+    query: StreamingQuery
+    failures: list[TidelakeError]
+
+    def wait(self, timeout_seconds: int) -> bool:
+        """Whether the query has ended. Raises what made it fail, told as the sink told it."""
+        try:
+            return bool(self.query.awaitTermination(timeout_seconds))
+        except StreamingQueryException as error:
+            if self.failures:
+                raise self.failures[0] from None
+            raise told(error) from None
+
+    def stop(self) -> None:
+        """A batch that is cut off is done again at the next start, and counts once."""
+        self.query.stop()
+
+
+def start_streams(spark: SparkSession, config: Config, checkpoint: str) -> Streams:
+    """Raises BadInput when a table is missing, UnsupportedFeature for settings that would silently do nothing."""
+    _refuse(config)
+    feed = _Feed(tuple(_sinks(config)), _topic_filters(config))
+    writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
+    writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
+    if config.source.until == "end":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{config.checkpoint.interval_ms} milliseconds")
+    return Streams(writer.start(), feed.failures)
+
+
+def told(error: StreamingQueryException) -> Exception:
+    """What a task on an executor raised on purpose arrives as text within text; anything else stays as it is."""
+    import storage.errors
+
+    for line in str(error).splitlines():
+        module, _, message = line.strip().partition(": ")
+        name = module.rpartition(".")[2]
+        kind = getattr(storage.errors, name, None)
+        if module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError):
+            return TidelakeError(message)
+    return error
+
+
+@dataclass(frozen=True)
+class _Feed:
+    """For `foreachBatch`: every table takes its part of a batch. topics: a table's regular expression, if it has one.
+
+    A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.
+    """
+
+    sinks: Sequence[TableSink]
+    topics: Mapping[str, str]
+    failures: list[TidelakeError] = field(default_factory=list)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if len(self.sinks) > 1:
+            batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            for table_sink in self.sinks:
+                topics = self.topics.get(table_sink.table)
+                table_sink(batch if topics is None else batch.filter(col("topic").rlike(topics)), batch_id)
+        except TidelakeError as error:
+            self.failures.append(error)
+            raise
+        finally:
+            batch.unpersist()
+
+
+def _sinks(config: Config) -> list[TableSink]:
+    return [
+        sink(
+            table.name,
+            config.warehouse,
+            format=config.format,
+            match=table.match_patterns,
+            options={key: str(value) for key, value in config.warehouse_options.items()},
+        )
+        for table in config.tables
+    ]
+
+
+def _topic_filters(config: Config) -> dict[str, str]:
+    """Lines of a folder are not taken apart for it: there the sink tells tables apart."""
+    if isinstance(config.source, FolderSettings):
+        return {}
+    return {
+        table.name: "|".join(fnmatch.translate(pattern) for pattern in table.topic_patterns)
+        for table in config.tables
+        if table.topic_patterns != ["*"]
+    }
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _source(spark: SparkSession, source: FolderSettings | KafkaSettings) -> DataFrame:
+    if isinstance(source, FolderSettings):
+        if not source.path.is_dir():
+            raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
+        lines = spark.readStream.option("pathGlobFilter", "*.{jsonl,jsonl.gz}").option("lineSep", "\n")
+        return lines.option("maxFilesPerTrigger", _FILES_A_BATCH).text(source.path.absolute().as_uri())
+    reader = spark.readStream.format("kafka").option("includeHeaders", "true")
+    for name, value in _kafka_options(source).items():
+        reader = reader.option(name, value)
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        if "kafka" not in str(error):
+            raise
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise UnsupportedFeature(
+            "source.type = kafka",
+            "Spark's Kafka connector isn't in this session",
+            f"Add it: --conf spark.jars.packages={package}",
+        ) from None
+
+
+def _kafka_options(source: KafkaSettings) -> dict[str, str]:
+    servers = source.bootstrap_servers
+    options = {
+        "kafka.bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
+        "kafka.isolation.level": source.isolation_level,
+    }
+    if source.topic_pattern is not None:
+        options["subscribePattern"] = source.topic_pattern
+    else:
+        options["subscribe"] = ",".join(source.topic_names)
+    if not isinstance(source.start, StartSettings):
+        options["startingOffsets"] = source.start
+    elif source.start.timestamp_ms is not None:
+        options["startingTimestamp"] = str(source.start.timestamp_ms)
+    elif source.start.offsets is not None:
+        offsets = {topic: {str(p): at for p, at in ends.items()} for topic, ends in source.start.offsets.items()}
+        options["startingOffsets"] = json.dumps(offsets)
+    return options
+
+
+# ---------------------------------------------------------------- what Spark can't do
+
+
+def _refuse(config: Config) -> None:
+    """Settings that change which rows arrive are refused, those that change how fast are warned about."""
+    refused: list[tuple[bool, str, str]] = [
+        (config.errors.tolerance != "none", "errors.tolerance", "on Spark the first bad record stops the query"),
+        (bool(config.format_options), "format_options", "they are not passed to Spark's tasks yet"),
+    ]
+    source = config.source
+    if isinstance(source, KafkaSettings):
+        from_group = isinstance(source.start, StartSettings) and source.start.group is not None
+        has_security = source.security_protocol != "PLAINTEXT"
+        refused += [
+            (from_group, "source.start.group", "Spark's connector can't start from a consumer group"),
+            (has_security, "source.security_protocol", "it is not passed to Spark's connector yet"),
+        ]
+    elif list(source.path.glob("*.jsonl.zst")):
+        refused.append((True, "*.jsonl.zst in source.path", "Spark reads them only with a native library"))
+    for is_given, setting, reason in refused:
+        if is_given:
+            raise UnsupportedFeature(setting, reason, _RUN_HERE)
+    if config.write != WriteSettings() or config.checkpoint.bytes_max != CheckpointSettings().bytes_max:
+        log.warning("without effect on Spark", settings=["write", "checkpoint.bytes_max"])
