@@ -203,8 +203,10 @@ class Pipeline:
         with decoded:
             async for batch in raw:
                 result = await asyncio.to_thread(self._parts.decoder.decode, batch)
-                if result.unrouted and await to_its_end(self._parts.create, batch, result.unrouted):
-                    result = await asyncio.to_thread(self._parts.decoder.decode, batch)
+                if result.unrouted:
+                    created: bool = await to_its_end(self._parts.create, batch, result.unrouted)
+                    if created:
+                        result = await asyncio.to_thread(self._parts.decoder.decode, batch)
                 await decoded.send((batch, result), batch.nbytes + sum(part.rows.nbytes for part in result.tables))
 
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:

@@ -6,6 +6,9 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+
 from checkpoint.offsets import SourceIdentity, TopicPartition
 from ingest.raw_batch import RawBatch
 from storage.errors import TidelakeError
@@ -47,6 +50,15 @@ class FromGroup:
 
 
 Start: TypeAlias = Earliest | Latest | AtTimestamp | AtOffsets | FromGroup
+
+
+def nothing_up_to(partition: TopicPartition, next_offset: int) -> RawBatch:
+    """A batch without records: the partition is read from here, or holds nothing more up to here."""
+    offsets = np.empty(0, np.int64)
+    # Not `pa.array([])`: Arrow's first array from Python objects imports pandas where there is one, and that takes a
+    # while.
+    nulls = pa.nulls(0, pa.binary())
+    return RawBatch(partition.topic, partition.partition, offsets, offsets, nulls, nulls, next_offset)
 
 
 class Source(Protocol):

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from checkpoint.offsets import SourceIdentity, TopicPartition
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
-from ingest.sources.base import Earliest, Start
+from ingest.sources.base import Earliest, Start, nothing_up_to
 from ingest.sources.change_log_file import SUFFIXES, ChangeLogFile
 from ingest.sources.change_log_record import BadLine, Records, first_fall, is_complete, records_of
 from storage.errors import BadInput
@@ -133,7 +132,7 @@ class ChangeLogFolder:
         partition = records.partition
         if partition not in self._next:
             self._next[partition] = (0, None)
-            yield _announcement(partition)
+            yield nothing_up_to(partition, 0)
         expected, setter = self._next[partition]
         if fall := first_fall(records.offsets, int(records.offsets[0])):
             raise _disorder(file.path, partition, *fall)
@@ -153,10 +152,3 @@ def _disorder(path: Path, log: TopicPartition, found: int, before: int, holder: 
         f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "
         "read in the order of their names: rename them, or take out what is there twice"
     )
-
-
-def _announcement(partition: TopicPartition) -> RawBatch:
-    """A new partition, read from offset 0."""
-    nothing = np.empty(0, np.int64)
-    no_bytes = pa.array([], pa.binary())
-    return RawBatch(partition.topic, partition.partition, nothing, nothing, no_bytes, no_bytes, next_offset=0)

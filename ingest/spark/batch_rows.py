@@ -24,7 +24,7 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
-from ingest.sources.change_log_record import BadLine, records_of
+from ingest.sources.change_log_record import BadLine, Records, records_of
 from ingest.unchanged_values import NO_OLD_ROW
 from storage.errors import BadInput
 from storage.options import ChangelogProducer
@@ -202,9 +202,25 @@ def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
     block = "\n".join(lines.drop_null().to_pylist()).encode()
     try:
         for records in records_of(block):
-            yield records.batch(0)
+            yield _in_offset_order(records).batch(0)
     except BadLine as bad:
         raise BadInput(f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})") from None
+
+
+def _in_offset_order(records: Records) -> Records:
+    """Spark packs files into a task by size, not by age."""
+    order = np.argsort(records.offsets, kind="stable")
+    if np.all(order[:-1] < order[1:]):
+        return records
+    new_place = np.argsort(order)
+    return Records(
+        records.partition,
+        records.offsets[order],
+        records.timestamps_ms[order],
+        records.keys.take(pa.array(order)),
+        records.values.take(pa.array(order)),
+        {int(new_place[row]): headers for row, headers in records.headers.items()},
+    )
 
 
 def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:

@@ -42,6 +42,8 @@ from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.types import BIGINT, STRING, DataField
 from tests.support.manual_clock import ManualClock
 
+pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
+
 SCHEMA = TableSchema(0, (DataField(0, "id", BIGINT), DataField(1, "v", STRING)), 1, primary_keys=("id",))
 ROWS = SCHEMA.arrow.append(pa.field(KIND_COLUMN, pa.int8(), False))
 

@@ -11,7 +11,8 @@ from typing import Final
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.storagelevel import StorageLevel
 
 from ingest.settings import CheckpointSettings, Config, FolderSettings, KafkaSettings, StartSettings, WriteSettings

@@ -62,8 +62,3 @@ def gather(polled: Mapping[Any, Sequence[Any]], into: dict[TopicPartition, Gathe
         gathering.add(records)
         nbytes += gathering.nbytes - before
     return nbytes
-
-
-def nothing_up_to(partition: TopicPartition, next_offset: int) -> RawBatch:
-    """A batch without records: the partition has been read up to here."""
-    return Gathering().batch(partition, next_offset)

@@ -22,9 +22,18 @@ from checkpoint.offsets import SourceIdentity, TopicPartition, identity_changes
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
+from ingest.sources.base import (
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    FromGroup,
+    Latest,
+    SourceUnavailable,
+    Start,
+    nothing_up_to,
+)
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_arguments
-from ingest.sources.kafka.gathering import Gathering, gather, nothing_up_to
+from ingest.sources.kafka.gathering import Gathering, gather
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence, few
 from storage.errors import BadInput, PositionRefused, TidelakeError

@@ -1,0 +1,126 @@
+"""A pipeline out of its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from checkpoint.coordinator import CheckpointPolicy
+from checkpoint.offsets import TopicPartition
+from ingest.dead_letters import DeadLetters
+from ingest.error_policy import ErrorPolicy
+from ingest.formats.base import Decoder, TargetOf
+from ingest.formats.connect_schema import ConnectorSettings
+from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.table_inference import infer_table
+from ingest.pipeline import Parts, Pipeline, Progress
+from ingest.settings import Config, FolderSettings, KafkaSettings
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
+from ingest.sources.change_log_folder import ChangeLogFolder
+from ingest.table_writer import StorageTable
+from ingest.tables import Tables
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio import open_file_io
+from storage.near_names import did_you_mean
+from storage.write.memory_budget import MemoryBudget
+
+DEBEZIUM_JSON: Final = "debezium-json"
+
+
+def assemble(config: Config) -> Pipeline:
+    """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
+
+    Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    """
+    options = dict(config.warehouse_options)
+    if (metastore := options.pop("metastore", "filesystem")) != "filesystem":
+        raise UnsupportedFeature(
+            f"metastore = {metastore}", "only the file system catalog exists so far", "Leave metastore out."
+        )
+    io = open_file_io(config.warehouse, options)
+    memory = MemoryBudget(config.write.memory_bytes)
+    tables = Tables(
+        config.tables,
+        FileSystemCatalog(io, config.warehouse),
+        lambda context: StorageTable(context, config.pipeline, memory, config.write.spill_directory),
+        infer_table,
+    )
+    letters = config.errors.dead_letters or f"{config.warehouse.rstrip('/')}/{config.pipeline}.dead-letters"
+    return Pipeline(
+        Parts(
+            source=source_of(config),
+            decoder=_decoder(config, tables.router.target_of),
+            router=tables.router,
+            sinks=tables.sinks,
+            create=tables.create,
+            dead_letters=DeadLetters(open_file_io(letters, options), letters),
+            errors=ErrorPolicy(config.errors.tolerance),
+            start=start_of(config),
+            checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
+            queue_bytes=config.write.queue_bytes,
+        )
+    )
+
+
+async def run(config: Config, watch: Callable[[Progress], None] | None = None) -> Progress:
+    """Run a pipeline until its source ends, it fails, or SIGTERM or SIGINT comes (see `Pipeline.stop`).
+
+    watch: gets the progress once, at the start; it changes while the pipeline runs.
+    """
+    pipeline = await asyncio.to_thread(assemble, config)
+    if watch is not None:
+        watch(pipeline.progress)
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_, pipeline.stop)
+    try:
+        return await pipeline.run()
+    finally:
+        for signal_ in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signal_)
+
+
+def source_of(config: Config) -> Source:
+    match config.source:
+        case FolderSettings(path=path, until=until, poll_interval_ms=poll_interval_ms):
+            return ChangeLogFolder(Path(path), follow=until == "forever", poll_interval_ms=poll_interval_ms)
+        case KafkaSettings() as settings:
+            from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+
+            return KafkaSource(settings)
+
+
+def start_of(config: Config) -> Start:
+    if isinstance(config.source, FolderSettings) or config.source.start == "earliest":
+        return Earliest()
+    start = config.source.start
+    if start == "latest":
+        return Latest()
+    if start.timestamp_ms is not None:
+        return AtTimestamp(start.timestamp_ms)
+    if start.group is not None:
+        return FromGroup(start.group)
+    topics = (start.offsets or {}).items()
+    return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})
+
+
+def _decoder(config: Config, target_of: TargetOf) -> Decoder:
+    if config.format != DEBEZIUM_JSON:
+        raise UnsupportedFeature(
+            f"format = {config.format}", "this release decodes Debezium JSON only", f"Set {DEBEZIUM_JSON}."
+        )
+    options: dict[str, Any] = dict(config.format_options)
+    known = {field.name for field in fields(ConnectorSettings)}
+    for name in options.keys() - known - {"truncates"}:
+        raise BadInput(
+            f"format_options: {DEBEZIUM_JSON} has no option {name!r}{did_you_mean(name, known | {'truncates'})}"
+        )
+    truncates = options.pop("truncates", "fail")
+    if truncates not in ("fail", "skip"):
+        raise BadInput(f"format_options: truncates is fail or skip, not {truncates!r}")
+    return DebeziumJsonDecoder(target_of, ConnectorSettings(**options), truncates)

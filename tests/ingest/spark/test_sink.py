@@ -1,0 +1,283 @@
+"""What `foreachBatch` with our sink promises: each batch once, in order, or a refusal that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.support.java_oracle import JavaOracle
+from tidelake.spark import sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = Mapping[str, Any]
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("version", pa.int32())])
+
+
+@dataclass
+class Stream:
+    """A folder of JSON rows that Spark reads as a stream into one table; each `put` is a micro-batch."""
+
+    spark: SparkSession
+    home: Path
+    columns: str = "id long, name string, version int"
+    files: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def warehouse(self) -> str:
+        return str(self.home / "lake")
+
+    def create(self, schema: pa.Schema = SCHEMA, **arguments: Any) -> tidelake.Table:
+        catalog = tidelake.open_catalog(self.warehouse)
+        catalog.create_database("shop", if_not_exists=True)
+        return catalog.create_table("shop.t", schema, **arguments)
+
+    def put(self, rows: Sequence[Row]) -> None:
+        folder = self.home / "rows"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{self.files}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (self.files, self.files))  # Spark reads files in the order of their times
+        self.files += 1
+
+    def read(self) -> DataFrame:
+        return self.spark.readStream.schema(self.columns).option("maxFilesPerTrigger", 1).json(str(self.home / "rows"))
+
+    def run(self, checkpoint: str = "checkpoint", change: Callable[[DataFrame], DataFrame] = lambda d: d) -> None:
+        writer = change(self.read()).writeStream.foreachBatch(sink("shop.t", self.warehouse, **self.options))
+        query = writer.option("checkpointLocation", str(self.home / checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget_commit(self, batch_id: int) -> None:
+        """As if the driver had died after our commit and before Spark's own."""
+        commits = self.home / "checkpoint" / "commits"
+        (commits / str(batch_id)).unlink()
+        (commits / f".{batch_id}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def rows_of(table: tidelake.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+
+def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle: JavaOracle) -> None:
+    table = stream.create(primary_key=["id"], options={"bucket": "3"})
+    stream.put([{"id": i, "name": f"n{i}"} for i in range(100)])
+    stream.put([{"id": i, "name": f"m{i}"} for i in range(50, 150)])
+    stream.run()
+    expected = [(i, f"{'n' if i < 50 else 'm'}{i}", None) for i in range(150)]
+    assert rows_of(table) == expected
+    java = java_oracle.read(stream.warehouse, "shop.t")
+    assert sorted((row["id"], row["name"], row["version"]) for row in java) == expected
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
+
+
+@pytest.mark.parametrize("primary_key", [["id"], []], ids=["primary key", "append table"])
+def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> None:
+    table = stream.create(primary_key=primary_key)
+    stream.put([{"id": 1, "name": "a"}])
+    stream.put([{"id": 2, "name": "b"}])
+    stream.run()
+    before = [snapshot.uuid for snapshot in table.snapshots()]
+    stream.forget_commit(1)
+    stream.run()
+    assert [snapshot.uuid for snapshot in table.snapshots()] == before
+    assert rows_of(table) == [(1, "a", None), (2, "b", None)]
+    stream.put([{"id": 3, "name": "c"}])
+    stream.run()
+    assert rows_of(table) == [(1, "a", None), (2, "b", None), (3, "c", None)]
+
+
+def test_a_new_checkpoint_directory_is_a_new_commit_user(stream: Stream) -> None:
+    """Its batch ids begin at 0 again: under the old user they would all be taken for replays."""
+    table = stream.create(primary_key=["id"])
+    stream.put([{"id": 1, "name": "a"}])
+    stream.run("one")
+    stream.run("two")
+    first, second = table.snapshots()
+    assert first.commit_identifier == second.commit_identifier == 0
+    assert first.commit_user != second.commit_user
+
+
+def test_row_kinds_delete(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+    stream.columns += ", _VALUE_KIND byte"
+    stream.put([{"id": 1, "name": "a", "_VALUE_KIND": 0}, {"id": 2, "name": "b", "_VALUE_KIND": 0}])
+    stream.put([{"id": 1, "_VALUE_KIND": 3}])
+    stream.run()
+    assert rows_of(table) == [(2, "b", None)]
+
+
+TWICE = [{"id": 1, "name": "new", "version": 2}, {"id": 1, "name": "old", "version": 1}]
+
+
+def test_a_key_that_occurs_twice_without_an_order_is_refused(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+    stream.put(TWICE)
+    with pytest.raises(Exception, match=r"(?s)key \{'id': 1\} occurs twice.*order_by=.*sequence.field"):
+        stream.run()
+    assert table.snapshots() == []
+
+
+def test_order_by_tells_which_row_of_a_key_is_newer(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+    stream.options = {"order_by": ["version"]}
+    stream.put(TWICE)
+    stream.run()
+    assert rows_of(table) == [(1, "new", 2)]
+
+
+def test_order_by_may_name_a_column_that_the_table_lacks(stream: Stream) -> None:
+    table = stream.create(SCHEMA.remove(2), primary_key=["id"])
+    stream.options = {"order_by": ["version"]}
+    stream.put(TWICE)
+    stream.run()
+    assert rows_of(table) == [(1, "new")]
+
+
+def test_a_sequence_field_orders_rows_in_any_batch(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"], options={"sequence.field": "version"})
+    stream.put(TWICE)
+    stream.put([{"id": 1, "name": "late", "version": 0}])
+    stream.run()
+    assert rows_of(table) == [(1, "new", 2)]
+
+
+def test_partitions_and_an_empty_batch(stream: Stream) -> None:
+    table = stream.create(primary_key=["id", "name"], partition_by=["name"], options={"bucket": "2"})
+    stream.put([{"id": i, "name": name} for i in range(10) for name in ("x", "y/ö")])
+    stream.put([])
+    stream.run()
+    assert rows_of(table) == sorted((i, name, None) for i in range(10) for name in ("x", "y/ö"))
+    assert len(table.snapshots()) == 1
+
+
+def test_a_column_that_the_table_lacks_stops_the_query(stream: Stream) -> None:
+    table = stream.create(SCHEMA.remove(2), primary_key=["id"])
+    stream.put([{"id": 1, "name": "a", "version": 1}])
+    with pytest.raises(Exception, match="no column 'version'"):
+        stream.run()
+    assert table.snapshots() == []
+
+
+# ---------------------------------------------------------------- raw change records
+
+
+def change(offset: int, op: str, row: Row, partition: int = 0) -> Row:
+    """A line of a change log with a Debezium record."""
+    image = {"before": row if op == "d" else None, "after": None if op == "d" else row}
+    value = {**image, "op": op, "source": {"db": "shop", "schema": "public", "table": "t"}}
+    key = json.dumps({"id": row["id"]})
+    return {
+        "topic": "shop.public.t",
+        "partition": partition,
+        "offset": offset,
+        "timestamp_ms": 1000 + offset,
+        "key": key,
+        "value": json.dumps(value),
+        "headers": [],
+    }
+
+
+@pytest.fixture
+def records(stream: Stream) -> Stream:
+    stream.options = {"format": "debezium-json"}
+    return stream
+
+
+def run_records(stream: Stream, checkpoint: str = "checkpoint") -> None:
+    lines = stream.spark.readStream.option("maxFilesPerTrigger", 1).text(str(stream.home / "rows"), lineSep="\n")
+    writer = lines.writeStream.foreachBatch(sink("shop.t", stream.warehouse, **stream.options))
+    writer.option("checkpointLocation", str(stream.home / checkpoint)).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+
+
+def test_raw_records_are_applied_in_the_order_of_their_offsets(records: Stream) -> None:
+    table = records.create(primary_key=["id"], options={"bucket": "2"})
+    records.put(
+        [
+            change(3, "u", {"id": 1, "name": "newest", "version": 3}),
+            change(1, "c", {"id": 1, "name": "oldest", "version": 1}),
+            change(2, "d", {"id": 1, "name": "oldest", "version": 1}),
+            change(4, "c", {"id": 2, "name": "other", "version": 1}),
+        ][::-1]
+    )
+    with pytest.raises(Exception, match="offset"):
+        run_records(records)  # lines of a change log lie in order: anything else is no change log
+    assert table.snapshots() == []
+
+
+def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records: Stream) -> None:
+    table = records.create(primary_key=["id"])
+    records.put([change(5, "c", {"id": 1, "name": "a", "version": 1}), change(0, "c", {"id": 2, "name": "b", "version": 1}, 1)])
+    records.put([change(6, "u", {"id": 1, "name": "a2", "version": 2})])
+    run_records(records)
+    positions = [json.loads(snapshot.properties["tidelake.position"]) for snapshot in table.snapshots()]
+    assert [position["topics"]["shop.public.t"] for position in positions] == [
+        {"end": [6, 1], "read": [1, 1]},
+        {"end": [7, 1], "read": [1, 0]},
+    ]
+    with pytest.raises(Exception, match=r"(?s)holds its records up to 7 already.*startingOffsets.*reread=True"):
+        run_records(records, "another")
+    records.options["reread"] = True
+    run_records(records, "a third")
+    assert rows_of(table) == [(1, "a2", 2), (2, "b", 1)]
+
+
+def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, tmp_path: Path) -> None:
+    table = records.create(primary_key=["id"])
+    bad = {**change(1, "c", {"id": 1, "name": "a", "version": 1}), "value": "{broken"}
+    records.put([change(0, "c", {"id": 7, "name": "g", "version": 1}), bad])
+    with pytest.raises(Exception, match=r"topic shop.public.t, partition 0, offset 1: .*dead_letters="):
+        run_records(records)
+    assert table.snapshots() == []
+    records.options["dead_letters"] = str(tmp_path / "letters")
+    run_records(records)
+    assert rows_of(table) == [(7, "g", 1)]
+    (file,) = (tmp_path / "letters").iterdir()
+    (letter,) = map(json.loads, file.read_text().splitlines())
+    assert (letter["topic"], letter["partition"], letter["offset"], letter["value"]) == (
+        "shop.public.t",
+        0,
+        1,
+        "{broken",
+    )
+
+
+def test_records_of_two_tables_need_a_choice(records: Stream) -> None:
+    table = records.create(primary_key=["id"])
+    one = change(0, "c", {"id": 1, "name": "a", "version": 1})
+    other = {**one, "offset": 1, "value": one["value"].replace('"table": "t"', '"table": "u"')}
+    records.put([one, other])
+    with pytest.raises(Exception, match=r"shop.public.t and shop.public.u .*match="):
+        run_records(records)
+    assert table.snapshots() == []
+    records.options["match"] = "public.t"
+    run_records(records)
+    assert len(rows_of(table)) == 1
+
+
+def test_called_outside_of_a_streaming_query_it_asks_for_a_commit_user(spark: SparkSession, stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+    rows = spark.createDataFrame([(1, "a", 1)], stream.columns)
+    with pytest.raises(tidelake.BadInput, match="commit_user="):
+        sink("shop.t", stream.warehouse)(rows, 0)
+    sink("shop.t", stream.warehouse, commit_user="nightly")(rows, 0)
+    sink("shop.t", stream.warehouse, commit_user="nightly")(rows, 0)
+    assert rows_of(table) == [(1, "a", 1)]
+    assert len(table.snapshots()) == 1

@@ -1,0 +1,150 @@
+"""Tidelake and Java write and compact the same table in turns; everyone reads the same rows, at every snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from tests.interop.columns import BY_NAME, NESTED, SCALARS, Column, cycled
+from tests.interop.conftest import NewTable
+from tests.interop.shared_table import KIND, Reader
+
+K: Final = Column("k", "INT", pa.int32(), tuple(range(1000)))
+PLACE: Final = Column(
+    "place", "STRING", pa.string(), ("north", "a=b/c", "50%", "ü 🌊", "it's", "..", "x:y", "{}", " lead", "tab\t", "", " ")
+)
+NAMED: Final = BY_NAME | {"k": K, "place": PLACE}
+
+ALL_SCALARS: Final = tuple(c.name for c in SCALARS)
+AVRO_SCALARS: Final = tuple(c.name for c in SCALARS if "_ns" not in c.name)
+ALL_NESTED: Final = tuple(c.name for c in NESTED)
+SOME: Final = ("int", "string", "double", "timestamp_us")
+
+_ORC_TIMES: Final = {Reader.RUST: "its ORC library adds up seconds and nanoseconds of a time before 1970 wrongly"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """values, key, partition: names of columns; those of the key come first in the table. Without a key: an append table."""
+
+    id: str
+    values: Sequence[str] = SOME
+    key: Sequence[str] = ()
+    partition: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    cannot: Mapping[Reader, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[Column]:
+        names = dict.fromkeys([*self.partition, *self.key, *self.values])
+        return [NAMED[name] for name in names]
+
+    @property
+    def file_format(self) -> str:
+        return self.options.get("file.format", "parquet")
+
+    def rows(self, numbers: Sequence[int], kinds: Sequence[int] | None = None, *, turn: int = 0) -> pa.Table:
+        """One row for each number: the number says the key (or, without one, which values), the turn the other values."""
+        arrays = {}
+        radix = [len(NAMED[name].values_for(self.file_format)) for name in self.key]
+        steps = dict(zip(self.key, accumulate([1, *radix[:-1]], mul), strict=True))
+        for column in self.columns:
+            values = column.values_for(self.file_format)
+            if column.name in self.key:
+                picked = [values[number // steps[column.name] % len(values)] for number in numbers]
+                arrays[column.name] = pa.array(picked, column.arrow)
+            else:
+                every = cycled(column, self.file_format, len(values) + 1)
+                arrays[column.name] = every.take(pa.array([(number * 3 + turn) % len(every) for number in numbers]))
+        if kinds is not None:
+            arrays[KIND] = pa.array(kinds, pa.int8())
+        return pa.table(arrays)
+
+
+def primary_key(
+    id: str, values: Sequence[str] = SOME, key: Sequence[str] = ("k",), partition: Sequence[str] = (), **more: Any
+) -> Layout:
+    options = {"bucket": "1"} | more.pop("options", {})
+    return Layout(id, values, [*partition, *key], partition, options, **more)
+
+
+def append(id: str, values: Sequence[str] = SOME, partition: Sequence[str] = (), **more: Any) -> Layout:
+    return Layout(id, values, (), partition, {"bucket": "-1"} | more.pop("options", {}), **more)
+
+
+LAYOUTS: Final = (
+    primary_key("every scalar in parquet", ALL_SCALARS),
+    primary_key("every scalar in orc", ALL_SCALARS, options={"file.format": "orc"}, cannot=_ORC_TIMES),
+    primary_key("every scalar in avro", AVRO_SCALARS, options={"file.format": "avro"}),
+    primary_key("nested types in parquet", ALL_NESTED),
+    primary_key("nested types in orc", ALL_NESTED, options={"file.format": "orc"}),
+    primary_key("nested types in avro", ALL_NESTED, options={"file.format": "avro"}),
+    primary_key("string key, four buckets, snappy", key=["string", "tinyint"], options={"bucket": "4", "file.compression": "snappy"}),
+    primary_key("composite key, four buckets, avro", key=["bigint", "varchar", "date"], options={"bucket": "4", "file.format": "avro"}),
+    primary_key("long decimal key, orc with zlib", key=["decimal_large", "k"], options={"file.format": "orc", "file.compression": "zlib"}, values=["int"]),
+    primary_key("bytes in the key", key=["bytes", "time", "k"], options={"bucket": "2"}),
+    primary_key("bucket by mod", key=["k"], options={"bucket": "4", "bucket-function.type": "mod"}),
+    primary_key("bucket by hive hash of one key column", key=["k", "string"], options={"bucket": "4", "bucket-function.type": "hive", "bucket-key": "string"}),
+    primary_key("partition by a text with every special character", partition=["place"], options={"bucket": "2"}),
+    primary_key("partition by number, truth and day in orc", partition=["smallint", "boolean", "date"], options={"file.format": "orc"}, values=["int", "string"]),
+    primary_key("partition by time, decimal and float in avro", partition=["timestamp_ms", "decimal_small", "float"], options={"file.format": "avro"}),
+    primary_key("partition names without legacy form", partition=["timestamp_us", "date", "double"], options={"partition.legacy-name": "false"}),
+    primary_key("changelog of the input", options={"changelog-producer": "input", "bucket": "2"}),
+    primary_key("changelog of the input, parted, avro", partition=["boolean"], options={"changelog-producer": "input", "file.format": "avro"}),
+    primary_key("thin mode", key=["k", "string"], options={"data-file.thin-mode": "true"}),
+    primary_key("thin mode in orc", key=["k", "string"], values=["int"], options={"data-file.thin-mode": "true", "file.format": "orc"}),
+    primary_key("no statistics", options={"metadata.stats-mode": "none"}),
+    primary_key("full statistics, not dense", options={"metadata.stats-mode": "full", "metadata.stats-dense-store": "false"}),
+    primary_key("counts only, except one column", options={"metadata.stats-mode": "counts", "fields.string.stats-mode": "truncate(3)"}),
+    primary_key("a format for each level", options={"file.format.per.level": "0:avro", "file.compression.per.level": "0:deflate"}, values=["int", "string"]),
+    primary_key("manifests in snappy", options={"manifest.compression": "snappy"}),
+    primary_key("manifests without compression, merged at once", options={"manifest.compression": "null", "manifest.merge-min-count": "2"}),
+    primary_key("write-only", options={"write-only": "true"}),
+    primary_key("files of a few rows", options={"target-file-size": "1 kb", "bucket": "2"}),
+    primary_key("deletes ignored", options={"ignore-delete": "true"}),
+    append("append, every scalar in parquet", ALL_SCALARS),
+    append("append, every scalar in orc", ALL_SCALARS, options={"file.format": "orc"}, cannot=_ORC_TIMES),
+    append("append, every scalar in avro", AVRO_SCALARS, options={"file.format": "avro"}),
+    append("append, nested types", ALL_NESTED),
+    append("append, parted by nullable text and number", partition=["place", "int"], values=["string"]),
+    append("append, parted by nullable day in orc", partition=["date"], options={"file.format": "orc"}, values=["int", "string"]),
+    append("append, bucketed by text", ["string", "int"], options={"bucket": "4", "bucket-key": "string"}),
+    append("append, bucketed by two columns, parted, avro", partition=["boolean"], options={"bucket": "3", "bucket-key": "bigint,double", "file.format": "avro"}, values=["bigint", "double", "string"]),
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
+def test_a_table_goes_from_writer_to_writer(layout: Layout, new_table: NewTable) -> None:
+    table = new_table(
+        layout.columns,
+        primary_key=layout.key,
+        partition_by=layout.partition,
+        options=layout.options,
+        cannot=layout.cannot,
+    )
+    may_delete = bool(layout.key)
+
+    def rows(numbers: Sequence[int], turn: int) -> pa.Table:
+        """Upserts, and a delete for every fifth number."""
+        kinds = [3 if number % 5 == turn % 5 else 2 * (number % 2) for number in numbers] if may_delete else None
+        return layout.rows(numbers, kinds, turn=turn)
+
+    table.write(layout.rows(range(40), turn=0))
+    table.write(rows([*range(0, 60, 3), 3, 3, 6], turn=1))  # some keys more than once in a commit
+    table.check()
+    table.java_writes(rows(range(30, 75), turn=2))
+    table.java_compacts(full=True)
+    table.check()
+    table.write(rows(range(0, 75, 2), turn=3))  # over rows that lie in level 5 now
+    table.java_compacts()
+    table.write(rows(range(60, 90), turn=4))
+    table.java_writes(rows(range(0, 90, 4), turn=5), full=True)
+    table.write(rows([1, 2, 88], turn=6))
+    table.check()
+    table.check_history()
