@@ -80,6 +80,21 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a run begins.
+
+    positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
+    pipeline never committed to. chosen: tables for which `start` chose a place, which is published first.
+    """
+
+    positions: Mapping[str, SourcePosition]
+    starts: Mapping[TopicPartition, int]
+    fresh: Sequence[str]
+    chosen: Sequence[str]
+    last_identifier: int
+
+
 class Pipeline:
     """One run of a pipeline. `run` it once; `stop` may be called at any time from the same event loop."""
 
@@ -130,9 +145,35 @@ class Pipeline:
             await self._parts.source.close()
         return self.progress
 
+    async def plan(self) -> Beginning:
+        """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would."""
+        try:
+            return await self._find_beginning()
+        finally:
+            await self._parts.source.close()
+
     # ------------------------------------------------------------ before the first record
 
     async def _run(self) -> None:
+        parts = self._parts
+        beginning = await self._find_beginning()
+        await asyncio.to_thread(parts.dead_letters.recover, beginning.starts)
+        self._coordinator = Coordinator(beginning.positions, beginning.last_identifier, parts.checkpoints)
+        floors = {table: position.ends for table, position in beginning.positions.items()}
+        self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
+        log.info(
+            "reading begins",
+            tables=len(beginning.positions),
+            partitions=len(beginning.starts),
+            fresh_tables=len(beginning.fresh),
+        )
+        if beginning.chosen:
+            await self._checkpoint(pin=beginning.chosen)
+        await self._flow(beginning.starts)
+        if self._source_error is not None:
+            raise self._source_error
+
+    async def _find_beginning(self) -> Beginning:
         parts = self._parts
         newest: dict[str, OwnSnapshot | None] = dict.fromkeys(parts.router.tables)
         newest |= {name: await asyncio.to_thread(sink.newest_own) for name, sink in parts.sinks.items()}
@@ -141,16 +182,7 @@ class Pipeline:
         check_identity(recovered.positions, parts.source.identity)
         positions, chosen = await self._positions(recovered, there)
         starts = {partition: at for partition, at in read_from(positions.values()).items() if partition in there}
-        await asyncio.to_thread(parts.dead_letters.recover, starts)
-        self._coordinator = Coordinator(positions, recovered.last_identifier, parts.checkpoints)
-        floors = {table: position.ends for table, position in positions.items()}
-        self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
-        log.info("reading begins", tables=len(positions), partitions=len(starts), fresh_tables=len(recovered.fresh))
-        if chosen:
-            await self._checkpoint(pin=chosen)
-        await self._flow(starts)
-        if self._source_error is not None:
-            raise self._source_error
+        return Beginning(positions, starts, recovered.fresh, chosen, recovered.last_identifier)
 
     async def _positions(
         self, recovered: Recovered, there: Collection[TopicPartition]

@@ -1,6 +1,7 @@
 """What can go wrong, told so that the reader knows what to do next.
 
-Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the remedy.
+Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the
+remedy.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class CommitConflict(TidelakeError):
 
 
 class CommitOutcomeUnknown(TidelakeError):
-    """The commit may have landed. Look for our commit identifier before anything else; delete nothing until you know."""
+    """The commit may have landed. Look for our commit identifier before anything else; delete nothing until you
+    know.
+    """
 
 
 class WriterFenced(TidelakeError):

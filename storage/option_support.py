@@ -1,7 +1,8 @@
 """What of Paimon's options this release does not act on, and which operation that would make wrong.
 
-An option that would be ignored in silence is refused by the operation it breaks, naming the remedy; the other operations go
-on. Options that only change how fast or how often something is done are not refused. `docs/options.md` is made from here.
+An option that would be ignored in silence is refused by the operation it breaks, naming the remedy; the other
+operations go on. Options that only change how fast or how often something is done are not refused. `docs/options.md`
+is made from here.
 """
 
 from __future__ import annotations
@@ -73,12 +74,8 @@ _PASS_TO_SCAN: Final = "Unset it, and pass snapshot=, tag= or as_of= to scan()"
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     Refusal("type", _ALL, "only ordinary tables are supported", _USE_JAVA, _other_than("table")),
-    Refusal(
-        "merge-engine", _ALL, "only deduplicate is supported so far", _USE_JAVA, _other_than("deduplicate")
-    ),
-    Refusal(
-        "deletion-vectors.enabled", _ALL, "rows marked as deleted would reappear", _USE_JAVA, _is_true
-    ),
+    Refusal("merge-engine", _ALL, "only deduplicate is supported so far", _USE_JAVA, _other_than("deduplicate")),
+    Refusal("deletion-vectors.enabled", _ALL, "rows marked as deleted would reappear", _USE_JAVA, _is_true),
     Refusal(
         "changelog-producer",
         _WRITE,
@@ -112,17 +109,31 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         )
     ),
     Refusal(
-        "streaming-read-overwrite", frozenset({Operation.CHANGES}), "overwrites are not turned into changes", "Unset it", _is_true
+        "streaming-read-overwrite",
+        frozenset({Operation.CHANGES}),
+        "overwrites are not turned into changes",
+        "Unset it",
+        _is_true,
     ),
     Refusal(
-        "streaming-read-append-overwrite", frozenset({Operation.CHANGES}), "overwrites are not turned into changes", "Unset it", _is_true
+        "streaming-read-append-overwrite",
+        frozenset({Operation.CHANGES}),
+        "overwrites are not turned into changes",
+        "Unset it",
+        _is_true,
     ),
     Refusal(
-        "file.format", _WRITE, "files can be written as parquet, orc and avro", "Choose one of them",
+        "file.format",
+        _WRITE,
+        "files can be written as parquet, orc and avro",
+        "Choose one of them",
         _other_than("parquet", "orc", "avro"),
     ),
     Refusal(
-        "changelog-file.format", _WRITE, "files can be written as parquet, orc and avro", "Choose one of them",
+        "changelog-file.format",
+        _WRITE,
+        "files can be written as parquet, orc and avro",
+        "Choose one of them",
         _other_than("parquet", "orc", "avro"),
     ),
     Refusal("file-index.", _WRITE, "new files would lack the index", "Unset it; readers work without", _is_set),
@@ -132,14 +143,21 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     Refusal("data-file.external-paths", _WRITE, "files would lie in the table's own directory", "Unset it", _is_set),
     Refusal(
-        "write.sequence-number-init-mode", _WRITE, "sequence numbers start from the files of a bucket", "Unset it",
+        "write.sequence-number-init-mode",
+        _WRITE,
+        "sequence numbers start from the files of a bucket",
+        "Unset it",
         _other_than("scan"),
     ),
     Refusal("commit.strict-mode.last-safe-snapshot", _WRITE, "the check is not made", "Unset it", _is_set),
     Refusal("commit.callbacks", _WRITE, "Java classes can't be called", "Unset it", _is_set),
     Refusal("tag.callbacks", _WRITE, "Java classes can't be called", "Unset it", _is_set),
     Refusal(
-        "tag.automatic-creation", _WRITE, "no tags would be made", _SET_WRITE_ONLY, _unless_write_only(_other_than("none"))
+        "tag.automatic-creation",
+        _WRITE,
+        "no tags would be made",
+        _SET_WRITE_ONLY,
+        _unless_write_only(_other_than("none")),
     ),
     Refusal(
         "partition.expiration-time", _WRITE, "old partitions would stay", _SET_WRITE_ONLY, _unless_write_only(_is_set)
@@ -169,7 +187,9 @@ def check_supported(context: TableContext, operation: Operation) -> None:
             for key, value in _matching(refusal.key, options):
                 if refusal.applies(value, options):
                     raise UnsupportedFeature(
-                        f"{context.name}: option {key} = {value}", f"cannot {operation}: {refusal.reason}", refusal.remedy
+                        f"{context.name}: option {key} = {value}",
+                        f"cannot {operation}: {refusal.reason}",
+                        refusal.remedy,
                     )
     _check_buckets(context, operation)
     _check_types(context)

@@ -83,7 +83,7 @@ class TableOptions(Mapping[str, str]):
         return self._parsed(key, parse, default)
 
     def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
-        return self._parsed(key, parse, None) if key in self._values else None  # type: ignore[arg-type]
+        return self._parsed(key, parse, None) if key in self._values else None
 
     # ------------------------------------------------------------ merge
 
@@ -138,16 +138,18 @@ class TableOptions(Mapping[str, str]):
     # ------------------------------------------------------------ data files
 
     def file_format(self, level: int = 0) -> str:
-        per_level = self._parsed("file.format.per.level", parse_map, {})
+        per_level = self._parsed("file.format.per.level", parse_map, dict[str, str]())
         return per_level.get(str(level), self.get("file.format", "parquet")).strip().lower()
 
     def file_compression(self, level: int = 0) -> str:
-        per_level = self._parsed("file.compression.per.level", parse_map, {})
+        per_level = self._parsed("file.compression.per.level", parse_map, dict[str, str]())
         return per_level.get(str(level), self.get("file.compression", "zstd")).strip()
 
     @property
     def file_suffix_compression(self) -> str:
-        """What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as Java)."""
+        """What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as
+        Java).
+        """
         return self.get("file.compression", "zstd").strip()
 
     @property
@@ -208,7 +210,7 @@ class TableOptions(Mapping[str, str]):
             return own.strip().lower()
         if changelog and (mode := self.get("changelog-file.stats-mode")) is not None:
             return mode.strip().lower()
-        per_level = self._parsed("metadata.stats-mode.per.level", parse_map, {})
+        per_level = self._parsed("metadata.stats-mode.per.level", parse_map, dict[str, str]())
         return per_level.get(str(level), self.get("metadata.stats-mode", "truncate(16)")).strip().lower()
 
     @property

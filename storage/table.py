@@ -1,4 +1,6 @@
-"""What one needs to know to act on a table: where it lies, its schema, its options. (The facade is `tidelake.table`.)"""
+"""What one needs to know to act on a table: where it lies, its schema, its options. (The facade is
+`tidelake.table`.)
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     async for change in table.follow(start="latest"):
         ...
 
-Work runs in threads. A call that is cancelled is abandoned where that is harmless (reading, writing files nobody sees yet);
-a commit is waited for, so that its outcome is known.
+Work runs in threads. A call that is cancelled is abandoned where that is harmless (reading, writing files nobody sees
+yet); a commit is waited for, so that its outcome is known.
 """
 
 from __future__ import annotations

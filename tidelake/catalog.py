@@ -49,7 +49,8 @@ class Catalog:
     ) -> Table:
         """A new table at its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
 
-        Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go together.
+        Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go
+        together.
         """
         self._inner.create_table(
             name,
@@ -76,7 +77,9 @@ class Catalog:
         return self.table(name)
 
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
-        """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such table."""
+        """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such
+        table.
+        """
         return Table(self._inner.load(name, options))
 
 

@@ -87,7 +87,8 @@ class Table:
     ) -> Scan:
         """The rows at one snapshot: the latest, or the one named by its id, by a tag, or by a time.
 
-        as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch milliseconds.
+        as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch
+        milliseconds.
         columns: names, in the order wanted. filter: made with `tidelake.col` or `pyarrow.compute`.
         A snapshot named is read under its own schema, the latest under the table's newest.
         """

@@ -7,14 +7,13 @@ records are told apart by source table and schema and each kind is tried alone; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.formats.adjacent_objects import adjacent_objects, runs_of_rows
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from ingest.formats.cells.json_text import BadValue
 from ingest.formats.connect_schema import ConnectorSettings
@@ -94,7 +93,7 @@ class DebeziumJsonDecoder:
         work = _Work(batch, CarefulReader(batch.topic, lambda *args: None, self._fail_on_truncate))
         work.careful = CarefulReader(batch.topic, lambda *record: self._shape_of(work, *record), self._fail_on_truncate)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
-        for chunk in _chunks(batch, present):
+        for chunk in runs_of_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
             self._decode_chunk(work, chunk)
         tombstones = len(batch) - len(present)
         return DecodedBatch(
@@ -125,7 +124,7 @@ class DebeziumJsonDecoder:
         if known.fast is None or target is None or target is not known.shape.target:
             return False
         try:
-            piece = known.fast.read(_payloads(work.batch, rows, known.prefix), rows)
+            piece = known.fast.read(adjacent_objects(work.batch.values, rows, known.prefix), rows, work.batch.keys)
             if _any_moved(piece, work.batch):
                 return False
         except CANT_READ_FAST:
@@ -177,7 +176,7 @@ class DebeziumJsonDecoder:
         if known.fast is None:
             return
         try:
-            slow = known.fast.columns_beyond_kernels(_payloads(batch, rows, known.prefix))
+            slow = known.fast.columns_beyond_kernels(adjacent_objects(batch.values, rows, known.prefix))
         except CANT_READ_FAST:  # it is not for their columns
             return
         if not slow <= known.fast.by_cells:
@@ -228,51 +227,3 @@ def _any_moved(piece: Piece, batch: RawBatch) -> bool:
         return False
     flagged = np.logical_or.reduce(list(piece.flags.values()))
     return any(row in batch.headers for row in piece.rows[flagged].tolist())
-
-
-# ---------------------------------------------------------------- bytes of a batch
-
-
-def _chunks(batch: RawBatch, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Runs of rows that are few enough, and small enough, to be decoded at once."""
-    if not len(rows):
-        return
-    starts, _ = _layout(batch.values)
-    begin = 0
-    while begin < len(rows):
-        by_bytes = np.searchsorted(starts[rows], starts[rows[begin]] + CHUNK_BYTES_MAX, "right")
-        end = max(begin + 1, min(begin + CHUNK_RECORDS_MAX, int(by_bytes)))
-        yield rows[begin:end]
-        begin = end
-
-
-def _layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """(n + 1 positions, data) of a binary array: value i lies at positions i to i + 1."""
-    wide = pa.types.is_large_binary(values.type)
-    _, offsets, data = values.buffers()
-    positions = np.frombuffer(offsets, np.int64 if wide else np.int32)[values.offset : values.offset + len(values) + 1]
-    return positions.astype(np.int64), memoryview(data if data is not None else b"")
-
-
-def _payloads(batch: RawBatch, rows: NDArray[np.int64], prefix: bytes) -> bytes | memoryview:
-    """The payloads of these rows, one after another. Raises ValueError unless each is one object behind `prefix`.
-
-    Values lie side by side in an Arrow array, and a parser that reads object after object needs nothing in between:
-    `}{` is never part of one object, so records cannot run into each other.
-    """
-    starts, data = _layout(batch.values)
-    begins, ends = starts[rows], starts[rows + 1]
-    octets = np.frombuffer(data, np.uint8)
-    if np.any(begins >= ends) or np.any(octets[begins] != ord("{")) or np.any(octets[ends - 1] != ord("}")):
-        raise ValueError("not one JSON object each, without blanks around it")
-    if not prefix:
-        if np.array_equal(begins[1:], ends[:-1]):
-            return data[begins[0] : ends[-1]]
-        return b"".join([data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)])
-    payloads = []
-    for a, b in zip(begins.tolist(), ends.tolist(), strict=True):
-        value = data[a:b].tobytes()  # compared as bytes: a memoryview compares octet by octet
-        if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
-            raise ValueError("another schema, or more than a payload behind it")
-        payloads.append(value[len(prefix) : -1])
-    return b"".join(payloads)

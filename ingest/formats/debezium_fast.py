@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.debezium_shape import Shape
 from ingest.formats.decoded_piece import Piece
+from ingest.formats.record_key import KeysOf
 from ingest.formats.replica_identity import says_more
 from ingest.formats.source_table import SourceTable
 from storage.format import RowKind
@@ -85,17 +86,19 @@ class FastReader:
         self._decode = msgspec.json.Decoder(envelope, float_hook=Decimal).decode_lines
         names = shape.target.schema.names
         self._key_fields = [f"f{names.index(name)}" for name in shape.target.schema.primary_keys]
+        self._keys = KeysOf(shape.key_columns)
         self._fields_outside_key = [f"f{i}" for i, name in enumerate(names) if name not in shape.key_columns]
 
-    def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64]) -> Piece:
+    def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> Piece:
         """The rows of n records. Old keys of moved rows are left out. Raises one of CANT_READ_FAST.
 
-        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they came from.
+        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they are in the raw batch.
+        keys: those of the whole raw batch.
         """
         with _garbage_collection_paused():
-            return self._read(payloads, rows)
+            return self._read(payloads, rows, keys)
 
-    def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64]) -> Piece:
+    def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> Piece:
         records: list[Any] = self._decode(payloads)
         if len(records) != len(rows):
             raise ValueError("not one record each")
@@ -106,7 +109,7 @@ class FastReader:
             images = [record.before if record.op == "d" else record.after for record in records]
             source_rows, kinds = np.arange(len(records)), _KIND_OF_OP[ops]
         columns, flags = self._columns(images)  # from here on no image is missing
-        self._check_keys(records, ops)
+        self._check_keys(records, ops, rows, keys)
         return Piece(self.shape.target, rows[source_rows], kinds, columns, flags)
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:
@@ -139,7 +142,9 @@ class FastReader:
                 slow.add(column.name)
         return frozenset(slow)
 
-    def _check_keys(self, records: Sequence[Any], ops: NDArray[np.uint8]) -> None:
+    def _check_keys(
+        self, records: Sequence[Any], ops: NDArray[np.uint8], rows: NDArray[np.int64], keys: pa.Array
+    ) -> None:
         """Every update must keep its key, every row that goes must be named whole; else the careful way decides."""
         if not self._key_fields:
             return
@@ -148,13 +153,19 @@ class FastReader:
             old = [getattr(record.before, name) for record in updates]
             if old != [getattr(record.after, name) for record in updates]:
                 raise ValueError("an update changes the key")
+        by_record_key = deletes = ops == ord("d")
+        upserts = np.count_nonzero(ops == ord("u")) - len(updates)
+        if upserts:
+            lacks_before = np.fromiter((record.before is None for record in records), np.bool_, len(records))
+            by_record_key = deletes | (lacks_before & (ops == ord("u")))
+        if by_record_key.any():  # what these mean depends on the columns in the record's key
+            self._keys.check(keys, rows[by_record_key])
         if self.shape.needs_old_images:
-            if len(updates) < np.count_nonzero(ops == ord("u")):
+            if upserts:
                 raise ValueError("an update without its old image")
-            for record in records:
-                if record.op == "d" and not says_more(
-                    msgspec.json.encode(getattr(record.before, name)) for name in self._fields_outside_key
-                ):
+            for row in np.flatnonzero(deletes).tolist():
+                image = records[row].before
+                if not says_more(msgspec.json.encode(getattr(image, name)) for name in self._fields_outside_key):
                     raise ValueError("a delete that may know only its key")
 
 

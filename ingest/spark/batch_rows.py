@@ -2,8 +2,10 @@
 
     [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _letter, _old_<key> …]
 
-The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival order.
-`_time` is the records' own, epoch milliseconds. The last ones are there only for rows whose unchanged values must be looked up, `_letter` for the case that they can't.
+The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival
+order.
+`_time` is the records' own, epoch milliseconds. The last ones are there only for rows whose unchanged values must be
+looked up, `_letter` for the case that they can't.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class BatchInput(Protocol):
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """Columns of the table by name, optionally `_VALUE_KIND`. order_by: columns, the last decides last; may be extra ones."""
+    """Columns of the table by name, optionally `_VALUE_KIND`. order_by: columns, the last decides last; may be extra
+    ones.
+    """
 
     order_by: tuple[str, ...] = ()
 
@@ -104,7 +108,7 @@ class RawRecords:
     match: tuple[str, ...] | None = None
     keeps_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
-    connector: ConnectorSettings = ConnectorSettings()
+    connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     truncates: Literal["fail", "skip"] = "fail"
     has_order = True
 
@@ -134,11 +138,13 @@ class RawRecords:
         """An unknown column stops the query in any case: as dead letters, good rows would be lost."""
         for failure in failures:
             if failure.kind is FailureKind.UNKNOWN_COLUMN:
-                raise BadInput(f"{failure.describe(raw)}. Add the column to the table with alter_table, then start again")
+                raise BadInput(
+                    f"{failure.describe(raw)}. Add the column to the table with alter_table, then start again"
+                )
             if not self.keeps_letters:
                 raise BadInput(
-                    f"{failure.describe(raw)}. Mend the record at the source, or pass dead_letters=… to sink() to keep such "
-                    "records aside and go on"
+                    f"{failure.describe(raw)}. Mend the record at the source, or pass dead_letters=… to sink() to keep "
+                    "such records aside and go on"
                 )
             seen.letters.append(letter_text(raw, failure))
 
@@ -162,9 +168,7 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
         at = np.full(n, -1)
         at[unchanged.rows] = np.arange(len(unchanged.rows))
         position = pa.array(at, mask=at < 0)
-        missing = [
-            [name for name, flags in unchanged.columns.items() if flags[i]] for i in range(len(unchanged.rows))
-        ]
+        missing = [[name for name, flags in unchanged.columns.items() if flags[i]] for i in range(len(unchanged.rows))]
         columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
         columns.append(pa.array(_letters(table, raw, unchanged.rows), pa.string()).take(position))
         names += [UNCHANGED_COLUMN, LETTER_COLUMN]
@@ -193,8 +197,9 @@ def _raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
         yield from _from_lines(batch.column("value"))
     else:
         raise BadInput(
-            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the lines "
-            f"of a change log; the stream has {', '.join(batch.schema.names)}. For columns of the table leave `format` out"
+            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the "
+            f"lines of a change log; the stream has {', '.join(batch.schema.names)}. "
+            "For columns of the table leave `format` out"
         )
 
 
@@ -204,7 +209,9 @@ def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
         for records in records_of(block):
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
-        raise BadInput(f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})") from None
+        raise BadInput(
+            f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
+        ) from None
 
 
 def _in_offset_order(records: Records) -> Records:
@@ -248,7 +255,9 @@ def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
 def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
     if "timestamp" not in rows.schema.names:
         return np.full(rows.num_rows, -1, np.int64)
-    return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).fill_null(-1).to_numpy()
+    times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
+    milliseconds: NDArray[np.int64] = times.cast(pa.int64()).fill_null(-1).to_numpy()
+    return milliseconds
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:

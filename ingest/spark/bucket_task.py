@@ -97,9 +97,9 @@ class WriteBuckets:
         if not is_last.all():
             twice = rows.select(self.context.schema.primary_keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
             raise BadInput(
-                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and nothing tells which row is "
-                "newer: a shuffle forgets arrival order. Pass order_by=[…] to sink(), set the table option sequence.field, "
-                "or keep one row a key in the query"
+                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and nothing tells which row "
+                "is newer: a shuffle forgets arrival order. Pass order_by=[…] to sink(), set the table option "
+                "sequence.field, or keep one row a key in the query"
             )
 
     def _filled(self, rows: pa.RecordBatch, seen: Seen) -> pa.RecordBatch:
@@ -130,17 +130,19 @@ class WriteBuckets:
         if not self.keeps_letters:
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offset}: {NO_OLD_ROW}. Set REPLICA IDENTITY FULL at the "
-                "source, or pass dead_letters=… to sink() to keep such records aside and go on"
+                f"topic {topic}, partition {partition}, offset {offset}: {NO_OLD_ROW}. Set REPLICA IDENTITY FULL at "
+                "the source, or pass dead_letters=… to sink() to keep such records aside and go on"
             )
         seen.letters += lost_rows.column(LETTER_COLUMN).to_pylist()
         return filled.filter(pa.array(~lost))
 
 
 def _by_time(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran backwards.
+    """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran
+    backwards.
 
-    rows: partition after partition, by offset. A row that moved from one partition to another is thus seen leaving first.
+    rows: partition after partition, by offset. A row that moved from one partition to another is thus seen leaving
+    first.
     """
     topics = rows.column(f"{ORDER_PREFIX}0").dictionary_encode().indices.to_numpy().astype(np.int64)
     partitions = topics << 32 | rows.column(f"{ORDER_PREFIX}1").to_numpy()

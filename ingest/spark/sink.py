@@ -41,7 +41,7 @@ _log = get_logger(__name__)
 _QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
-def sink(
+def sink(  # noqa: PLR0913 - one parameter a thing people set
     table: str,
     warehouse: str,
     *,
@@ -59,7 +59,8 @@ def sink(
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
 
     table, warehouse: where the rows go; the table exists. options: of the store, as for `tidelake.open_catalog`.
-    format: None for columns of the table (and optionally `_VALUE_KIND`), "debezium-json" for raw change records: Kafka's
+    format: None for columns of the table (and optionally `_VALUE_KIND`), "debezium-json" for raw change records:
+    Kafka's
         columns, or one text column `value` with the lines of a change-log folder.
     match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
     order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
@@ -148,7 +149,9 @@ class TableSink:
             _log.warning("dead_letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path)
 
     def _position(self, context: TableContext, snapshots: SnapshotStore, seen: Seen) -> dict[str, str]:
-        """The snapshot's properties. Raises PositionRefused for offsets that are in the table, BadInput for a mixture of tables."""
+        """The snapshot's properties. Raises PositionRefused for offsets that are in the table, BadInput for a mixture
+        of tables.
+        """
         if isinstance(self.input, RawRecords) and self.input.match is None and len(seen.sources) > 1:
             raise BadInput(
                 f"{self.table}: records of {' and '.join(sorted(seen.sources))} in one stream; "
@@ -164,7 +167,7 @@ class TableSink:
                 f"{self.table}: the batch reads {partition} from offset {found.start}, but the table holds its records "
                 f"up to {end} already: they would be there twice",
                 [
-                    f'start the query at the table\'s position: option("startingOffsets", \'{_offsets_json(known)}\')',
+                    f"start the query at the table's position: option(\"startingOffsets\", '{_offsets_json(known)}')",
                     "go on with the checkpoint directory that wrote them",
                     "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
                 ],
@@ -182,14 +185,18 @@ def _user_of_query(batch: DataFrame, context: TableContext) -> str:
     try:
         query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
     except Exception as e:  # Spark Connect has no context, and says so in several ways
-        raise BadInput(f"{context.name}: the query's id can't be told here ({e}). Pass commit_user=… to sink()") from None
+        raise BadInput(
+            f"{context.name}: the query's id can't be told here ({e}). Pass commit_user=… to sink()"
+        ) from None
     if not query_id:
         raise BadInput(f"{context.name}: not called from a streaming query. Pass commit_user=… to sink()")
     return f"spark-{query_id}-{context.name}"
 
 
 def _slots(batch: DataFrame, context: TableContext) -> int:
-    """How many tasks write: not more than buckets, and few: a thousand tasks for ten thousand rows take half a minute."""
+    """How many tasks write: not more than buckets, and few: a thousand tasks for ten thousand rows take half a
+    minute.
+    """
     cores = int(batch.sparkSession.conf.get("spark.default.parallelism", None) or 0) or _cores(batch)
     bucketing = Bucketing.of(context.schema, context.options)
     if context.schema.partition_keys or bucketing.mode is not BucketMode.FIXED:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,13 @@ class ColumnBounds:
     def unknown(cls, kind: pa.DataType, row_count: pa.Array) -> ColumnBounds:
         n = len(row_count)
         return cls(pa.nulls(n, kind), pa.nulls(n, kind), pa.nulls(n, pa.int64()), row_count)
+
+
+def without_nan(bounds: pa.Array) -> pa.Array:
+    """Unknown where they are NaN: to Java that is the largest value, to Arrow no comparison with it is true."""
+    if not pa.types.is_floating(bounds.type):
+        return bounds
+    return pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
 
 
 Bounds: TypeAlias = Callable[[str], ColumnBounds]  # by column name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -28,11 +29,16 @@ def has_nan(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def span_of(column: pa.Array | pa.ChunkedArray) -> Span | None:
-    """None without values, and with a NaN among them: Arrow passes over NaN, but to Java it is the largest value."""
-    if len(column) == column.null_count or has_nan(column):
+    """None without values. Order is Java's: -0.0 before 0.0, NaN last. (Arrow takes both zeros for one, and no NaN.)"""
+    if len(column) == column.null_count:
         return None
     found = pc.min_max(column)
-    return _zeros_apart(Span(found["min"], found["max"]))
+    minimum, maximum = found["min"], found["max"]
+    if pa.types.is_floating(column.type):
+        minimum = pa.scalar(-0.0, column.type) if minimum.as_py() == 0 else minimum
+        maximum = pa.scalar(0.0, column.type) if maximum.as_py() == 0 else maximum
+        maximum = pa.scalar(math.nan, column.type) if has_nan(column) else maximum
+    return Span(minimum, maximum)
 
 
 def widened(spans: Iterable[Span]) -> Span | None:
@@ -43,34 +49,28 @@ def widened(spans: Iterable[Span]) -> Span | None:
 def _union(known: Span | None, more: Span) -> Span:
     if known is None:
         return more
-    lower = pc.less(more.minimum, known.minimum).as_py()  # (min_element_wise can't compare times with a zone)
-    higher = pc.greater(more.maximum, known.maximum).as_py()
+    lower, higher = _is_less(more.minimum, known.minimum), _is_less(known.maximum, more.maximum)
     return Span(more.minimum if lower else known.minimum, more.maximum if higher else known.maximum)
 
 
-def _zeros_apart(span: Span) -> Span:
-    """To Arrow 0.0 equals -0.0, to Java it is larger."""
-    if not pa.types.is_floating(span.minimum.type):
-        return span
-    minimum = pa.scalar(-0.0, span.minimum.type) if span.minimum.as_py() == 0 else span.minimum
-    maximum = pa.scalar(0.0, span.maximum.type) if span.maximum.as_py() == 0 else span.maximum
-    return Span(minimum, maximum)
+def _is_less(one: pa.Scalar, other: pa.Scalar) -> bool:
+    if pa.types.is_floating(one.type) and math.isnan(other.as_py()):
+        return not math.isnan(one.as_py())
+    less: bool = pc.less(one, other).as_py()
+    return less
 
 
 class SpanCollector:
-    """Spans of the rows of a file, batch by batch; a column with a NaN drops out."""
+    """Spans of the rows of a file, batch by batch."""
 
     def __init__(self, columns: Collection[str]) -> None:
         self._columns = sorted(columns)
         self._spans: dict[str, Span] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for name in list(self._columns):
-            column = batch.column(name)
-            if has_nan(column):
-                self._columns.remove(name)
-                self._spans.pop(name, None)
-            elif (span := span_of(column)) is not None:
+        for name in self._columns:
+            span = span_of(batch.column(name))
+            if span is not None:
                 self._spans[name] = _union(self._spans.get(name), span)
 
     def spans(self) -> Spans:

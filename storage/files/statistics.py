@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
-from storage.files.bounds import Bounds, ColumnBounds
+from storage.files.bounds import Bounds, ColumnBounds, without_nan
 from storage.files.casting import cast, keeps_order
 from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.schema import TableSchema
@@ -128,6 +128,7 @@ def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataF
         raise CorruptFile(
             paths[present[0]], f"statistics of {len(fields)} columns in its manifest entry", str(e)
         ) from None
+    columns = [without_nan(column) for column in columns]
     if len(present) == len(rows):
         return columns
     place = {number: i for i, number in enumerate(present)}

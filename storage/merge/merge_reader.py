@@ -1,8 +1,8 @@
 """Merging sorted runs in bounded memory, in columns.
 
-Every run is open at one batch. The smallest of the batches' last keys is the cut: no row still to come, of any run, has a key
-up to the cut, so all rows up to it are complete groups of equal keys. They are merged at once: order words of all of them
-sorted together, one take per column. The run that ended at the cut goes on to its next batch, and so on.
+Every run is open at one batch. The smallest of the batches' last keys is the cut: no row still to come, of any run,
+has a key up to the cut, so all rows up to it are complete groups of equal keys. They are merged at once: order words
+of all of them sorted together, one take per column. The run that ended at the cut goes on to its next batch, and so on.
 
 Memory: one batch a run, and the rows between two cuts (at most the same once more).
 """
@@ -28,7 +28,8 @@ class MergeOrder:
     """What orders rows: by which columns they are one key, and which row of a key is the newest.
 
     key_columns: names, most significant first. sequence_fields: user-defined ones, before the sequence number.
-    runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those before.
+    runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those
+    before.
         Then the sequence number need not be compared, nor read.
     """
 
@@ -75,7 +76,8 @@ def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
     """Row kind of each row; +I where the column is missing."""
     if KIND_COLUMN not in rows.schema.names:
         return np.full(rows.num_rows, RowKind.INSERT, np.int8)
-    return rows.column(KIND_COLUMN).to_numpy()
+    kinds: NDArray[np.int8] = rows.column(KIND_COLUMN).to_numpy()
+    return kinds
 
 
 def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,15 +113,18 @@ class _Cursor:
 
     __slots__ = ("_order", "_rest", "batch", "keys")
 
-    def __init__(self, rest: Iterator[pa.RecordBatch], order: MergeOrder) -> None:
+    def __init__(self, batch: pa.RecordBatch, rest: Iterator[pa.RecordBatch], order: MergeOrder) -> None:
+        self.batch = batch
+        self.keys = _key_words(batch, order)
         self._rest = rest
         self._order = order
 
     @classmethod
     def open(cls, run: Iterator[pa.RecordBatch], order: MergeOrder) -> _Cursor | None:
         """None for a run without rows."""
-        cursor = cls(run, order)
-        return cursor if cursor._next_batch() else None
+        rows = (batch for batch in run if batch.num_rows)
+        first = next(rows, None)
+        return None if first is None else cls(first, rows, order)
 
     def advance(self, count: int) -> bool:
         """Pass over `count` rows; False at the end of the run."""
@@ -131,9 +136,9 @@ class _Cursor:
         return True
 
     def _next_batch(self) -> bool:
-        for batch in self._rest:
-            if batch.num_rows:
-                self.batch: pa.RecordBatch = batch
-                self.keys: list[ColumnWords] = _key_words(batch, self._order)
-                return True
-        return False
+        following = next(self._rest, None)
+        if following is None:
+            return False
+        self.batch = following
+        self.keys = _key_words(following, self._order)
+        return True

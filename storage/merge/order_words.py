@@ -1,7 +1,7 @@
 """Key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
-A column becomes one or more arrays of 64-bit words; comparing rows word by word, as integers, gives Paimon's key order, and
-equal words are equal keys. Words stand for themselves: rows of different files compare through them.
+A column becomes one or more arrays of 64-bit words; comparing rows word by word, as integers, gives Paimon's key
+order, and equal words are equal keys. Words stand for themselves: rows of different files compare through them.
 
     integers, dates, times, timestamps     the value, int64
     DECIMAL up to 18 digits                the unscaled value, int64; longer ones two words, high then low

@@ -1,6 +1,7 @@
 """Following a table: the changes of every new snapshot, for ever.
 
-Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`; streaming-read notes sections 4 and 13.
+Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`; streaming-read notes sections 4
+and 13.
 """
 
 from __future__ import annotations
@@ -49,13 +50,12 @@ class Follower:
     """A state machine with one number, the next snapshot to read. `step` never waits; `wait_ms` says how long to.
 
     start: a snapshot id; "latest", only what comes from now on; "earliest", all that is still there. A consumer that
-    has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is asked for:
-    then the caller is done with it, so that a crash repeats changes rather than losing them.
+    has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is
+    asked for: then
+    the caller is done with it, so that a crash repeats changes rather than losing them.
     """
 
-    def __init__(
-        self, reader: ChangeReader, start: StartAt, consumer: Consumer | None, longest_wait_ms: int
-    ) -> None:
+    def __init__(self, reader: ChangeReader, start: StartAt, consumer: Consumer | None, longest_wait_ms: int) -> None:
         self._reader = reader
         self._consumer = consumer
         self._longest_wait_ms = longest_wait_ms
@@ -70,7 +70,7 @@ class Follower:
             return (self._reader.snapshots.latest_id() or 0) + 1
         if start == "earliest":
             return self._reader.snapshots.earliest_id() or 1
-        if isinstance(start, int) and start >= 1:
+        if not isinstance(start, str) and start >= 1:
             return start
         raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
 
@@ -98,9 +98,11 @@ class Follower:
     def _check_reachable(self, snapshot_id: int) -> None:
         latest = self._reader.snapshots.latest_id()
         if latest is None and snapshot_id > 1:
-            raise BadInput(f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and made again?")
-        if latest is not None and latest >= snapshot_id and not self._reader.snapshots.exists(snapshot_id):
-            self._reader.get(snapshot_id)
+            raise BadInput(
+                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and made again?"
+            )
+        if latest is not None and latest >= snapshot_id:
+            self._reader.get(snapshot_id)  # raises, unless it was published this moment
         if latest is not None and snapshot_id > latest + 1:
             raise BadInput(
                 f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "

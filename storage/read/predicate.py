@@ -37,7 +37,9 @@ class Predicate(Protocol):
         ...
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
-        """The part of the condition that reads only these columns, and that every matching row fulfils; None if there is none."""
+        """The part of the condition that reads only these columns, and that every matching row fulfils; None if there
+        is none.
+        """
         ...
 
 
@@ -128,9 +130,7 @@ class IsIn(_Combinable):
         if not len(values):
             return np.zeros(len(known.row_count), np.bool_)
         span = pc.min_max(values)
-        inside = pc.and_kleene(
-            pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"])
-        )
+        inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
         return _unless_false(inside) & ~_all_null(known)
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
@@ -354,7 +354,9 @@ def _known(column: str, schema: pa.Schema) -> str:
 
 
 def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
-    """The value as the column's type where that is possible without loss, else (5 with 2.5) as a type Arrow can compare."""
+    """The value as the column's type where that is possible without loss, else (5 with 2.5) as a type Arrow can
+    compare.
+    """
     kind = schema.field(_known(column, schema)).type
     given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     if given.type == kind:
@@ -368,13 +370,15 @@ def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _unless_false(truth: pa.Array) -> Maybe:
     """Unknown counts as maybe."""
-    return pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
+    maybe: Maybe = pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
+    return maybe
 
 
 def _all_null(known: ColumnBounds) -> Maybe:
-    return pc.fill_null(pc.equal(known.null_count, known.row_count), False).to_numpy(zero_copy_only=False)
+    maybe: Maybe = pc.fill_null(pc.equal(known.null_count, known.row_count), False).to_numpy(zero_copy_only=False)
+    return maybe

@@ -1,6 +1,8 @@
-"""Which files hold the rows that are asked for: partitions, buckets, key ranges and statistics, before any file is opened.
+"""Which files hold the rows that are asked for: partitions, buckets, key ranges and statistics, before any file is
+opened.
 
-Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java`, `table/source/snapshot/SnapshotReaderImpl.java`.
+Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java`,
+`table/source/snapshot/SnapshotReaderImpl.java`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.binary_row import decode_rows
-from storage.bucketing import BucketMode, Bucketing
+from storage.bucketing import Bucketing, BucketMode
 from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
 from storage.merge.sorted_run import Section, key_ranges
@@ -82,7 +84,9 @@ class TableScan:
         return set(table.filter(condition.expression(self.context.schema.arrow)).column("_row").to_pylist())
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
-        """Columns of bucket keys that matching rows must have, when the condition names one value for each; else None."""
+        """Columns of bucket keys that matching rows must have, when the condition names one value for each; else
+        None.
+        """
         if bucketing.mode is not BucketMode.FIXED or self.predicate is None:
             return None
         columns = []
@@ -103,7 +107,8 @@ class TableScan:
         packing = Packing(options.split_target_size_bytes, options.split_open_file_cost_bytes)
         if not self.context.schema.has_primary_key:
             return append_groups(self._matching(files, by_value=True), packing)
-        # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of them.
+        # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of
+        # them.
         matching = self._matching(files, by_value=False)
         if not matching:
             return []

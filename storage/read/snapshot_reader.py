@@ -91,8 +91,7 @@ class SnapshotReader:
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
         batch_rows = _batch_rows(runs)
         streams = [
-            self._filtered(self._read_run(run, directory, partition, fields, batch_rows), key_condition)
-            for run in runs
+            self._filtered(self._read_run(run, directory, partition, fields, batch_rows), key_condition) for run in runs
         ]
         merged = merge_runs(streams, order, Deduplicate(options.ignore_delete))
         return self._filtered(drop_retracts(merged), self.predicate)
@@ -110,9 +109,7 @@ class SnapshotReader:
             path = data_file_path(directory, file)
             yield from read_data_file(self.context, file, path, fields, partition=partition, batch_rows=batch_rows)
 
-    def _filtered(
-        self, batches: Iterator[pa.RecordBatch], condition: Predicate | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _filtered(self, batches: Iterator[pa.RecordBatch], condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if condition is None:
             return batches
         expression: pc.Expression = condition.expression(self.context.schema.arrow)

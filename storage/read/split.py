@@ -21,7 +21,8 @@ T = TypeVar("T")
 class Split:
     """Files of one bucket, to be read together. Pickles.
 
-    partition: serialized BinaryRow. sections: in key order; inside one, every run lies in key order and runs may overlap.
+    partition: serialized BinaryRow. sections: in key order; inside one, every run lies in key order and runs may
+    overlap.
         Files that need no merge are sections of one run with one file.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     """
@@ -75,12 +76,12 @@ def merge_tree_groups(
     """(sections, raw_convertible) of each split of a primary-key table's bucket."""
     files = [item.file for item in ranges]
     above_level_0 = all(file.level != 0 and not file.delete_row_count for file in files)
-    one_version = (
-        deletion_vectors or merge_engine is MergeEngine.FIRST_ROW or len({file.level for file in files}) == 1
-    )
+    one_version = deletion_vectors or merge_engine is MergeEngine.FIRST_ROW or len({file.level for file in files}) == 1
     if above_level_0 and one_version:
         return [([[[file]] for file in group], True) for group in packing.pack(files, lambda file: file.file_size)]
-    groups = packing.pack(interval_partition(ranges), lambda section: sum(file.file_size for run in section for file in run))
+    groups = packing.pack(
+        interval_partition(ranges), lambda section: sum(file.file_size for run in section for file in run)
+    )
     return [(group, _is_one_clean_file(group)) for group in groups]
 
 

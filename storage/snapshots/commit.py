@@ -72,7 +72,7 @@ class TableCommit:
             settled = self._publish_next(proposal, settled)
             if settled.is_replay:
                 return None
-        return _id(settled)
+        return settled.snapshot.id if settled is not None else None
 
     def overwrite(
         self,
@@ -108,7 +108,7 @@ class TableCommit:
         if not settled.is_replay and not compacted.is_empty:
             second = Proposal(committable, _always(compacted), is_first=False)
             settled = self._publish_next(second, settled)
-        return None if settled.is_replay else _id(settled)
+        return None if settled.is_replay else settled.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
         """Remove all rows."""
@@ -131,9 +131,8 @@ class TableCommit:
         paths: list[str] = []
         for message in messages:
             directory = bucket_directory(self._context, message.partition, message.bucket)
-            kept = {
-                file.file_name for file in message.compact_before
-            }  # a file that only changed its level is still the table's
+            # moved to another level only: the file itself is still the table's
+            kept = {file.file_name for file in message.compact_before}
             for files in (message.new_files, message.changelog_files, message.compact_after, message.compact_changelog):
                 for file in files:
                     paths += all_paths(directory, file) if file.file_name not in kept else ()
@@ -145,7 +144,7 @@ class TableCommit:
         try:
             return self._publisher.publish(proposal)
         except CommitConflict as e:
-            if before is None or before.snapshot is None:
+            if before is None:
                 raise
             raise CommitConflict(
                 f"{e}\nThe rows of identifier {proposal.committable.identifier} are committed, in snapshot "
@@ -227,13 +226,9 @@ class TableCommit:
     def _remove(self, live: Callable[[Snapshot | None], list[ManifestEntry]], identifier: int) -> int | None:
         proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
         settled = self._publish_next(proposal, None)
-        return None if settled.is_replay else _id(settled)
+        return None if settled.is_replay else settled.snapshot.id
 
 
 def _always(changes: Changes) -> Callable[[Snapshot | None], Changes]:
     """Whatever the snapshot it will build on."""
     return lambda _: changes
-
-
-def _id(settled: Settled | None) -> int | None:
-    return settled.snapshot.id if settled is not None and settled.snapshot is not None else None

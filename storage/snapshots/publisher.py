@@ -43,7 +43,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
@@ -96,9 +95,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The snapshot that carries the proposal. is_replay: it was there before, published by another writer object."""
+    """The snapshot that carries the proposal. is_replay: we did not publish it now."""
 
-    snapshot: Snapshot | None
+    snapshot: Snapshot
     is_replay: bool = False
 
 
@@ -120,6 +119,7 @@ class Publisher:
         self._options = context.options
         self._commit_user = commit_user
         self._guard = guard
+        self._unguarded = News([])  # seen by us, and not yet by the guard
         self._environment = environment
         self._manifests = manifests
         self._key_types = [f.type for f in context.schema.key_fields]
@@ -131,13 +131,16 @@ class Publisher:
         )
 
     def publish(self, proposal: Proposal) -> Settled:
-        """Attempts until the outcome is known. Raises CommitConflict, WriterFenced, BadInput (nothing was published) or
-        CommitOutcomeUnknown; an OSError means that nothing was published either.
+        """Attempts until the outcome is known.
+
+        Raises CommitOutcomeUnknown. After CommitConflict, WriterFenced, BadInput or an error of the store, nothing was
+        published.
         """
         unknown: list[Draft] = []  # published, and the store did not say with what success
         last_error: Exception | None = None
         started_ms = self._environment.monotonic_ms()
-        for retry in count():
+        retry = 0
+        while True:
             try:
                 settled = self._attempt(proposal, unknown, retry)
             except TidelakeError as e:
@@ -158,26 +161,23 @@ class Publisher:
                     "published. Commit again, or raise commit.max-retries"
                 )
             self._environment.sleep_ms(self._wait_ms(retry))
-        raise AssertionError("count() does not end")
+            retry += 1
 
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, proposal: Proposal, unknown: list[Draft], retry: int) -> Settled | None:
         """None: try again. `unknown` is kept up to date."""
-        news = self._tail.look(search_own=proposal.is_numbered or self._guard is not None)
-        for snapshot in news.snapshots:
-            self._foreign_writes.saw(snapshot)
-        landed = self._landed(news, unknown)
+        self._look(search_own=proposal.is_numbered or self._guard is not None)
+        landed = self._landed(unknown)
         if landed is not None:
             return self._settle(landed, unknown)
-        replay = self._replay(proposal, news)
+        replay = self._replay(proposal)
         if replay is not None:
             return replay
-        self._run_guard(news)
+        self._run_guard()
 
         base = self._tail.latest
-        changes = proposal.changes(base)
-        changes = self._checked(proposal, changes, base)
+        changes = self._checked(proposal, proposal.changes(base), base)
         draft = self._builder.build(base, changes, self._envelope(proposal), merge=retry == 0)
         unknown.append(draft)
         try:
@@ -190,21 +190,26 @@ class Publisher:
             return None
         return self._settle(draft, unknown)
 
-    def _landed(self, news: News, unknown: list[Draft]) -> Draft | None:
+    def _look(self, *, search_own: bool) -> None:
+        news = self._tail.look(search_own=search_own)
+        for snapshot in news.snapshots:
+            self._foreign_writes.saw(snapshot)
+        if self._guard is not None:
+            self._unguarded = self._unguarded.then(news)
+
+    def _landed(self, unknown: list[Draft]) -> Draft | None:
         """The attempt of ours that is in the table after all. Those whose id another snapshot took are lost."""
-        if not unknown:
-            return None
-        if not news.is_complete:
-            raise CommitOutcomeUnknown(
-                f"{self._context.name}: snapshots expired before it could be seen whether our commit is one of them"
-            )
-        by_id = {snapshot.id: snapshot for snapshot in news.snapshots}
-        for draft in list(unknown):
-            found = by_id.get(draft.snapshot.id)
+        newest_id = self._tail.latest.id if self._tail.latest is not None else 0
+        for draft in [draft for draft in unknown if draft.snapshot.id <= newest_id]:
+            found = self._store.find(draft.snapshot.id)
+            if found is None:
+                raise CommitOutcomeUnknown(
+                    f"{self._context.name}: snapshot {draft.snapshot.id} expired before it could be seen whether it is "
+                    "our commit"
+                )
             if found == draft.snapshot:
                 return draft
-            if found is not None:
-                self._lost(draft, unknown)
+            self._lost(draft, unknown)
         return None
 
     def _settle(self, draft: Draft, unknown: list[Draft]) -> Settled | None:
@@ -214,7 +219,7 @@ class Publisher:
             self._lost(draft, unknown)
             return None
         unknown.remove(draft)
-        for other in list(unknown):  # the id is taken, by us
+        for other in list(unknown):  # their id is taken, by this one
             self._lost(other, unknown)
         if self._tail.latest is None or self._tail.latest.id < draft.snapshot.id:
             self._tail.published(draft.snapshot)
@@ -231,35 +236,30 @@ class Publisher:
 
     # ------------------------------------------------------------ what stands in the way
 
-    def _replay(self, proposal: Proposal, news: News) -> Settled | None:
+    def _replay(self, proposal: Proposal) -> Settled | None:
         """Raises BadInput for an identifier below the newest of our user."""
-        if not proposal.is_numbered:
+        identifier, newest = proposal.committable.identifier, self._tail.newest_own
+        if not proposal.is_numbered or newest is None or newest.commit_identifier < identifier:
             return None
-        identifier, newest = proposal.committable.identifier, self._tail.newest_own_identifier
-        if newest is None or newest < identifier:
-            return None
-        if newest == identifier:
-            same = next((s for s in news.snapshots if self._carries(s, proposal)), None)
-            return Settled(same, is_replay=True) if proposal.is_first or same is not None else None
+        if newest.commit_identifier == identifier:
+            is_same = proposal.is_first or newest.commit_kind is CommitKind.COMPACT
+            return Settled(newest, is_replay=True) if is_same else None
         raise BadInput(
-            f"{self._context.name}: identifier {identifier} is below {newest}, the newest that {self._commit_user!r} "
-            "committed. Identifiers of a commit user only grow; go on with a larger one, or use another commit user"
+            f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
+            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; go on with a larger one, or use "
+            "another commit user"
         )
 
-    def _carries(self, snapshot: Snapshot, proposal: Proposal) -> bool:
-        identifier = proposal.committable.identifier
-        is_same = snapshot.commit_user == self._commit_user and snapshot.commit_identifier == identifier
-        return is_same and (proposal.is_first or snapshot.commit_kind is CommitKind.COMPACT)
-
-    def _run_guard(self, news: News) -> None:
+    def _run_guard(self) -> None:
         if self._guard is None:
             return
-        if not news.is_complete:
+        if not self._unguarded.is_complete:
             raise CommitConflict(
                 f"{self._context.name}: snapshots expired since we last looked, so nobody can tell whether a newer "
                 "writer took over. Open the table anew"
             )
-        self._guard(news.snapshots)
+        self._guard(self._unguarded.snapshots)
+        self._unguarded = News([])
 
     def _checked(self, proposal: Proposal, changes: Changes, base: Snapshot | None) -> Changes:
         """The changes to publish. Raises CommitConflict."""

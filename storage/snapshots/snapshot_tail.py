@@ -23,23 +23,24 @@ class News:
     snapshots: Sequence[Snapshot]
     is_complete: bool = True
 
+    def then(self, later: News) -> News:
+        return News([*self.snapshots, *later.snapshots], self.is_complete and later.is_complete)
+
 
 class SnapshotTail:
     """latest: the newest snapshot at the last look, None for a table without any. Not thread-safe.
 
-    newest_own_identifier: of our user's newest numbered snapshot, as far as looked; None when there is none.
+    newest_own: our user's newest numbered snapshot, as far as we looked; None when there is none.
     """
 
     def __init__(self, store: SnapshotStore, commit_user: str, table_name: str) -> None:
         self._store = store
         self._commit_user = commit_user
         self._table_name = table_name
-        self._seen_id: int | None = (
-            None  # newest id at the last look, 0 for a table without snapshots; None before the first
-        )
+        self._seen_id: int | None = None  # of `latest`, 0 for a table without snapshots; None before the first look
         self._has_searched_own = False
         self.latest: Snapshot | None = None
-        self.newest_own_identifier: int | None = None
+        self.newest_own: Snapshot | None = None
 
     def look(self, *, search_own: bool) -> News:
         """What is new since the last look; nothing at the first.
@@ -74,7 +75,7 @@ class SnapshotTail:
 
     def _note(self, snapshot: Snapshot) -> None:
         if self._is_own(snapshot):
-            self.newest_own_identifier = snapshot.commit_identifier
+            self.newest_own = snapshot
 
     def _is_own(self, snapshot: Snapshot) -> bool:
         return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER

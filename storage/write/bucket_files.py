@@ -44,6 +44,4 @@ class BucketFiles:
         """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, as they lie in the file."""
         fields = [*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD]
         path = data_file_path(self._directory, file)
-        yield from read_data_file(
-            self._context, file, path, fields, partition=self._partition, batch_rows=_BATCH_ROWS
-        )
+        yield from read_data_file(self._context, file, path, fields, partition=self._partition, batch_rows=_BATCH_ROWS)

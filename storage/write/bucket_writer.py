@@ -1,7 +1,8 @@
 """One bucket being written: rows in, data files out.
 
-Two kinds, one protocol: a bucket of a primary-key table sorts and merges what arrives between flushes; a bucket of an append
-table only gathers it. Both may be told by the memory budget, at any moment and from any thread, to give memory back.
+Two kinds, one protocol: a bucket of a primary-key table sorts and merges what arrives between flushes; a bucket of an
+append table only gathers it. Both may be told by the memory budget, at any moment and from any thread, to give memory
+back.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `append/AppendOnlyWriter.java`.
 """
@@ -48,7 +49,9 @@ class BucketWriter(Protocol):
     def give_back(self) -> None: ...
 
     def prepare_commit(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        """Flush; hand over (data files, changelog files) finished since the last call. They are durable, and nobody's yet."""
+        """Flush; hand over (data files, changelog files) finished since the last call. They are durable, and nobody's
+        yet.
+        """
         ...
 
     def committed(self) -> None:

@@ -1,7 +1,7 @@
 """A caller's batch in the table's own form, or a clear refusal. The only gate rows pass on their way in.
 
-Columns go by name. A column that the batch lacks is null (or its default); one that the table lacks is refused: it would be
-lost in silence.
+Columns go by name. A column that the batch lacks is null (or its default); one that the table lacks is refused: it
+would be lost in silence.
 
 Source: Java `table/sink/TableWriteImpl.java` (null checks, defaults), `table/sink/RowKindGenerator.java`,
 `utils/RowKindFilter.java`; vectors `write_entry_filter.json`.
@@ -115,7 +115,7 @@ class Conformer:
             has, wants = ("has no", "an instant") if given.tz is None else ("has a", "a wall-clock time without zone")
             raise BadInput(
                 f"{self._table_name}: column {field.name!r} is {field.type}, {wants}, and {given} {has} time zone. "
-                "Convert the column first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
+                "Convert it first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
             )
 
     def _kinds(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
@@ -127,9 +127,11 @@ class Conformer:
         column = batch.column(position)
         valid = pa.types.is_integer(column.type) and not column.null_count
         if valid and (not len(column) or (pc.min(column).as_py() >= 0 and pc.max(column).as_py() <= RowKind.DELETE)):
-            return column.cast(pa.int8()).to_numpy()
+            kinds: NDArray[np.int8] = column.cast(pa.int8()).to_numpy()
+            return kinds
         raise BadInput(
-            f"{self._table_name}: column {KIND_COLUMN} must hold 0 (+I), 1 (-U), 2 (+U) or 3 (-D) as int8, without nulls"
+            f"{self._table_name}: column {KIND_COLUMN} must hold 0 (+I), 1 (-U), 2 (+U) or 3 (-D) as int8, "
+            "without nulls"
         )
 
     def _kinds_from_text(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
@@ -145,7 +147,8 @@ class Conformer:
                 f"{self._table_name}: rowkind.field {field!r} must hold +I, -U, +U or -D; "
                 f"row {first} of the batch holds {texts[first].as_py()!r}"
             )
-        return kinds.cast(pa.int8()).to_numpy()
+        found: NDArray[np.int8] = kinds.cast(pa.int8()).to_numpy()
+        return found
 
 
 def _dropped_kinds(options: TableOptions) -> list[int]:

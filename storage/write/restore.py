@@ -1,6 +1,7 @@
 """What a writer must know of the table before its first row: where each bucket's sequence numbers stand.
 
-Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check), `io/DataFileMeta.getMaxSequenceNumber`.
+Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check),
+`io/DataFileMeta.getMaxSequenceNumber`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from storage.write.router import BucketKey
 class TableState:
     """The table as its writer found it. snapshot_id: None for a table without snapshots.
 
-    next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition with files.
+    next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition
+    with files.
     """
 
     snapshot_id: int | None = None

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.binary_row import serialize_rows
-from storage.bucketing import BucketMode, Bucketing
+from storage.bucketing import Bucketing, BucketMode
 from storage.files.data_file import EMPTY_ROW
 from storage.schema import TableSchema
 

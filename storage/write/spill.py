@@ -1,7 +1,7 @@
 """Sorted rows that had to leave memory before their flush: Arrow IPC files in a scratch directory.
 
-Nothing here outlives the process that wrote it, so nothing is fsynced; the operating system's page cache is the first place
-these bytes go anyway.
+Nothing here outlives the process that wrote it, so nothing is fsynced; the operating system's page cache is the first
+place these bytes go anyway.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ _ROWS_PER_BATCH: Final = 16_384  # what a merge holds of each segment at a time
 
 
 class SpillFile:
-    """One segment: rows in key order, each key at most once. Deleted by `delete`, at the latest with the process's directory."""
+    """One segment: rows in key order, each key at most once. Deleted by `delete`, at the latest with the process's
+    directory.
+    """
 
     def __init__(self, directory: str | None, rows: pa.RecordBatch) -> None:
         """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError."""
-        with tempfile.NamedTemporaryFile(prefix="tidelake-spill-", suffix=".arrow", dir=directory, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            prefix="tidelake-spill-", suffix=".arrow", dir=directory, delete=False
+        ) as file:
             self.path = Path(file.name)
             try:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -55,7 +55,8 @@ class TableWriter:
         self._failure: BaseException | None = None
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Columns by name; optional int8 column `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D). Order of rows is order of writes.
+        """Columns by name; optional int8 column `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D). Order of rows is order of
+        writes.
 
         Raises BadInput when a batch doesn't fit the table: then none of its rows were taken (of a Table: those of
         the chunks before it were).
@@ -101,7 +102,9 @@ class TableWriter:
             yield from bucket.uncommitted()
 
     def abort(self) -> None:
-        """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty; calling again is harmless."""
+        """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty; calling again
+        is harmless.
+        """
         for bucket in self._buckets.values():
             self._memory.leave(bucket)
         for bucket in self._buckets.values():
@@ -163,7 +166,7 @@ class TableWriter:
     def _fatal_errors(self) -> Iterator[None]:
         if self._failure is not None:
             raise TidelakeError(
-                f"{self._context.name}: this writer failed before ({self._failure}). Nothing of it was committed since; "
+                f"{self._context.name}: this writer failed before ({self._failure}). Nothing was committed since: "
                 "open a new writer and write again what was not committed"
             ) from self._failure
         try:

@@ -1,7 +1,7 @@
 """Rows of one bucket of a primary-key table on their way into a sorted, merged run.
 
-A buffer numbers rows as they arrive. When memory is short it sorts and merges what it holds into a segment on disk; at the
-flush all segments and what is still in memory are merged as runs, oldest first.
+A buffer numbers rows as they arrive. When memory is short it sorts and merges what it holds into a segment on disk;
+at the flush all segments and what is still in memory are merged as runs, oldest first.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`; data-files notes section 7.
 """
@@ -29,7 +29,9 @@ class WriteBuffer:
     def __init__(
         self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
     ) -> None:
-        self._order = replace(order, runs_in_order=True)  # arrival order is sequence order, in a buffer and over segments
+        self._order = replace(
+            order, runs_in_order=True
+        )  # arrival order is sequence order, in a buffer and over segments
         self._merge_function = merge_function
         self._spill_directory = spill_directory
         self._batches: list[pa.RecordBatch] = []
@@ -61,13 +63,17 @@ class WriteBuffer:
         yield from self._batches
 
     def spill(self) -> None:
-        """Free the memory; the rows, merged among themselves, go to disk. A full disk raises OSError, and nothing is lost."""
+        """Free the memory; the rows, merged among themselves, go to disk. A full disk raises OSError, and nothing is
+        lost.
+        """
         if self._batches:
             self._segments.append(SpillFile(self._spill_directory, self._merge_memory()))
             self._forget_memory()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes nothing."""
+        """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes
+        nothing.
+        """
         if not self._segments:
             if self._batches:
                 yield self._merge_memory()
@@ -91,4 +97,3 @@ class WriteBuffer:
     def _forget_memory(self) -> None:
         self._batches = []
         self.held_bytes = 0
-

@@ -93,9 +93,3 @@ def _lists(column: pa.Array) -> list[Any]:
         result.append(None if length is None else values[at : at + length])
         at += length or 0
     return result
-
-
-def utc_text(time_ms: int) -> str:
-    """Epoch milliseconds for people: `2026-05-01 12:00:00`."""
-    seconds = pa.array([time_ms // 1000], pa.timestamp("s"))
-    return str(plain_values(seconds)[0]).replace("T", " ")

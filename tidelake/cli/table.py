@@ -22,9 +22,9 @@ from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import Refused, UsageError
 from tidelake.cli.output import Output
-from tidelake.cli.plain_values import utc_text
 from tidelake.cli.rows import print_changes, print_rows
 from tidelake.cli.table_picture import picture_of, print_picture
+from tidelake.cli.texts import utc_text
 from tidelake.table import Table
 
 _SNAPSHOTS_SHOWN = 20

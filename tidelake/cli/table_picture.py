@@ -16,7 +16,8 @@ from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
-from tidelake.cli.plain_values import plain_rows, utc_text
+from tidelake.cli.plain_values import plain_rows
+from tidelake.cli.texts import offsets_by_topic, size_text, utc_text
 from tidelake.table import Table
 
 if TYPE_CHECKING:
@@ -85,10 +86,7 @@ def _next_offsets(text: str) -> dict[str, dict[int, int]] | None:
         position = position_from_text(text, "the newest snapshot")
     except TidelakeError:
         return None
-    topics: dict[str, dict[int, int]] = defaultdict(dict)
-    for partition, end in sorted(position.ends.items()):
-        topics[partition.topic][partition.partition] = end
-    return dict(topics)
+    return offsets_by_topic(position.ends)
 
 
 def _files(context: TableContext, snapshot: Snapshot) -> list[Picture]:
@@ -237,15 +235,6 @@ def _bucket_cells(groups: Sequence[Picture], levels: Sequence[int]) -> list[str]
 
 def _partition_text(partition: Mapping[str, object]) -> str:
     return " ".join(f"{name}={'null' if value is None else value}" for name, value in partition.items())
-
-
-def size_text(nbytes: float) -> str:
-    """`734 B`, `1.5 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:,.1f} TiB"
 
 
 def _grid(*titles: str) -> Grid:

@@ -43,7 +43,9 @@ class ChangeLog:
         return path
 
     def _lines(self, change: Change) -> Iterator[bytes]:
-        """A change of the key is a delete and an insert that know of each other; a delete is followed by a tombstone."""
+        """A change of the key is a delete and an insert that know of each other; a delete is followed by a
+        tombstone.
+        """
         table, before, after = change.table, change.before, change.after
         old, new = before and _key_text(table, before), after and _key_text(table, after)
         if before is not None and after is not None and old != new:

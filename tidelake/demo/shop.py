@@ -79,7 +79,9 @@ TABLES: Final = (CUSTOMERS, ORDERS, STOCK)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row as it was and as it is; None: there was, or is, none. When the key differs, the row moved to another key."""
+    """A row as it was and as it is; None: there was, or is, none. When the key differs, the row moved to another
+    key.
+    """
 
     table: ShopTable
     before: Row | None

@@ -93,7 +93,8 @@ def nearest_float32(text: str) -> float:
     if rounds_twice(np.array([double]))[0]:
         nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
         return nearest
-    return float(np.float32(double))
+    with np.errstate(over="ignore"):
+        return float(np.float32(double))
 
 
 def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -101,6 +102,5 @@ def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
 
     A double half way between two floats may have been rounded to there; so may any where floats get sparse, near zero.
     """
-    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
-    near_zero = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
-    return half_way | near_zero
+    half_way: NDArray[np.bool_] = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
+    return half_way | ((np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0))

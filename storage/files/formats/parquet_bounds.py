@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import UnsupportedFeature
-from storage.files.bounds import ColumnBounds
+from storage.files.bounds import ColumnBounds, without_nan
 from storage.files.formats.arrow_forms import INT96, conform
 from storage.files.formats.parquet_leaves import leaf_numbers
 from storage.files.spans import Span, Spans, has_nan, span_of, widened
@@ -28,7 +28,6 @@ class ChunkSpans:
 
     def __init__(self, fields: Sequence[DataField], names: Collection[str]) -> None:
         self._fields = [f for f in fields if f.name in names]
-        self._with_nan: set[str] = set()
         self._looked_up: dict[tuple[int, str], Span | None] = {}  # by row group and column
         self._row_groups = 0
 
@@ -36,9 +35,7 @@ class ChunkSpans:
         """table: the rows of the next row group, in their in-memory form."""
         for f in self._fields:
             column = table.column(f.name)
-            if has_nan(column):
-                self._with_nan.add(f.name)
-            elif _footer_is_silent(f.type, column):
+            if _footer_is_silent(f.type, column):
                 self._looked_up[self._row_groups, f.name] = span_of(column)
         self._row_groups += 1
 
@@ -47,9 +44,7 @@ class ChunkSpans:
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)
         found = {
-            f.name: self._of_column(metadata, leaves[f.name][0], stored.field(f.name).type, f)
-            for f in self._fields
-            if f.name not in self._with_nan
+            f.name: self._of_column(metadata, leaves[f.name][0], stored.field(f.name).type, f) for f in self._fields
         }
         return {name: span for name, span in found.items() if span is not None}
 
@@ -71,6 +66,9 @@ class ChunkSpans:
 
 
 def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
+    """Or passes over a NaN, which to Java is the largest value."""
+    if pa.types.is_floating(column.type):
+        return has_nan(column)
     if pa.types.is_timestamp(column.type):
         return bool(column.type.unit == "ns")
     if data_type.root not in STRING_ROOTS | BINARY_ROOTS:
@@ -98,7 +96,7 @@ def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, 
         maximum = conform(_array_of([s and s.max_raw for s in known], stored), data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnsupportedFeature):
         return ColumnBounds.unknown(pa.null(), rows)
-    return ColumnBounds(minimum, maximum, pa.array(nulls, pa.int64()), rows)
+    return ColumnBounds(without_nan(minimum), without_nan(maximum), pa.array(nulls, pa.int64()), rows)
 
 
 def _array_of(raw: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -219,6 +219,19 @@ def test_records_side_by_side_are_never_taken_for_one_another() -> None:
         assert rows_of(decoded) == []
 
 
+def test_the_columns_of_each_key_count_not_only_those_of_the_first() -> None:
+    target = orders({"id": "INT", "d": "DATE"}, ("id", "d"))
+    update = change("u", None, {"id": 1, "d": 5})
+    for first in (
+        change("c", after={"id": 2, "d": 5}, key=None),
+        change("c", after={"id": 2, "d": 5}, key={"id": 2, "d": 5}),
+    ):
+        batch = batch_of([first, update])
+        fast, careful = (DebeziumJsonDecoder(lambda source: target) for _ in range(2))
+        assert_same(fast.decode(batch), _carefully(careful, batch))
+        assert [failure.row for failure in fast.decode(batch).failures] == [1]
+
+
 def test_a_good_record_is_not_dragged_down_by_its_neighbour() -> None:
     decoder = DebeziumJsonDecoder(lambda source: orders())
     good = [change("c", after={"id": i}) for i in range(50)]

@@ -224,7 +224,9 @@ def test_raw_records_are_applied_in_the_order_of_their_offsets(records: Stream) 
 
 def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records: Stream) -> None:
     table = records.create(primary_key=["id"])
-    records.put([change(5, "c", {"id": 1, "name": "a", "version": 1}), change(0, "c", {"id": 2, "name": "b", "version": 1}, 1)])
+    records.put(
+        [change(5, "c", {"id": 1, "name": "a", "version": 1}), change(0, "c", {"id": 2, "name": "b", "version": 1}, 1)]
+    )
     records.put([change(6, "u", {"id": 1, "name": "a2", "version": 2})])
     run_records(records)
     positions = [json.loads(snapshot.properties["tidelake.position"]) for snapshot in table.snapshots()]

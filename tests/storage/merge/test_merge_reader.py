@@ -1,4 +1,6 @@
-"""Merging runs gives what a dict filled in the order of sequence numbers gives, however the runs are cut into batches."""
+"""Merging runs gives what a dict filled in the order of sequence numbers gives, however the runs are cut into
+batches.
+"""
 
 from __future__ import annotations
 

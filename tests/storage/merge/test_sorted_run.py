@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,11 +50,11 @@ def test_sections_share_no_key_and_files_of_a_run_neither(intervals: list[list[i
         (min(low for run in section for low, _ in run), max(high for run in section for _, high in run))
         for section in sections
     ]
-    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+    for (_, end), (start, _) in pairwise(spans):
         assert end < start
     for section in sections:
         for run in section:
-            for (_, end), (start, _) in zip(run, run[1:], strict=False):
+            for (_, end), (start, _) in pairwise(run):
                 assert end < start
 
 

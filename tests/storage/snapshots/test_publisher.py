@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,6 +267,25 @@ def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
     io.fault = on_create(fail_and_drop_the_table)
     with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back or made anew"):
         commit.commit(Committable(2, [added("b")]))
+
+
+def test_whatever_fails_after_a_lost_answer_a_one_off_commit_is_in_the_table_once() -> None:
+    """Only the snapshot itself tells it from another one-off commit. A file listed twice would be a CorruptFile."""
+    for number in range(12):
+        io, table = prepared()
+        calls_after: list[Call] = []
+
+        def fault(call: Call, calls_after: list[Call] = calls_after, number: int = number) -> Fault | None:
+            if calls_after or creates_snapshot(call):
+                calls_after.append(call)
+            at = len(calls_after) - 2
+            return Fault.AFTER if at == -1 else Fault.BEFORE if at == number else None
+
+        io.fault = fault
+        new = added("new", in_partition=partition("x"))
+        with suppress(CommitOutcomeUnknown):
+            assert committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [new])) == 4
+        assert live_names(seen_by_others(table)) == ["new", *OLD], f"failed at {calls_after}"
 
 
 def test_a_full_disk_leaves_the_table_and_no_orphans(table: TableContext, io: FaultyFileIO) -> None:
@@ -532,6 +552,26 @@ def test_a_fence_set_in_the_moment_before_publishing_still_stops_it(table: Table
         committer(table, guard=fence(1)).commit(Committable(5, [added("b")], properties={"epoch": "1"}))
     assert live_names(table) == []
     assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_a_fence_that_was_seen_just_before_the_store_failed_is_not_forgotten(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    """The first attempt fails while the fence is set; the second meets it, and can't read on; the third must stop."""
+    new = committer(seen_by_others(table))
+
+    def fault(call: Call) -> Fault | None:
+        if creates_snapshot(call):
+            new.commit(Committable(1, properties={"epoch": "2"}))
+            return Fault.BEFORE
+        reads = [c for c in io.calls if c.name == "read" and c.file_name == "snapshot-1"]
+        return Fault.BEFORE if call.file_name == "snapshot-1" and len(reads) == 2 else None
+
+    io.fault = fault
+    with pytest.raises(WriterFenced):
+        committer(table, guard=fence(1)).commit(Committable(5, [added("b")], properties={"epoch": "1"}))
+    assert len([call for call in io.calls if creates_snapshot(call)]) == 1
+    assert live_names(table) == []
 
 
 def test_the_guard_sees_each_snapshot_since_the_newest_own_one_and_none_twice(table: TableContext) -> None:

@@ -72,7 +72,11 @@ REFUSALS = [
     Refusal("text for a number", {"id": ["one"]}, "column 'id'.*string does not fit"),
     Refusal("a nested value for text", {"id": [1], "name": [[1]]}, "column 'name'.*list"),
     Refusal("too many decimal digits", {"id": [1], "amount": [Decimal("1.005")]}, "column 'amount'"),
-    Refusal("a time without zone for an instant", {"id": [1], "seen": pa.array([0], pa.timestamp("ms"))}, "'seen'.*no time zone"),
+    Refusal(
+        "a time without zone for an instant",
+        {"id": [1], "seen": pa.array([0], pa.timestamp("ms"))},
+        "'seen'.*no time zone",
+    ),
     Refusal("a null key", {"id": pa.array([1, None], pa.int32())}, "'id' is part of the primary key, but row 1"),
     Refusal("a missing key column", {"name": ["a"]}, "'id' is part of the primary key, but the batch lacks it"),
     Refusal("null in a NOT NULL column", {"name": ["a"]}, "'id' is NOT NULL, but the batch lacks it", APPEND),

@@ -38,7 +38,9 @@ def batch(rows: list[tuple[str, float | None, int]]) -> pa.RecordBatch:
 
 
 ROWS = st.lists(
-    st.tuples(st.sampled_from(["a", "", "b/ä"]), st.sampled_from([None, 0.0, -0.0, float("nan"), 7.5]), st.integers(0, 9))
+    st.tuples(
+        st.sampled_from(["a", "", "b/ä"]), st.sampled_from([None, 0.0, -0.0, float("nan"), 7.5]), st.integers(0, 9)
+    )
 )
 
 

@@ -201,10 +201,17 @@ def test_options_of_parquet_override_the_choice(options: dict[str, str], wanted:
 # ---------------------------------------------------------------- bounds
 
 
-def test_a_column_with_nan_has_no_bounds_whatever_the_footer_says() -> None:
-    fields, batch = batch_of_columns({"a": (FLOAT, [1.0, float("nan")]), "b": (FLOAT, [1.0, 2.0])})
-    _, spans = write(fields, batch, settings=WriteSettings(bounds_for=frozenset("ab")))
-    assert set(spans) == {"b"}
+def test_nan_is_the_largest_value_though_the_footer_passes_over_it() -> None:
+    nan = float("nan")
+    fields, batch = batch_of_columns({"a": (FLOAT, [1.0, nan]), "b": (FLOAT, [nan, nan]), "c": (FLOAT, [1.0, 2.0])})
+    _, other = batch_of_columns({"a": (FLOAT, [0.5, 3.0]), "b": (FLOAT, [None, None]), "c": (FLOAT, [0.0, None])})
+    settings = WriteSettings(bounds_for=frozenset("abc"), block_size_bytes=1)  # a row group a batch
+    data, spans = write(fields, batch, other, settings=settings)
+    found = {name: (str(span.minimum), str(span.maximum)) for name, span in spans.items()}
+    assert found == {"a": ("0.5", "nan"), "b": ("nan", "nan"), "c": ("-0.0", "2.0")}
+    seen = []
+    read(data, fields, keep=keeping(lambda bounds: seen.append(bounds("a"))))
+    assert seen[0].maximum.to_pylist() == [1.0, 3.0]
 
 
 def test_texts_too_long_for_the_footer_have_bounds_all_the_same() -> None:

@@ -1,0 +1,187 @@
+"""`tidelake ingest …`: a pipeline on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ingest.assembly
+from ingest.config import load_config, shown
+from ingest.pipeline import Beginning, Progress
+from ingest.settings import Config
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import TidelakeError
+from storage.fileio import open_file_io
+from tidelake.cli.output import Output
+from tidelake.cli.texts import offsets_by_topic, size_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+class StoppedAtOnce(TidelakeError):
+    """A second signal came before everything that was read was committed."""
+
+
+def run(out: Output, *, config: str, settings: Sequence[str]) -> None:
+    """Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start."""
+    loaded = load_config(Path(config), settings)
+    watch = _Watch()
+    with _live(out, watch):
+        progress = asyncio.run(ingest.assembly.run(loaded, watch.begin))
+    if out.is_json:
+        out.document(_summary(progress, watch.seconds))
+    else:
+        out.note(f"{progress.ended}: {watch.line()}")
+        for kind, count in sorted(progress.skipped.items()):
+            out.note(f"  passed over, {kind}: {count:,}")
+        if progress.dead_letters:
+            out.note(f"  set aside as dead letters: {progress.dead_letters:,}")
+    if progress.ended == "stopped at once":
+        raise StoppedAtOnce("stopped before everything was committed; the rest is read again at the next start")
+
+
+class _Watch:
+    """What a running pipeline has done, in a line."""
+
+    def __init__(self) -> None:
+        self._progress = Progress()
+        self._started = time.monotonic()
+
+    def begin(self, progress: Progress) -> None:
+        self._progress = progress
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def line(self) -> str:
+        progress, seconds = self._progress, self.seconds
+        parts = [
+            f"{progress.records:,} records ({size_text(progress.source_bytes)})",
+            f"{progress.rows:,} rows",
+            f"{progress.checkpoints:,} checkpoint{'' if progress.checkpoints == 1 else 's'}",
+            f"{seconds:,.1f} s",
+        ]
+        if progress.records and seconds > 0:
+            parts.append(f"{progress.records / seconds:,.0f} records/s")
+        return " · ".join(parts)
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        newest = "  ".join(f"{table} #{snapshot}" for table, snapshot in sorted(self._progress.snapshots.items()))
+        return Text(f"{self.line()}\n{newest}".rstrip())
+
+
+def _live(out: Output, watch: _Watch) -> AbstractContextManager[Any]:
+    """Progress that renews itself, where standard error is a terminal."""
+    if out.is_json or not out.error_console.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(watch, console=out.error_console, refresh_per_second=4, transient=True)
+
+
+def _summary(progress: Progress, seconds: float) -> dict[str, Any]:
+    return {
+        "ended": progress.ended,
+        "records": progress.records,
+        "source_bytes": progress.source_bytes,
+        "rows": progress.rows,
+        "skipped": dict(progress.skipped),
+        "dead_letters": progress.dead_letters,
+        "checkpoints": progress.checkpoints,
+        "snapshots": progress.snapshots,
+        "seconds": round(seconds, 3),
+    }
+
+
+# ---------------------------------------------------------------- plan
+
+
+def plan(out: Output, *, config: str, settings: Sequence[str]) -> None:
+    """Where `run` would begin. Nothing is written; the source is asked which partitions it has."""
+    loaded = load_config(Path(config), settings)
+    pipeline = ingest.assembly.assemble(loaded)
+    planned = _plan(loaded, asyncio.run(pipeline.plan()))
+    if out.is_json:
+        out.document(planned)
+    else:
+        _print_plan(out, planned)
+
+
+def _plan(config: Config, beginning: Beginning) -> dict[str, Any]:
+    catalog = FileSystemCatalog(open_file_io(config.warehouse, dict(config.warehouse_options)), config.warehouse)
+    settings = shown(config)
+    return {
+        "pipeline": config.pipeline,
+        "last_checkpoint": beginning.last_identifier or None,
+        "tables": [
+            {
+                "name": table.name,
+                "exists": catalog.table_exists(table.name),
+                "match": table.match_patterns,
+                "position_from": "start" if table.name in beginning.fresh else "table",
+                "next_offsets": offsets_by_topic(beginning.positions[table.name].ends),
+            }
+            for table in config.tables
+        ],
+        "reads_from": offsets_by_topic(beginning.starts),
+        "settings": settings,
+    }
+
+
+def _print_plan(out: Output, planned: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    settings = planned["settings"]
+    facts = Grid.grid(padding=(0, 3, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    checkpoint = settings["checkpoint"]
+    for name, fact in (
+        ("pipeline", planned["pipeline"]),
+        ("warehouse", settings["warehouse"]),
+        ("source", _source_text(settings["source"])),
+        (
+            "checkpoint",
+            f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
+        ),
+        ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
+        ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
+    ):
+        facts.add_row(name, Text(str(fact)))
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title in ("table", "takes", "is", "goes on at"):
+        grid.add_column(title, overflow="fold")
+    for table in planned["tables"]:
+        state = "there" if table["exists"] else "made from its first record"
+        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table))))
+    for shown_part in (facts, Text(), grid):
+        out.console.print(shown_part)
+
+
+def _source_text(source: dict[str, Any]) -> str:
+    if source["type"] == "kafka":
+        topics = source["topic_pattern"] or source["topics"]
+        names = topics if isinstance(topics, str) else ", ".join(topics)
+        return f"Kafka at {source['bootstrap_servers']} · {names} · start: {source['start']} · until: {source['until']}"
+    return f"folder {source['path']} · until: {source['until']}"
+
+
+def _position_text(table: dict[str, Any]) -> str:
+    offsets = "; ".join(
+        f"{topic} {' '.join(f'{partition}: {offset:,}' for partition, offset in ends.items())}"
+        for topic, ends in table["next_offsets"].items()
+    )
+    if table["position_from"] == "table":
+        return f"{offsets} (from its newest snapshot of this pipeline)"
+    return f"{offsets} (as `start` says)" if offsets else "the first record"
