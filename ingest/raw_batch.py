@@ -28,6 +28,8 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 class RawBatch:
     """n records of one topic partition, in offset order. Immutable; slices share memory.
 
+    Keep it far below 2 GiB: what is decoded from it has 32-bit offsets.
+
     offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers). timestamps_ms (n,): the
     broker's or producer's time of each record, epoch milliseconds; -1 where it has none. keys, values (n,): the
     bytes; a null is a null (a null value is a tombstone), an empty value is not. next_offset: where the partition is

@@ -175,7 +175,7 @@ class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each."""
 
     memory_bytes: Positive = 256 << 20
-    queue_bytes: Positive = 64 << 20
+    queue_bytes: Positive = 16 << 20
     spill_directory: Path | None = None
 
 

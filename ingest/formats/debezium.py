@@ -8,7 +8,8 @@ records are told apart by source table and schema and each kind is tried alone; 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +54,17 @@ class _Known:
     prefix: bytes
 
 
+_Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
+
+
 @dataclass(slots=True, eq=False)
 class _Work:
     """What one `decode` has found so far."""
 
     batch: RawBatch
+    targets: _Targets
     careful: CarefulReader
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
-    targets: dict[SourceTable, Target | None] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
         self.pieces.setdefault(piece.target.name, []).append(piece)
@@ -90,37 +94,36 @@ class DebeziumJsonDecoder:
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
-        work = _Work(batch, CarefulReader(batch.topic, lambda *args: None, self._fail_on_truncate))
-        work.careful = CarefulReader(batch.topic, lambda *record: self._shape_of(work, *record), self._fail_on_truncate)
+        targets: _Targets = {}
+        careful = CarefulReader(batch.topic, partial(self._shape_of, targets), self._fail_on_truncate)
+        work = _Work(batch, targets, careful)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         for chunk in runs_of_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
             self._decode_chunk(work, chunk)
         tombstones = len(batch) - len(present)
         return DecodedBatch(
             tuple(assemble(pieces, batch) for pieces in work.pieces.values()),
-            tuple(sorted(work.careful.failures, key=lambda failure: failure.row)),
-            work.careful.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
-            work.careful.unrouted,
+            tuple(sorted(careful.failures, key=lambda failure: failure.row)),
+            careful.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
+            careful.unrouted,
         )
 
     def _decode_chunk(self, work: _Work, rows: NDArray[np.int64]) -> None:
-        tried: list[_Known] = []
-        for guess in (self._last_of_topic.get, lambda _: self._known_for(work, int(rows[0]))):
-            known = guess(work.batch.topic)
-            if known is not None and known not in tried:
-                if self._try_fast(work, known, rows):
-                    return
-                tried.append(known)
-        groups = self._told_apart(work, rows)
-        for known, group in groups:
-            tried_whole = len(groups) == 1 and known in tried
-            if known is None or tried_whole or not self._try_fast(work, known, group):
+        last = self._last_of_topic.get(work.batch.topic)
+        if last is not None and self._try_fast(work, last, rows):
+            return
+        first = self._known_for(work, int(rows[0]))
+        if first is not None and first is not last and self._try_fast(work, first, rows):
+            return
+        for known, group in self._told_apart(work, rows):
+            tried = len(group) == len(rows) and known in (last, first)
+            if known is None or tried or not self._try_fast(work, known, group):
                 self._read_carefully(work, known, group)
 
     # ------------------------------------------------------------ the fast way
 
     def _try_fast(self, work: _Work, known: _Known, rows: NDArray[np.int64]) -> bool:
-        target = self._target(work, known.key.source)
+        target = self._target(work.targets, known.key.source)
         if known.fast is None or target is None or target is not known.shape.target:
             return False
         try:
@@ -152,7 +155,7 @@ class DebeziumJsonDecoder:
                 return None
             source = envelope.source.source_table(work.batch.topic)
             key: bytes | None = work.batch.keys[row].as_py()
-            return self._find(work, source, envelope.source.connector or "", schema, key)
+            return self._find(work.targets, source, envelope.source.connector or "", schema, key)
         except BadValue:
             return None  # the careful way will say what is wrong
 
@@ -165,9 +168,8 @@ class DebeziumJsonDecoder:
             key: bytes | None = batch.keys[row].as_py()
             careful.read(row, int(batch.offsets[row]), key, batch.values[row].as_py(), batch.headers.get(row, ()))
         self.careful_records += len(rows)
-        for found in careful.by_target.values():
-            work.add(found.piece())
-        careful.by_target.clear()
+        for piece in careful.take_pieces():
+            work.add(piece)
         if known is not None and len(careful.failures) == failures:
             self._learn(known, batch, rows)
 
@@ -184,22 +186,22 @@ class DebeziumJsonDecoder:
 
     # ------------------------------------------------------------ shapes
 
-    def _target(self, work: _Work, source: SourceTable) -> Target | None:
-        if source not in work.targets:
-            work.targets[source] = self._target_of(source)
-        return work.targets[source]
+    def _target(self, targets: _Targets, source: SourceTable) -> Target | None:
+        if source not in targets:
+            targets[source] = self._target_of(source)
+        return targets[source]
 
     def _shape_of(
-        self, work: _Work, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
+        self, targets: _Targets, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
     ) -> Shape | None:
-        known = self._find(work, source, connector, schema, key)
+        known = self._find(targets, source, connector, schema, key)
         return None if known is None else known.shape
 
     def _find(
-        self, work: _Work, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
+        self, targets: _Targets, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
     ) -> _Known | None:
         """Raises BadValue when the schema is none."""
-        target = self._target(work, source)
+        target = self._target(targets, source)
         if target is None:
             return None
         shape_key = _ShapeKey(source, connector, schema, columns_of_key(key))
@@ -207,10 +209,10 @@ class DebeziumJsonDecoder:
         if known is None or known.shape.target is not target:
             if len(self._known) >= _SHAPES_MAX:
                 self._known.clear()
-            known = self._known[shape_key] = self._learnt(shape_key, target)
+            known = self._known[shape_key] = self._new(shape_key, target)
         return known
 
-    def _learnt(self, key: _ShapeKey, target: Target) -> _Known:
+    def _new(self, key: _ShapeKey, target: Target) -> _Known:
         declared = None if key.schema is None else image_schema(key.schema)
         shape = Shape(target, declared, key.key_columns, key.connector, self._settings)
         try:

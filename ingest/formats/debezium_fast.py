@@ -92,7 +92,7 @@ class FastReader:
     def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> Piece:
         """The rows of n records. Old keys of moved rows are left out. Raises one of CANT_READ_FAST.
 
-        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they are in the raw batch.
+        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they are in the batch.
         keys: those of the whole raw batch.
         """
         with _garbage_collection_paused():

@@ -85,6 +85,7 @@ class Shape:
         )
         self.by_name: Mapping[str, Column] = {column.name: column for column in self.columns}
         self.primary_key = tuple(self.by_name[name] for name in target.schema.primary_keys)
+        self.primary_key_places = tuple(self.columns.index(column) for column in self.primary_key)
 
     def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> Column:
         cell = cell_for(source, type_, self.connector, settings)

@@ -116,11 +116,11 @@ class ChangeLogFolder:
             raise BadInput(f"{file.path}:{file.line_of(0)}: the last line is cut: {file.tail[:80]!r}. Complete it")
         return []
 
-    def _batches(self, block: bytes, file: ChangeLogFile) -> list[RawBatch]:
+    def _batches(self, block: bytes | memoryview, file: ChangeLogFile) -> list[RawBatch]:
         try:
             found = records_of(block)
         except BadLine as bad:
-            text = block[bad.offset :].split(b"\n", 1)[0]
+            text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
             raise BadInput(
                 f"{file.path}:{file.line_of(bad.offset)}: not a change record: {bad.reason}: {text[:120]!r}. "
                 "A line is an object with topic, partition, offset, key, value, timestamp_ms and headers"

@@ -77,7 +77,7 @@ class Records:
         return whole.slice(first, len(whole)) if first else whole
 
 
-def records_of(block: bytes) -> list[Records]:
+def records_of(block: bytes | memoryview) -> list[Records]:
     """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
 
     Raises BadLine for the first line that is no record.
@@ -89,7 +89,7 @@ def records_of(block: bytes) -> list[Records]:
             groups[line.topic, line.partition].append(line)
         return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise _first_bad_line(block) from None
+        raise _first_bad_line(bytes(block)) from None
 
 
 def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
@@ -111,14 +111,18 @@ def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColum
 
 
 def _kept_headers(texts: list[bytes]) -> dict[int, Headers]:
-    """Row number to its headers named in KEPT_HEADERS."""
-    decoded: dict[bytes, Headers] = {}
-    for text in set(texts):
-        pairs = _headers_decoder.decode(text) or []
-        kept = tuple((name, value and value.encode()) for name, value in pairs if name in KEPT_HEADERS)
-        if kept:
-            decoded[text] = kept
-    return {row: decoded[text] for row, text in enumerate(texts) if text in decoded} if decoded else {}
+    """Row number to its headers named in KEPT_HEADERS. Most rows say the same as the first."""
+    first = texts[0]
+    usual = _decoded_headers(first)
+    kept = dict.fromkeys(range(len(texts)), usual) if usual else {}
+    for row in [row for row, text in enumerate(texts) if text != first]:
+        kept[row] = _decoded_headers(texts[row])
+    return {row: headers for row, headers in kept.items() if headers}
+
+
+def _decoded_headers(text: bytes) -> Headers:
+    pairs = _headers_decoder.decode(text) or []
+    return tuple((name, value and value.encode()) for name, value in pairs if name in KEPT_HEADERS)
 
 
 def _first_bad_line(block: bytes) -> BadLine:

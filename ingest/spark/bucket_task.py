@@ -97,8 +97,8 @@ class WriteBuckets:
         if not is_last.all():
             twice = rows.select(self.context.schema.primary_keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
             raise BadInput(
-                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and nothing tells which row "
-                "is newer: a shuffle forgets arrival order. Pass order_by=[…] to sink(), set the table option "
+                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and nothing tells which "
+                "row is newer: a shuffle forgets arrival order. Pass order_by=[…] to sink(), set the table option "
                 "sequence.field, or keep one row a key in the query"
             )
 

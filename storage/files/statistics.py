@@ -23,7 +23,7 @@ from storage.files.casting import cast, keeps_order
 from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.schema import TableSchema
 from storage.table import TableContext
-from storage.types import DataField, arrow_type
+from storage.types import DataField, Root, arrow_type
 
 
 def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
@@ -107,7 +107,10 @@ class _Stats:
 
     @cached_property
     def minimum(self) -> list[pa.Array]:
-        return _decoded([s.min_values for s in self.stats], self.paths, self.fields)
+        """Unknown for CHAR: Java's ORC files tell of texts filled with blanks, and are read without these."""
+        columns = _decoded([s.min_values for s in self.stats], self.paths, self.fields)
+        is_char = [f.type.root is Root.CHAR for f in self.fields]
+        return [pa.nulls(len(c), c.type) if char else c for c, char in zip(columns, is_char, strict=True)]
 
     @cached_property
     def maximum(self) -> list[pa.Array]:

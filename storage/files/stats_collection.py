@@ -23,8 +23,8 @@ from storage.options import TableOptions
 from storage.types import CONSTRUCTED_ROOTS, DataField, Root, arrow_type
 
 _TRUNCATE: Final = re.compile(r"truncate\(\s*([1-9][0-9]*)\s*\)")
-_WITHOUT_STATS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT}  # as Java's Parquet files: nothing is known of them
-_WITHOUT_BOUNDS: Final = frozenset({Root.BLOB})
+_NESTED: Final = CONSTRUCTED_ROOTS | {Root.VARIANT}
+_WITHOUT_BOUNDS: Final = _NESTED | {Root.BLOB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,13 @@ _SYSTEM_MODE: Final = StatsMode(nulls=True, bounds=True, length=128)
 
 
 def stats_modes(
-    fields: Sequence[DataField], options: TableOptions, level: int, *, changelog: bool, thin_keys: Sequence[str] = ()
+    fields: Sequence[DataField],
+    options: TableOptions,
+    level: int,
+    *,
+    format_name: str,
+    changelog: bool = False,
+    thin_keys: Sequence[str] = (),
 ) -> dict[str, StatsMode]:
     """The mode of each column of a file.
 
@@ -73,7 +79,8 @@ def stats_modes(
             StatsMode() if is_beyond else StatsMode.parse(options.stats_mode(f.name, level, changelog=changelog))
         )
         ordinary += 1
-    return {f.name: StatsMode() if f.type.root in _WITHOUT_STATS else modes[f.name] for f in fields}
+    knows_nested = format_name != "parquet"  # whose footers tell of leaves only: Java has no statistics then
+    return {f.name: modes[f.name] if knows_nested or f.type.root not in _NESTED else StatsMode() for f in fields}
 
 
 class StatsCollector:

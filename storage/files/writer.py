@@ -127,7 +127,9 @@ class FilePlan:
         )
         self._thin_keys = schema.trimmed_primary_keys if options.thin_mode else ()
         self.key_stats_names = self._thin_keys or [f.name for f in schema.key_fields]
-        self._modes = stats_modes(self.fields, options, level, changelog=changelog, thin_keys=self._thin_keys)
+        self._modes = stats_modes(
+            self.fields, options, level, format_name=format_name, changelog=changelog, thin_keys=self._thin_keys
+        )
         self.settings = WriteSettings(
             compression=options.changelog_file_compression if changelog else options.file_compression(level),
             zstd_level=options.zstd_level,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.base import FileIO
 from storage.paths import TablePaths
 from storage.read.changes import ChangeBatch, ChangeReader
 
-StartAt = int | Literal["latest", "earliest"]
+StartAt: TypeAlias = int | str  # a snapshot id, "latest" or "earliest"
 
 _FIRST_WAIT_MS: Final = 20
 
@@ -70,9 +70,9 @@ class Follower:
             return (self._reader.snapshots.latest_id() or 0) + 1
         if start == "earliest":
             return self._reader.snapshots.earliest_id() or 1
-        if not isinstance(start, str) and start >= 1:
-            return start
-        raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
+        if isinstance(start, str) or start < 1:
+            raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
+        return start
 
     def step(self) -> Iterator[ChangeBatch] | None:
         """The changes of the next snapshot, or None when it is not there yet. Raises BadInput when it never will be."""

@@ -49,7 +49,8 @@ class TableWriter:
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
         self._state: TableState | None = None
-        self._base_snapshot_id: int | None = None
+        self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
+        self._prepared: list[BucketKey] = []
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
@@ -85,11 +86,16 @@ class TableWriter:
                     messages.append(self._message(key, data, changelog))
                 else:
                     self._close_bucket(key, writer)
+            self._prepared += [BucketKey(message.partition, message.bucket) for message in messages]
             return messages
 
     def committed(self, snapshot_id: int) -> None:
-        """What `prepare_commit` handed over was published in this snapshot: nobody interfered up to it."""
-        self._base_snapshot_id = snapshot_id
+        """What `prepare_commit` handed over was published in this snapshot: nobody interfered with its buckets up to it.
+
+        Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
+        """
+        self._bases.update(dict.fromkeys(self._prepared, snapshot_id))
+        self._prepared = []
         for bucket in self._buckets.values():
             bucket.committed()
 
@@ -128,7 +134,7 @@ class TableWriter:
             total_buckets=self._bucketing.total_buckets,
             new_files=tuple(data),
             changelog_files=tuple(changelog),
-            base_snapshot_id=self._base_snapshot_id,
+            base_snapshot_id=self._bases.get(key, self._restored().snapshot_id),
         )
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
@@ -158,7 +164,6 @@ class TableWriter:
         """Read when the first row asks for it: opening a writer costs nothing."""
         if self._state is None:
             self._state = restore(self._context)
-            self._base_snapshot_id = self._state.snapshot_id
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

@@ -66,7 +66,8 @@ def _days(value: Any) -> int:
     return (value if isinstance(value, date) else date.fromisoformat(value)).toordinal() - _EPOCH
 
 
-def _timestamp_us(value: Any) -> int:
+def timestamp_us(value: Any) -> int:
+    """Microseconds since 1970 of a printed time without zone."""
     if isinstance(value, int):
         return value
     day, _, clock = value.partition(" ")
@@ -156,7 +157,7 @@ _FORMS: Final = (
     (r"double.*", _float),
     (r"boolean", _boolean),
     (r"date", _days),
-    (r"timestamp.*|datetime.*", _timestamp_us),
+    (r"timestamp.*|datetime.*", timestamp_us),
     (r"time(\(.*\))?( with(out)? time zone)?", _clock_us),
     (r"interval", _interval_us),
     (r"bytea|(var)?binary.*|blob", _bytes),

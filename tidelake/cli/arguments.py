@@ -28,10 +28,10 @@ Data goes to standard output, everything else to standard error. --json after an
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress:
-    """Which warehouse, and how its store is reached: the options are still `KEY=VALUE`."""
+    """Which warehouse, and how its store is reached."""
 
     warehouse: str
-    options: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,12 @@ def _add_spark(verbs: _Verbs) -> None:
     _add_config(run)
     run.add_argument("--master", default="local[*]", help="default: local[*]; ignored when spark-submit names one")
     run.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of the Spark session, repeatable"
+        "--conf",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session, repeatable",
     )
     run.add_argument(
         "--checkpoint", metavar="DIR", help="Spark's checkpoint directory; default: <pipeline>.spark in the warehouse"
@@ -219,6 +224,7 @@ def _add_table_management(verbs: _Verbs) -> None:
         "--option",
         dest="options",
         action="append",
+        type=_pair,
         default=[],
         metavar="KEY=VALUE",
         help="of Paimon: --option bucket=4, repeatable",
@@ -305,6 +311,7 @@ def _add_warehouse(parser: argparse.ArgumentParser) -> None:
         "--catalog-option",
         dest="catalog_options",
         action="append",
+        type=_pair,
         default=[],
         metavar="KEY=VALUE",
         help="of the object store: s3.endpoint=…, repeatable",
@@ -327,6 +334,13 @@ def _positive(text: str) -> int:
 
 
 _positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {text!r}")
+    return key.strip(), value
 
 
 def _names(text: str) -> tuple[str, ...]:

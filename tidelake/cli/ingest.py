@@ -178,10 +178,10 @@ def _source_text(source: dict[str, Any]) -> str:
 
 
 def _position_text(table: dict[str, Any]) -> str:
-    offsets = "; ".join(
+    lines = [
         f"{topic} {' '.join(f'{partition}: {offset:,}' for partition, offset in ends.items())}"
         for topic, ends in table["next_offsets"].items()
-    )
-    if table["position_from"] == "table":
-        return f"{offsets} (from its newest snapshot of this pipeline)"
-    return f"{offsets} (as `start` says)" if offsets else "the first record"
+    ]
+    if table["position_from"] == "start":
+        lines = [*lines, "as `start` says"] if lines else ["the first record"]
+    return "\n".join(lines)

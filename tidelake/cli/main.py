@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelake.logs import LogFormat, set_up_logging
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
-        _command(invocation.command)(out, **invocation.options)
+        code = _command(invocation.command)(out, **invocation.options)
         out.close()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -31,13 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         _tell(error, invocation.is_json, with_traceback=invocation.is_debug)
         return exit_code(error)
-    return ExitCode.DONE
+    return ExitCode.DONE if code is None else code
 
 
-def _command(place: str) -> Callable[..., None]:
+def _command(place: str) -> Callable[..., ExitCode | None]:
     """`tidelake.cli.table:show`; imported only now, so that `--help` need not wait for it."""
     module, _, name = place.partition(":")
-    command: Callable[..., None] = getattr(importlib.import_module(module), name)
+    command: Callable[..., ExitCode | None] = getattr(importlib.import_module(module), name)
     return command
 
 

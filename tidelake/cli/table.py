@@ -42,7 +42,7 @@ def create(
     schema_from: str | None,
     primary_key: Sequence[str],
     partition_by: Sequence[str],
-    options: Sequence[str],
+    options: Sequence[tuple[str, str]],
     comment: str | None,
     if_not_exists: bool,
 ) -> None:
@@ -59,7 +59,7 @@ def create(
         schema,
         primary_key=primary_key,
         partition_by=partition_by,
-        options=_pairs("--option", options),
+        options=dict(options),
         comment=comment,
         if_not_exists=if_not_exists,
     )
@@ -243,7 +243,7 @@ class _Wanted:
 
 
 def _open(address: CatalogAddress) -> Catalog:
-    return open_catalog(address.warehouse, **_pairs("--catalog-option", address.options))
+    return open_catalog(address.warehouse, **dict(address.options))
 
 
 def _table(name: str, address: CatalogAddress) -> Table:
@@ -252,16 +252,6 @@ def _table(name: str, address: CatalogAddress) -> Table:
 
 def _snapshots(table: Table) -> SnapshotStore:
     return SnapshotStore(table.context.io, table.context.paths)
-
-
-def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{flag} {text!r}: write KEY=VALUE")
-        pairs[key.strip()] = value
-    return pairs
 
 
 def _column(text: str) -> DataField:

@@ -130,6 +130,7 @@ def print_picture(console: Console, picture: Picture, *, all_buckets: bool) -> N
         console.print(Text(picture["comment"]))
     console.print()
     console.print(_column_grid(picture))
+    console.print()
     console.print(_fact_grid(picture))
     if picture["files"]:
         console.print()

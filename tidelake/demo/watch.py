@@ -69,7 +69,8 @@ class Watcher:
         try:
             followers = [(table, table.follower(start="earliest")) for table in self._tables]
             while not self._stop.is_set():
-                if not any([self._step(table, follower) for table, follower in followers]):
+                steps = [self._step(table, follower) for table, follower in followers]
+                if not any(steps):
                     self._stop.wait(_WAIT_SECONDS)
         except Exception as error:
             self._error = error

@@ -99,12 +99,19 @@ class _Feed:
 
 
 def _sinks(config: Config) -> list[TableSink]:
+    letters = config.errors.dead_letters or f"{config.warehouse.rstrip('/')}/{config.pipeline}.dead-letters"
+    connector = dict(config.format_options)
+    truncates = connector.pop("truncates", "fail")
     return [
         sink(
             table.name,
             config.warehouse,
             format=config.format,
             match=table.match_patterns,
+            dead_letters=letters if config.errors.tolerance == "all" else None,
+            source_types=table.source_types,
+            connector=connector,
+            truncates=truncates,
             options={key: str(value) for key, value in config.warehouse_options.items()},
         )
         for table in config.tables
@@ -173,8 +180,7 @@ def _kafka_options(source: KafkaSettings) -> dict[str, str]:
 def _refuse(config: Config) -> None:
     """Settings that change which rows arrive are refused, those that change how fast are warned about."""
     refused: list[tuple[bool, str, str]] = [
-        (config.errors.tolerance != "none", "errors.tolerance", "on Spark the first bad record stops the query"),
-        (bool(config.format_options), "format_options", "they are not passed to Spark's tasks yet"),
+        (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
     ]
     source = config.source
     if isinstance(source, KafkaSettings):

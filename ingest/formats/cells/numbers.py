@@ -102,5 +102,7 @@ def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
 
     A double half way between two floats may have been rounded to there; so may any where floats get sparse, near zero.
     """
-    half_way: NDArray[np.bool_] = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
-    return half_way | ((np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0))
+    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
+    near_zero = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
+    errs: NDArray[np.bool_] = half_way | near_zero
+    return errs

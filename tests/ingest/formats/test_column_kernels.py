@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.formats.cells.dispatch import cell_for
@@ -164,6 +164,7 @@ def test_a_kernel_takes_the_usual_values(column: Column) -> None:
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_kernel_equals_the_cells_or_refuses(column: Column, data: st.DataObject) -> None:
     by_columns, by_cells = column.kernels()

@@ -10,6 +10,7 @@ import pytest
 from ingest.formats.base import FailureKind, Skipped, Target
 from ingest.formats.debezium import CHUNK_RECORDS_MAX, DebeziumJsonDecoder
 from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import OLD_KEY_HEADER
 from storage.errors import BadInput
 from tests.ingest.formats.changes import SOURCE, TOPIC, Record, as_json, batch_of, change, orders, raw, rows_of
 
@@ -23,6 +24,8 @@ _WITH_BEFORE: Final = orders(emit_update_before=True)
 _APPEND: Final = orders(primary_key=())
 _BY_NOTE: Final = orders(primary_key=("id", "note"))
 _NOT_NULL: Final = orders({"id": "BIGINT", "note": "STRING NOT NULL", "qty": "INT NOT NULL"})
+_BROKEN_HEADER: Final = ((OLD_KEY_HEADER, b"Struct{id=1}"),)
+_MISSING: Final = "__debezium_unavailable_value"
 _MARIADB: Final = {"connector": "mariadb", "db": "shop", "table": "orders"}
 
 
@@ -207,6 +210,11 @@ FAILURES: Final = (
         change("d", {"id": 1, "note": "", "qty": None}),
         "REPLICA IDENTITY FULL",
         target=_BY_NOTE,
+    ),
+    FailureCase(
+        "the second row of a record",
+        change("u", _ROW, {**_MOVED, "note": _MISSING}, source=_MARIADB, headers=_BROKEN_HEADER),
+        f"header {OLD_KEY_HEADER}, needed to find values",
     ),
     FailureCase(
         "an unknown column",

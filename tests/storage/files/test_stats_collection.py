@@ -83,22 +83,26 @@ def test_columns_get_the_mode_that_java_gives_them(options: dict[str, str], mode
     schema = table_schema(COLUMNS, primary_keys=["id"], options=options)
     context = TableContext(LocalFileIO(), "/nowhere", "d.t", schema, options_of(schema))
     thin = ("id",) if context.options.thin_mode else ()
-    found = stats_modes(file_fields(context), context.options, 0, changelog=False, thin_keys=thin)
+    found = stats_modes(file_fields(context), context.options, 0, format_name="parquet", thin_keys=thin)
     assert {name: mode for name, mode in found.items() if mode != NONE} == modes
 
 
 def test_changelog_files_have_a_mode_of_their_own() -> None:
     options = {"changelog-file.stats-mode": "none", "metadata.stats-mode": "full"}
     schema = table_schema({"a": "INT"}, options=options)
-    assert stats_modes(schema.fields, options_of(schema), 0, changelog=True) == {"a": NONE}
-    assert stats_modes(schema.fields, options_of(schema), 0, changelog=False) == {"a": FULL}
+    modes = [
+        stats_modes(schema.fields, options_of(schema), 0, format_name="orc", changelog=changelog)
+        for changelog in (True, False)
+    ]
+    assert modes == [{"a": NONE}, {"a": FULL}]
 
 
 # ---------------------------------------------------------------- as Java stores them
 
 SAME_AS_JAVA = [
     "types_parquet",
-    "types_orc",
+    "pk_dedup_orc",
+    "types_nested_orc",
     "types_avro",
     "types_nested_parquet",
     "stats_modes",

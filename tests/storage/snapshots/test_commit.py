@@ -263,6 +263,13 @@ def compaction(before: str, after: str, level: int = 5) -> CommitMessage:
     )
 
 
+def test_the_first_commit_must_agree_on_the_number_of_buckets(keyed: TableContext) -> None:
+    messages = [CommitMessage(EMPTY_ROW, 0, total_buckets=n, new_files=(data_file(f"a{n}"),)) for n in (2, 4)]
+    with pytest.raises(CommitConflict, match="2 buckets, and now 4"):
+        committer(keyed).commit(Committable(1, messages))
+    assert snapshots(keyed) == []
+
+
 def test_two_compactions_of_one_file_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "one").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "x")]))

@@ -1,0 +1,146 @@
+"""Rows in, level-0 files and snapshots out: ten commits, all that a user gets switched on.
+
+Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+import tidelake
+from tests.benchmarks.clock import Clock, bytes_below, tell
+from tests.benchmarks.contest import TIDELAKE, Job, contest, ours
+from tests.benchmarks.java_files import java_file_bytes
+from tests.benchmarks.rows import row_files
+from tests.benchmarks.sections import RACE_HEADER, RUST, Plan, Section, Target, at_least, race_lines
+from tests.support.tools import TOOLS
+
+PEER_PROGRAM: Final = TOOLS / "pypaimon" / "benchmark.py"
+WARM_UP_ROWS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """factor: how many times the rate of pypaimon-rust is asked for, None for nothing."""
+
+    workload: str
+    label: str
+    key: tuple[str, ...]
+    buckets: int
+    factor: float | None = None
+    key_as_text: bool = False
+
+
+VARIANTS: Final = {
+    "w1": (
+        Variant("w1", "6 columns, BIGINT key, 1 bucket", ("id",), 1, factor=1.0),
+        Variant("w1", "6 columns, BIGINT key, 4 buckets", ("id",), 4, factor=1.0),
+        Variant("w1", "6 columns, STRING key, 4 buckets", ("id",), 4, key_as_text=True),
+        Variant("w1", "6 columns, (STRING, BIGINT) key, 4 buckets", ("name", "id"), 4),
+    ),
+    "w2": (
+        Variant("w2", "21 columns, INT key, 1 bucket", ("k",), 1, factor=1.5),
+        Variant("w2", "21 columns, INT key, 4 buckets", ("k",), 4, factor=1.5),
+    ),
+}
+
+
+def sections(plan: Plan, workload: str) -> Iterator[Section]:
+    lines: list[list[str]] = []
+    targets: list[Target] = []
+    all_samples = {}
+    files = row_files(workload, plan.data, plan.scale)
+    for variant in VARIANTS[workload]:
+        samples = contest(_jobs(plan, variant, files), plan.pairs)
+        lines += race_lines(variant.label, samples)
+        if variant.factor is not None:
+            targets += at_least(variant.label, samples, variant.factor)
+        all_samples |= {f"{variant.label}, {name}": of_one for name, of_one in samples.items()}
+        if plan.has_java and variant.factor is not None:
+            written = java_file_bytes(plan.scratch, files, variant.key, {"bucket": str(variant.buckets)})
+            lines.append([f"{variant.label}, Java Paimon (size only)", *[""] * 6, f"{written / 1e6:.1f} MB"])
+            share = samples[TIDELAKE][0].details["data_bytes"] / written
+            targets.append(Target(f"{variant.label}: files ≤ 1.05 × Java's", f"{share:.3f} ×", share <= 1.05))
+    rows = f"{int(1_000_000 * plan.scale):,}"
+    about = (
+        f"{rows} rows in ten commits (`{workload}` of `tests/benchmarks/rows.py`), zstd, write-only, into an empty "
+        "table. Hashing, sorting, deduplication, statistics, Parquet, manifests and commits are in; making the rows "
+        "is not. Every run is a new process that did the same with a few rows before the clock started."
+    )
+    yield Section(f"Flush: {'6' if workload == 'w1' else '21'} columns", about, RACE_HEADER, lines, targets, all_samples)
+
+
+def _jobs(plan: Plan, variant: Variant, files: Sequence[str]) -> Mapping[str, Job]:
+    arguments = {
+        "warehouse": str(plan.scratch / "flush"),
+        "files": files,
+        "key": variant.key,
+        "key_as_text": variant.key_as_text,
+        "options": {"bucket": str(variant.buckets), "write-only": "true", "file.compression": "zstd"},
+    }
+    jobs = {TIDELAKE: ours("flush", arguments)}
+    if plan.pypaimon is not None:
+        for peer, is_native in ((RUST, True), ("pypaimon", False)):
+            if peer.removeprefix("pypaimon-") in plan.peers:
+                program = (plan.pypaimon, str(PEER_PROGRAM), "flush")
+                jobs[peer] = Job(program, {**arguments, "native": is_native})
+    return jobs
+
+
+# ---------------------------------------------------------------- the job
+
+
+def load(path: str, key: Sequence[str], *, key_as_text: bool) -> pa.Table:
+    """Rows of a commit in memory, in one piece, key columns NOT NULL."""
+    with pa.OSFile(path) as file:
+        rows = pa.ipc.open_file(file).read_all()
+    if key_as_text:
+        number = rows.schema.get_field_index(key[0])
+        texts = pa.compute.binary_join_element_wise("order", rows.column(number).cast(pa.string()), "-")
+        rows = rows.set_column(number, key[0], texts)
+    rows = rows.cast(pa.schema([field.with_nullable(field.name not in key) for field in rows.schema]))
+    return rows.combine_chunks()
+
+
+def flush(
+    warehouse: str, files: Sequence[str], key: Sequence[str], key_as_text: bool, options: Mapping[str, str]
+) -> None:
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("bench", if_not_exists=True)
+
+    def commit_all(name: str, rows_max: int | None) -> Clock:
+        clock = Clock()
+        first = load(files[0], key, key_as_text=key_as_text)
+        catalog.drop_table(f"bench.{name}", if_exists=True)
+        table = catalog.create_table(f"bench.{name}", first.schema, primary_key=list(key), options=dict(options))
+        with table.writer(commit_user="bench") as writer:
+            for identifier, path in enumerate(files, 1):
+                rows = load(path, key, key_as_text=key_as_text)
+                rows = rows if rows_max is None else rows.slice(0, rows_max).combine_chunks()
+                with clock:
+                    writer.write(rows)
+                    writer.commit(identifier)
+        return clock
+
+    commit_all("warm_up", WARM_UP_ROWS)
+    clock = commit_all("rows", None)
+    written = bytes_below(f"{warehouse}/bench.db/rows", "data-")
+    tell(_count_rows(files), clock, data_bytes=written)
+
+
+def _count_rows(files: Sequence[str]) -> int:
+    total = 0
+    for path in files:
+        with pa.memory_map(path) as file:
+            total += pa.ipc.open_file(file).read_all().num_rows
+    return total
+
+
+if __name__ == "__main__":
+    flush(**json.loads(sys.argv[1]))

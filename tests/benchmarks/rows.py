@@ -1,0 +1,129 @@
+"""The rows that all contenders get: the same on every machine, made once and kept as Arrow files.
+
+    w1    6 columns, BIGINT key; every commit takes a fifth of its keys from earlier ones
+    w2    21 columns: an INT key and twenty texts of ten characters that never repeat
+    w3    6 columns; ten runs whose keys are drawn from four times as many, so that they overlap everywhere
+    wide  as w3, with a text so long that the rows of a run fill a row group of 128 MiB
+
+The key is the first column, and NOT NULL; no value is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+COMMITS: Final = 10
+_ROWS_PER_COMMIT: Final = {"w1": 100_000, "w2": 100_000, "w3": 500_000, "wide": 500_000}
+_SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "wide": 4}
+_DAYS_MS: Final = 10**10
+_WIDE_TEXT_BYTES: Final = 256  # of random hex digits: half of it is left after compression
+
+Keys = NDArray[np.int64]
+
+
+def generate(workload: str, scale: float) -> Iterator[pa.Table]:
+    """The rows of one commit after the other. scale: 1.0 is the published size."""
+    return _MAKERS[workload](np.random.default_rng(_SEEDS[workload]), int(_ROWS_PER_COMMIT[workload] * scale))
+
+
+def row_files(workload: str, folder: Path, scale: float) -> list[str]:
+    """One Arrow file a commit, made if absent."""
+    paths = [folder / f"{workload}-{scale:g}-{i}.arrow" for i in range(COMMITS)]
+    if not all(path.exists() for path in paths):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, rows in zip(paths, generate(workload, scale), strict=True):
+            unfinished = path.with_suffix(".tmp")
+            with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            unfinished.rename(path)
+    return [str(path) for path in paths]
+
+
+def _overlapping_commits(rng: np.random.Generator, count: int) -> Iterator[Keys]:
+    """A fifth of the keys of each commit were in earlier ones."""
+    fresh = _unique_keys(rng, COMMITS * count)
+    used = 0
+    for commit in range(COMMITS):
+        old = count // 5 if commit else 0
+        new = fresh[used : used + count - old]
+        keys = np.concatenate([rng.choice(fresh[:used], old, replace=False), new]) if old else new.copy()
+        used += count - old
+        rng.shuffle(keys)
+        yield keys
+
+
+def _unique_keys(rng: np.random.Generator, count: int) -> Keys:
+    keys = np.unique(rng.integers(0, 1 << 48, int(count * 1.01)))
+    rng.shuffle(keys)
+    return keys[:count]
+
+
+def _six_columns(rng: np.random.Generator, keys: Keys, more: Callable[[int], dict[str, Any]] = lambda _: {}) -> pa.Table:
+    count = len(keys)
+    columns = {
+        "id": pa.array(keys),
+        "name": pc.binary_join_element_wise("user", pa.array(keys % 50_000).cast(pa.string()), "-"),
+        "amount": _decimals(rng, count),
+        "qty": pa.array(rng.integers(0, 1000, count).astype("i4")),
+        "ts": pa.array(1_700_000_000_000 + rng.integers(0, _DAYS_MS, count), pa.timestamp("ms")),
+        "note": pc.binary_join_element_wise("note ", _hex_texts(rng, count, 16), " of order", ""),
+        **more(count),
+    }
+    return _with_key(pa.table(columns))
+
+
+def _decimals(rng: np.random.Generator, count: int) -> pa.Array:
+    """DECIMAL(18,2) from its raw digits."""
+    halves = np.zeros((count, 2), np.int64)
+    halves[:, 0] = rng.integers(0, 10**9, count)
+    return pa.Array.from_buffers(pa.decimal128(18, 2), count, [None, pa.py_buffer(halves.tobytes())])
+
+
+def _hex_texts(rng: np.random.Generator, count: int, length: int) -> pa.Array:
+    """`count` texts that nothing can be known of beforehand."""
+    offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    digits = rng.bytes(count * length // 2).hex().encode()
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))
+
+
+def _with_key(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([rows.schema.field(0).with_nullable(False), *list(rows.schema)[1:]]))
+
+
+def _w1(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    for keys in _overlapping_commits(rng, count):
+        yield _six_columns(rng, keys)
+
+
+def _w2(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    for keys in _overlapping_commits(rng, count):
+        texts = {f"f{i + 1}": _hex_texts(rng, count, 10) for i in range(20)}
+        yield _with_key(pa.table({"k": pa.array((keys & 0x7FFFFFFF).astype("i4")), **texts}))
+
+
+def _w3(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    space = _unique_keys(rng, 4 * count)
+    for _ in range(COMMITS):
+        yield _six_columns(rng, rng.choice(space, count, replace=False))
+
+
+def _wide(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    space = _unique_keys(rng, 4 * count)
+    for _ in range(COMMITS):
+        keys = rng.choice(space, count, replace=False)
+        yield _six_columns(rng, keys, lambda n: {"text": _hex_texts(rng, n, 2 * _WIDE_TEXT_BYTES)})
+
+
+_MAKERS: Final[dict[str, Callable[[np.random.Generator, int], Iterator[pa.Table]]]] = {
+    "w1": _w1,
+    "w2": _w2,
+    "w3": _w3,
+    "wide": _wide,
+}

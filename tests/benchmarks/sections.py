@@ -1,0 +1,115 @@
+"""What a benchmark found, as a section of a page."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.contest import TIDELAKE, Sample, Samples, median_ratio
+
+RUST: Final = "pypaimon-rust"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure, and beside whom.
+
+    data: folder for rows that are kept. scratch: for tables; emptied at the end. pypaimon: the Python that has the
+    peers pypaimon and pypaimon-rust, None without. java: whether Java writes files to compare sizes with.
+    """
+
+    scale: float
+    pairs: int
+    data: Path
+    scratch: Path
+    pypaimon: str | None
+    peers: frozenset[str]
+
+    @property
+    def has_java(self) -> bool:
+        return "java" in self.peers
+
+    @property
+    def has_rust(self) -> bool:
+        return "rust" in self.peers
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was asked for, and what was found. Informs; decides nothing."""
+
+    text: str
+    found: str
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """lines: a table's cells. samples: what they were made of."""
+
+    title: str
+    about: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    targets: Sequence[Target] = ()
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        parts = [f"## {self.title}", self.about, _grid(self.header, self.lines)]
+        if self.targets:
+            cells = [[t.text, t.found, "yes" if t.is_met else "**no**"] for t in self.targets]
+            parts.append(_grid(["target", "found", "reached"], cells))
+        return "\n\n".join(parts)
+
+
+def _grid(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    aligned = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, aligned, *lines))
+
+
+# ---------------------------------------------------------------- rows per CPU-second
+
+
+RACE_HEADER: Final = ["", "runs", "rows per CPU-second: min", "median", "max", "wall s", "peak memory", "file bytes"]
+
+
+def race_lines(label: str, samples: Samples) -> list[list[str]]:
+    """A line a contender."""
+    return [[f"{label}, {name}", *_race_cells(of_one)] for name, of_one in samples.items()]
+
+
+def _race_cells(samples: Sequence[Sample]) -> list[str]:
+    rates = sorted(sample.rows_per_cpu_s for sample in samples)
+    sizes = [sample.details["data_bytes"] for sample in samples if "data_bytes" in sample.details]
+    return [
+        str(len(samples)),
+        thousands(rates[0]),
+        f"**{thousands(statistics.median(rates))}**",
+        thousands(rates[-1]),
+        f"{statistics.median(sample.wall_s for sample in samples):.2f}",
+        f"{max(sample.peak_mib for sample in samples):.0f} MiB",
+        f"{statistics.median(sizes) / 1e6:.1f} MB" if sizes else "",
+    ]
+
+
+def at_least(label: str, samples: Samples, factor: float, peer: str = RUST) -> list[Target]:
+    """So many times as fast as the peer; nothing to say without it."""
+    if peer not in samples:
+        return []
+    ratio = median_ratio(samples, TIDELAKE, peer)
+    return [Target(f"{label}: ≥ {factor:g} × {peer}", f"{ratio:.2f} ×", ratio >= factor)]
+
+
+def peak_at_most(label: str, samples: Sequence[Sample], limit_mib: float) -> Target:
+    peak = max(sample.peak_mib for sample in samples)
+    return Target(f"{label}: peak memory ≤ {limit_mib:g} MiB", f"{peak:.0f} MiB", peak <= limit_mib)
+
+
+def thousands(value: float) -> str:
+    return f"{value / 1000:,.0f} K"
+
+
+Suite = Callable[[Plan], "Sequence[Section]"]

@@ -1,0 +1,88 @@
+"""What a source database held at the end is what our tables hold after the service has read its change stream."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import tidelake
+from ingest.assembly import assemble
+from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
+from tests.support.cases import recorded_lines
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences
+
+CAPTURES = pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
+
+
+def table_for(recorded: RecordedTable, lake: Path) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(lake))
+    catalog.create_database("shop")
+    options = {"bucket": "2"} if recorded.primary_key else {}
+    return catalog.create_table(
+        f"shop.{recorded.name}", recorded.schema, primary_key=recorded.primary_key, options=options
+    )
+
+
+def config_for(recorded: RecordedTable, lake: Path, source: FolderSettings | KafkaSettings, match: list[str]) -> Config:
+    return Config(
+        pipeline="truth",
+        warehouse=str(lake),
+        source=source,
+        format_options={**recorded.connector_settings, "truncates": "skip"},
+        tables=[
+            TableSettings(
+                name=f"shop.{recorded.name}", match=match, topics=match, source_types=dict(recorded.source_types)
+            )
+        ],
+    )
+
+
+async def run(config: Config) -> Any:
+    pipeline = await asyncio.to_thread(assemble, config)
+    return await pipeline.run()
+
+
+@CAPTURES
+async def test_a_capture_read_from_a_folder_gives_the_truth(recorded: RecordedTable, tmp_path: Path) -> None:
+    table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
+    await asyncio.to_thread(copy_files, recorded, tmp_path / "log")
+    source = FolderSettings(path=tmp_path / "log", until="end")
+    progress = await run(config_for(recorded, tmp_path / "lake", source, list(recorded.topics)))
+    assert progress.ended == "end of source"
+    assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
+
+
+@CAPTURES
+async def test_a_capture_read_from_kafka_gives_the_truth(
+    recorded: RecordedTable, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
+    topics = await asyncio.to_thread(replay, recorded, kafka_broker)
+    source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=topics, until="end")
+    progress = await run(config_for(recorded, tmp_path / "lake", source, topics))
+    assert progress.ended == "end of source"
+    assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
+
+
+def copy_files(recorded: RecordedTable, log: Path) -> None:
+    log.mkdir()
+    for path in recorded.files:
+        shutil.copyfile(path, log / path.name)
+
+
+def replay(recorded: RecordedTable, broker: KafkaBroker) -> list[str]:
+    """The records, each in the partition it came from, under topics of this test's own."""
+    topics = []
+    for path in recorded.files:
+        topic = f"{path.name.split('.jsonl')[0]}-{uuid4().hex[:8]}"
+        lines = list(recorded_lines(path))
+        broker.create_topic(topic, partitions=1 + max(line["partition"] for line in lines))
+        broker.send(lines, topic)
+        topics.append(topic)
+    return topics

@@ -1,0 +1,76 @@
+"""What may run the demo's pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Protocol
+
+from ingest.assembly import assemble
+from ingest.pipeline import Pipeline
+from ingest.settings import Config
+from storage.errors import TidelakeError
+
+
+class Engine(Protocol):
+    """Runs a pipeline beside us: start, check as often as you like, stop in any case."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    def start(self) -> None:
+        """Returns when it reads, or is about to. Raises TidelakeError when it can't."""
+        ...
+
+    def check(self) -> None:
+        """Raises what made the pipeline fail, if something did."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class AsyncioEngine:
+    """`ingest run`, in a thread of this process."""
+
+    name = "asyncio, in this process"
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._error: Exception | None = None
+        self._pipeline: Pipeline | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._is_ready.wait()
+        self.check()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_ready.is_set() and not self._thread.is_alive():
+            raise TidelakeError("the pipeline ended before the source did")
+
+    def stop(self) -> None:
+        if self._loop is not None and self._pipeline is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._pipeline.stop)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._run_pipeline())
+        except Exception as error:
+            self._error = error
+        finally:
+            self._is_ready.set()
+
+    async def _run_pipeline(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pipeline = await asyncio.to_thread(assemble, self._config)
+        self._is_ready.set()
+        await self._pipeline.run()

@@ -1,0 +1,138 @@
+"""The demo on a terminal, and where there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table as Grid
+from rich.text import Text
+
+from storage.format import RowKind
+from tidelake.demo.story import Scene
+from tidelake.demo.watch import ShownChange
+
+_CHANGES_SHOWN: Final = 12
+_PLAIN_INTERVAL_SECONDS: Final = 2.0
+_STYLES: Final = {
+    RowKind.INSERT: "green",
+    RowKind.UPDATE_BEFORE: "yellow",
+    RowKind.UPDATE_AFTER: "yellow",
+    RowKind.DELETE: "red",
+}
+
+
+class LiveScreen:
+    """A picture that renews itself; what is said stays above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._scene: Scene | None = None
+        self._spinner = Spinner("dots")
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with Live(get_renderable=self._picture, console=self._console, refresh_per_second=8):
+            yield
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def show(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def _picture(self) -> Group | Text:
+        scene = self._scene
+        if scene is None:
+            return Text()
+        return Group(Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_last(scene))
+
+    def _heading(self, scene: Scene) -> Grid:
+        line = Grid.grid(padding=(0, 1, 0, 0))
+        is_done = scene.caught_up_after_seconds is not None
+        line.add_row(
+            Text("✓", style="green") if is_done else self._spinner,
+            Text(scene.engine, style="bold"),
+            Text(f"{scene.doing}", style="dim"),
+        )
+        return line
+
+
+class PlainScreen:
+    """Lines, for pipes and files."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said_at = float("-inf")
+        self._doing = ""
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        yield
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+
+    def show(self, scene: Scene) -> None:
+        """At most a line every few seconds, and one whenever something else is being done."""
+        now = time.monotonic()
+        if scene.doing == self._doing and now - self._said_at < _PLAIN_INTERVAL_SECONDS:
+            return
+        self._said_at, self._doing = now, scene.doing
+        tables = "  ".join(f"{name} {progress.rows:,} rows" for name, progress in scene.watcher.progress.items())
+        records = f"{scene.records_in_tables:,} of {scene.log.records:,} records"
+        self.say(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
+
+
+def _bars(scene: Scene) -> Grid:
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    total = max(scene.records_wanted, scene.log.records)
+    for name, count in (("change log", scene.log.records), ("in tables", scene.records_in_tables)):
+        bar = ProgressBar(total=total, completed=count, width=32)
+        grid.add_row(Text(name, style="bold"), bar, Text(f"{count:,} records"))
+    rate = scene.records_in_tables / scene.seconds if scene.seconds else 0
+    grid.add_row(
+        Text("", style="bold"), Text(f"{scene.seconds:.1f} s", style="dim"), Text(f"{rate:,.0f} records/s", style="dim")
+    )
+    return grid
+
+
+def _tables(scene: Scene) -> Grid:
+    grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid.add_column("table")
+    for title in ("rows", "snapshots"):
+        grid.add_column(title, justify="right")
+    for kind in RowKind:
+        grid.add_column(Text(kind.symbol, style=_STYLES[kind]), justify="right")
+    for name, progress in scene.watcher.progress.items():
+        counts = [f"{progress.kinds[kind]:,}" for kind in RowKind]
+        grid.add_row(name, f"{progress.rows:,}", str(progress.snapshots), *counts)
+    return grid
+
+
+def _last(scene: Scene) -> list[Text]:
+    """The last changes, the newest at the bottom; always as many lines, so that nothing jumps."""
+    changes = list(scene.watcher.last)[-_CHANGES_SHOWN:]
+    lines = [change_line(change) for change in changes]
+    return [*lines, *[Text()] * (_CHANGES_SHOWN - len(lines))]
+
+
+def change_line(change: ShownChange) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"#{change.snapshot_id:<3}", style="dim")
+    line.append(f" {change.kind.symbol} ", style=_STYLES[change.kind])
+    line.append(f"{change.table:<15}")
+    for name, value in change.row.items():
+        line.append(f" {name}=", style="dim")
+        line.append(_value_text(value))
+    return line
+
+
+def _value_text(value: Any) -> str:
+    return "null" if value is None else f"{value}"

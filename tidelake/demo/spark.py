@@ -1,0 +1,77 @@
+"""The demo's pipeline on Spark, in a JVM of its own."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ingest.settings import Config
+from storage.errors import TidelakeError
+from tidelake.spark.session import start_session
+from tidelake.spark.streams import Streams, start_streams
+
+_MASTER: Final = "local[2]"
+
+
+class SparkEngine:
+    """scratch: an empty folder for everything that Spark leaves behind, its log `spark.log` included."""
+
+    def __init__(self, config: Config, scratch: Path) -> None:
+        self._config = config
+        self._scratch = scratch
+        self._session: SparkSession | None = None
+        self._streams: Streams | None = None
+
+    @property
+    def name(self) -> str:
+        return f"Spark {pyspark.__version__}, {_MASTER}"
+
+    def start(self) -> None:
+        settings = {
+            "spark.local.dir": str(self._scratch / "local"),
+            "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
+            "spark.driver.memory": "1g",
+            "spark.log.level": "WARN",
+        }
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        try:
+            with _standard_error_into(self._scratch / "spark.log"):
+                self._session = start_session("tidelake demo", _MASTER, settings)
+        except (PySparkException, RuntimeError) as error:
+            raise TidelakeError(f"Spark did not start: {error}{self._last_words()}") from None
+        self._streams = start_streams(self._session, self._config, str(self._scratch / "checkpoint"))
+
+    def check(self) -> None:
+        if self._streams is not None and self._streams.wait(0):
+            raise TidelakeError("the query ended before the source did")
+
+    def stop(self) -> None:
+        if self._streams is not None:
+            self._streams.stop()
+        if self._session is not None:
+            self._session.stop()
+
+    def _last_words(self) -> str:
+        lines = (self._scratch / "spark.log").read_text(errors="replace").splitlines()
+        return "".join(f"\n  {line}" for line in lines[-5:])
+
+
+@contextmanager
+def _standard_error_into(path: Path) -> Iterator[None]:
+    """For a process that is started inside: it keeps the file as its standard error, for ever."""
+    own = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
