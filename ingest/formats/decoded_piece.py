@@ -35,63 +35,49 @@ class Piece:
 
 def assemble(pieces: Sequence[Piece], batch: RawBatch) -> TableRows:
     """The pieces of one target as one batch, in source order. At least one piece."""
-    schema = pieces[0].target.schema.arrow
+    target = pieces[0].target
+    schema = target.schema.arrow
     rows = np.concatenate([piece.rows for piece in pieces])
     kinds = np.concatenate([piece.kinds for piece in pieces])
     columns = [pa.concat_arrays([piece.columns[i] for piece in pieces]) for i in range(len(schema))]
     whole = pa.record_batch([*columns, pa.array(kinds)], schema=schema.append(_KIND_FIELD))
-    unchanged = _unchanged(pieces, whole)
-    offsets = batch.offsets[rows]
+    flags, old_keys = _all_flags(pieces), _all_old_keys(pieces)
     if np.any(rows[1:] < rows[:-1]):  # records of several shapes took turns
         order = np.argsort(rows, kind="stable")
-        whole, offsets = whole.take(pa.array(order)), offsets[order]
-        unchanged = None if unchanged is None else _reordered(unchanged, order)
-    return TableRows(pieces[0].target, whole, offsets, unchanged)
+        place = np.argsort(order)
+        rows, whole = rows[order], whole.take(pa.array(order))
+        flags = {name: of_column[order] for name, of_column in flags.items()}
+        old_keys = {int(place[row]): key for row, key in old_keys.items()}
+    keys = whole.select(target.schema.primary_keys)
+    return TableRows(target, whole, batch.offsets[rows], _unchanged(flags, keys, old_keys) if flags else None)
 
 
-def _unchanged(pieces: Sequence[Piece], whole: pa.RecordBatch) -> Unchanged | None:
+def _all_flags(pieces: Sequence[Piece]) -> dict[str, NDArray[np.bool_]]:
     names = sorted({name for piece in pieces for name in piece.flags})
-    if not names:
-        return None
-    flags = {
+    return {
         name: np.concatenate([piece.flags.get(name, np.zeros(len(piece.rows), np.bool_)) for piece in pieces])
         for name in names
     }
-    rows = np.flatnonzero(np.logical_or.reduce(list(flags.values())))
-    keys = whole.select(pieces[0].target.schema.primary_keys).take(pa.array(rows))
-    starts = np.cumsum([0, *(len(piece.rows) for piece in pieces)])
-    moved = {
-        int(start) + row: key
-        for start, piece in zip(starts, pieces, strict=False)
-        for row, key in piece.old_keys.items()
+
+
+def _all_old_keys(pieces: Sequence[Piece]) -> dict[int, Sequence[object]]:
+    starts = np.cumsum([0, *(len(piece.rows) for piece in pieces[:-1])]).tolist()
+    return {
+        start + row: key for start, piece in zip(starts, pieces, strict=True) for row, key in piece.old_keys.items()
     }
-    return Unchanged(rows, {name: flags[name][rows] for name in names}, _with_old_keys(keys, rows, moved))
 
 
-def _with_old_keys(
-    keys: pa.RecordBatch, rows: NDArray[np.int64], moved: Mapping[int, Sequence[object]]
-) -> pa.RecordBatch:
-    if not moved:
-        return keys
-    at = np.searchsorted(rows, sorted(moved))
-    mask = np.zeros(len(rows), np.bool_)
-    mask[at] = True
-    replaced = [
-        pa.compute.replace_with_mask(
-            column, pa.array(mask), pa.array([moved[row][i] for row in sorted(moved)], column.type)
-        )
+def _unchanged(
+    flags: Mapping[str, NDArray[np.bool_]], keys: pa.RecordBatch, old_keys: Mapping[int, Sequence[object]]
+) -> Unchanged:
+    """flags, keys: of all n rows."""
+    rows = np.flatnonzero(np.logical_or.reduce(list(flags.values())))
+    moved = sorted(old_keys)
+    take = rows.copy()  # from the rows' own keys, with the old ones behind them
+    take[np.searchsorted(rows, moved)] = np.arange(len(keys), len(keys) + len(moved))
+    columns = [
+        pa.concat_arrays([column, pa.array([old_keys[row][i] for row in moved], column.type)]).take(pa.array(take))
         for i, column in enumerate(keys.columns)
     ]
-    return pa.record_batch(replaced, schema=keys.schema)
-
-
-def _reordered(unchanged: Unchanged, order: NDArray[np.int64]) -> Unchanged:
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    rows = place[unchanged.rows]
-    rising = np.argsort(rows)
-    return Unchanged(
-        rows[rising],
-        {name: flags[rising] for name, flags in unchanged.columns.items()},
-        unchanged.keys.take(pa.array(rising)),
-    )
+    flagged_keys = pa.record_batch(columns, schema=keys.schema) if columns else keys.take(pa.array(rows))
+    return Unchanged(rows, {name: of_column[rows] for name, of_column in flags.items()}, flagged_keys)

@@ -90,7 +90,7 @@ class TableWriter:
             return messages
 
     def committed(self, snapshot_id: int) -> None:
-        """What `prepare_commit` handed over was published in this snapshot: nobody interfered with its buckets up to it.
+        """What `prepare_commit` handed over is in this snapshot; nobody interfered with its buckets up to it.
 
         Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
         """

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 import tidelake
 from tests.benchmarks.clock import Clock, bytes_below, tell
 from tests.benchmarks.contest import TIDELAKE, Job, contest, ours
 from tests.benchmarks.java_files import java_file_bytes
-from tests.benchmarks.rows import row_files
+from tests.benchmarks.rows import load, row_files
 from tests.benchmarks.sections import RACE_HEADER, RUST, Plan, Section, Target, at_least, race_lines
 from tests.support.tools import TOOLS
 
@@ -63,7 +61,8 @@ def sections(plan: Plan, workload: str) -> Iterator[Section]:
             targets += at_least(variant.label, samples, variant.factor)
         all_samples |= {f"{variant.label}, {name}": of_one for name, of_one in samples.items()}
         if plan.has_java and variant.factor is not None:
-            written = java_file_bytes(plan.scratch, files, variant.key, {"bucket": str(variant.buckets)})
+            warehouse = plan.scratch / f"java-{workload}-{variant.buckets}"
+            written = java_file_bytes(warehouse, files, variant.key, {"bucket": str(variant.buckets)})
             lines.append([f"{variant.label}, Java Paimon (size only)", *[""] * 6, f"{written / 1e6:.1f} MB"])
             share = samples[TIDELAKE][0].details["data_bytes"] / written
             targets.append(Target(f"{variant.label}: files ≤ 1.05 × Java's", f"{share:.3f} ×", share <= 1.05))
@@ -96,50 +95,29 @@ def _jobs(plan: Plan, variant: Variant, files: Sequence[str]) -> Mapping[str, Jo
 # ---------------------------------------------------------------- the job
 
 
-def load(path: str, key: Sequence[str], *, key_as_text: bool) -> pa.Table:
-    """Rows of a commit in memory, in one piece, key columns NOT NULL."""
-    with pa.OSFile(path) as file:
-        rows = pa.ipc.open_file(file).read_all()
-    if key_as_text:
-        number = rows.schema.get_field_index(key[0])
-        texts = pa.compute.binary_join_element_wise("order", rows.column(number).cast(pa.string()), "-")
-        rows = rows.set_column(number, key[0], texts)
-    rows = rows.cast(pa.schema([field.with_nullable(field.name not in key) for field in rows.schema]))
-    return rows.combine_chunks()
-
-
 def flush(
     warehouse: str, files: Sequence[str], key: Sequence[str], key_as_text: bool, options: Mapping[str, str]
 ) -> None:
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench", if_not_exists=True)
 
-    def commit_all(name: str, rows_max: int | None) -> Clock:
-        clock = Clock()
-        first = load(files[0], key, key_as_text=key_as_text)
+    def commit_all(name: str, rows_max: int | None) -> tuple[int, Clock]:
+        clock, total = Clock(), 0
+        schema = load(files[0], key, key_as_text=key_as_text).schema
         catalog.drop_table(f"bench.{name}", if_exists=True)
-        table = catalog.create_table(f"bench.{name}", first.schema, primary_key=list(key), options=dict(options))
+        table = catalog.create_table(f"bench.{name}", schema, primary_key=key, options=options)
         with table.writer(commit_user="bench") as writer:
             for identifier, path in enumerate(files, 1):
-                rows = load(path, key, key_as_text=key_as_text)
-                rows = rows if rows_max is None else rows.slice(0, rows_max).combine_chunks()
+                rows = load(path, key, key_as_text=key_as_text, rows_max=rows_max)
                 with clock:
                     writer.write(rows)
                     writer.commit(identifier)
-        return clock
+                total += rows.num_rows
+        return total, clock
 
     commit_all("warm_up", WARM_UP_ROWS)
-    clock = commit_all("rows", None)
-    written = bytes_below(f"{warehouse}/bench.db/rows", "data-")
-    tell(_count_rows(files), clock, data_bytes=written)
-
-
-def _count_rows(files: Sequence[str]) -> int:
-    total = 0
-    for path in files:
-        with pa.memory_map(path) as file:
-            total += pa.ipc.open_file(file).read_all().num_rows
-    return total
+    total, clock = commit_all("rows", None)
+    tell(total, clock, data_bytes=bytes_below(f"{warehouse}/bench.db/rows", "data-"))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ Through the Java oracle, which reads rows from JSON: so the sizes count, and its
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tests.benchmarks.clock import bytes_below
+from tests.benchmarks.rows import load
 from tests.support.java_oracle import JavaOracle
 
 _TYPES = {
@@ -24,34 +24,26 @@ _TYPES = {
 }
 
 
-def java_file_bytes(scratch: Path, files: Sequence[str], key: Sequence[str], options: Mapping[str, str]) -> int:
-    """files: Arrow files, one a commit."""
-    warehouse = scratch / "java"
-    name = f"bench.rows_{'_'.join(key)}_{options['bucket']}"
+def java_file_bytes(warehouse: Path, files: Sequence[str], key: Sequence[str], options: Mapping[str, str]) -> int:
+    """warehouse: a new one. files: Arrow files, one a commit."""
     java = JavaOracle()
     try:
         for commit, path in enumerate(files, 1):
-            with pa.memory_map(path) as file:
-                rows = pa.ipc.open_file(file).read_all()
+            rows = load(path, key)
             if commit == 1:
-                columns = [{"name": f.name, "type": _TYPES[f.type], "nullable": f.name not in key} for f in rows.schema]
-                java.create(warehouse, name, columns, primary_keys=key, options={**options, "write-only": "true"})
-            lines = scratch / "rows.jsonl"
-            _write_lines(rows, lines)
-            java.command("write", warehouse, name, input=str(lines), commit_user="bench", commit_id=commit)
+                columns = [{"name": f.name, "type": _TYPES[f.type], "nullable": f.nullable} for f in rows.schema]
+                java.create(warehouse, "bench.rows", columns, primary_keys=key, options=options)
+            java.write(warehouse, "bench.rows", _as_json(rows), commit_user="bench", commit_id=commit)
     finally:
         java.close()
     return bytes_below(str(warehouse), "data-")
 
 
-def _write_lines(rows: pa.Table, path: Path) -> None:
+def _as_json(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """As the oracle reads them: decimals and times are texts."""
-    columns: dict[str, list[Any]] = {
-        name: column.cast(pa.string()).to_pylist()
-        if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type)
-        else column.to_pylist()
-        for name, column in zip(rows.schema.names, rows.columns, strict=True)
-    }
-    with path.open("w", encoding="ascii") as file:
-        for values in zip(*columns.values(), strict=True):
-            file.write(json.dumps(dict(zip(columns, values, strict=True))) + "\n")
+    columns = [
+        column.cast(pa.string()) if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type) else column
+        for column in rows.columns
+    ]
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield dict(zip(rows.schema.names, values, strict=True))

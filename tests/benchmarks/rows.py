@@ -1,5 +1,7 @@
 """The rows that all contenders get: the same on every machine, made once and kept as Arrow files.
 
+Runs in the Python of peers, too, which have their own Arrow.
+
     w1    6 columns, BIGINT key; every commit takes a fifth of its keys from earlier ones
     w2    21 columns: an INT key and twenty texts of ten characters that never repeat
     w3    6 columns; ten runs whose keys are drawn from four times as many, so that they overlap everywhere
@@ -10,7 +12,7 @@ The key is the first column, and NOT NULL; no value is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +46,19 @@ def row_files(workload: str, folder: Path, scale: float) -> list[str]:
                 writer.write_table(rows)
             unfinished.rename(path)
     return [str(path) for path in paths]
+
+
+def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:
+    """Rows of a commit in memory, in one piece; the columns of `key` NOT NULL, the first of them a text if so wished."""
+    with pa.OSFile(path) as file:
+        rows = pa.ipc.open_file(file).read_all()
+    rows = rows if rows_max is None else rows.slice(0, rows_max)
+    if key_as_text:
+        position = rows.schema.get_field_index(key[0])
+        texts = pc.binary_join_element_wise("order", rows.column(position).cast(pa.string()), "-")
+        rows = rows.set_column(position, key[0], texts)
+    rows = rows.cast(pa.schema([field.with_nullable(field.name not in key) for field in rows.schema]))
+    return rows.combine_chunks()
 
 
 def _overlapping_commits(rng: np.random.Generator, count: int) -> Iterator[Keys]:

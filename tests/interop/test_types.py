@@ -1,4 +1,4 @@
-"""Every type, in every file format, as value, key and partition: all readers read what Tidelake writes."""
+"""Every type as key, as partition and as what decides the bucket: as in Java."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.interop.columns import ALL, SCALARS, Column, cycled
+from tests.interop.columns import SCALARS, Column, cycled
 from tests.interop.conftest import NewTable
 from tests.interop.shared_table import KIND, Reader, SharedTable
 from tests.support.line_server import Refused
 
 FORMATS: Final = ("parquet", "orc", "avro")
-K: Final = Column("k", "INT", pa.int32(), ())
 V: Final = Column("v", "INT", pa.int32(), ())
 
 _TIMES_OF_ORC: Final = "its ORC library adds up seconds and nanoseconds of a time before 1970 wrongly"
@@ -36,17 +35,6 @@ def pairs(columns: Iterable[Column]) -> list[Any]:
         for column in columns
         if file_format != "avro" or "TIMESTAMP(9)" not in column.sql  # Avro reaches microseconds
     ]
-
-
-@pytest.mark.parametrize(("column", "file_format"), pairs(ALL))
-def test_every_value_of_a_type_reads_the_same_everywhere(column: Column, file_format: str, new_table: NewTable) -> None:
-    options = {"bucket": "1", "file.format": file_format}
-    table = new_table([K, column], primary_key=["k"], options=options, cannot=unreadable(column, file_format))
-    count = len(column.values_for(file_format)) + 1
-    table.write(pa.table({"k": pa.array(range(count), pa.int32()), column.name: cycled(column, file_format, count)}))
-    table.check()
-    table.java_compacts(full=True)
-    table.check([Reader.TIDELAKE, Reader.JAVA])
 
 
 # What pypaimon merges by: Python's comparisons, of values that Python holds.

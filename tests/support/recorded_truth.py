@@ -508,8 +508,9 @@ def _excuses(entry: Unrecoverable, recorded: RecordedTable, column: str, printed
 def _differences_without_key(
     recorded: RecordedTable, types: Mapping[str, str], printed_rows: Sequence[Row], held_rows: Sequence[Row]
 ) -> list[str]:
-    """Of an append table to which only creates were written: a truncate has no rows to delete, and may not even be sent,
-    so every row ever created is there.
+    """Of a table to which only creates were written: a truncate has no rows to delete, and may not even be sent.
+
+    So the table has the rows at the end, and all that were ever created.
     """
     left = list(held_rows)
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,9 @@ def _print_report(out: Output, report: Report) -> None:
     console.print()
     rate = report.records / report.seconds if report.seconds else 0
     size = sum(path.stat().st_size for path in report.layout.log.iterdir())
-    console.print(
-        Text(
-            f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots in {report.seconds:.1f} s: "
-            f"{rate:,.0f} records/s, from a log that grew meanwhile ({report.engine})."
-        ),
-        soft_wrap=True,
-    )
+    became = f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots"
+    how_fast = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
+    console.print(Text(f"{became} {how_fast}"), soft_wrap=True)
     console.print(Text(f"The tables: {report.layout.warehouse}   the change log: {report.layout.log}"), soft_wrap=True)
     if report.is_right:
         _print_next_steps(out, report.layout)
@@ -91,37 +88,40 @@ def _print_report(out: Output, report: Report) -> None:
 def _print_next_steps(out: Output, layout: Layout) -> None:
     from rich.text import Text
 
-    program = _this_program()
-    python = shlex.quote(sys.executable)
-    warehouse = shlex.quote(str(layout.warehouse))
-    steps = (
-        (
-            "Ask a table, or look at what it is made of",
-            f"{program} table scan shop.orders -w {warehouse} --where \"status = 'returned' and amount > 850\" --limit 10",
-            f"{program} table show shop.orders -w {warehouse}",
-        ),
-        (
-            "The same from Python",
-            f'{python} -c "import tidelake; '
-            f"t = tidelake.open_catalog('{layout.warehouse}').table('shop.orders'); "
-            "print(t.scan(columns=['id', 'amount'], filter=tidelake.col('amount') > 850).to_arrow().to_pandas())\"",
-        ),
-        (
-            "Another Paimon reader, in an environment of its own",
-            f"python3 -m venv {layout.directory / 'pypaimon'}",
-        ),
-    )
-    for title, *commands in steps:
+    for title, *commands in _next_steps(layout):
         out.console.print()
         out.console.print(Text(title, style="bold"))
         for command in commands:
             out.console.print(Text(f"  {command}"), soft_wrap=True)
 
 
+def _next_steps(layout: Layout) -> Iterator[tuple[str, ...]]:
+    """Title and commands, ready to be copied."""
+    program, python = _this_program(), shlex.quote(sys.executable)
+    warehouse = shlex.quote(str(layout.warehouse))
+    condition = "status = 'returned' and amount > 850"
+    yield (
+        "Ask a table, and see what it is made of",
+        f'{program} table scan shop.orders -w {warehouse} --where "{condition}" --limit 10',
+        f"{program} table show shop.orders -w {warehouse}",
+    )
+    table = f"tidelake.open_catalog({str(layout.warehouse)!r}).table('shop.stock')"
+    question = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') < 20"
+    yield (
+        "The same in Python",
+        f'{python} -c "import tidelake; print({table}.scan({question}).to_arrow().to_pydict())"',
+    )
+    venv = shlex.quote(str(layout.directory / "pypaimon"))
+    opened = f"c.CatalogFactory.create({{'warehouse': {str(layout.warehouse)!r}}}).get_table('shop.orders')"
+    read = "b = t.new_read_builder(); print(b.new_read().to_arrow(b.new_scan().plan().splits()))"
+    yield (
+        "Read it with Paimon's own Python client, in an environment of its own",
+        f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon",
+        f'{venv}/bin/python -c "import pypaimon as c; t = {opened}; {read}"',
+    )
+
+
 def _this_program() -> str:
     """As it was called, so that the line can be copied."""
-    return (
-        shlex.quote(sys.argv[0])
-        if Path(sys.argv[0]).name == "tidelake"
-        else f"{shlex.quote(sys.executable)} -m tidelake"
-    )
+    name = sys.argv[0]
+    return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

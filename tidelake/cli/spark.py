@@ -13,6 +13,8 @@ from storage.errors import BadInput, UnsupportedFeature
 from tidelake.cli.output import Output
 from tidelake.prerequisites import missing_for_spark
 
+_LOOK_SECONDS = 0.2
+
 
 def run(
     out: Output,
@@ -37,7 +39,7 @@ def run(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         out.note(f"query {streams.query.name} runs, id {streams.query.id}")
-        while not streams.wait(1) and not stop.is_set():
+        while not streams.has_ended() and not stop.wait(_LOOK_SECONDS):
             pass
         streams.stop()
         ended = "stopped" if stop.is_set() else "end of source"

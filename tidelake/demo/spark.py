@@ -50,7 +50,7 @@ class SparkEngine:
         self._streams = start_streams(self._session, self._config, str(self._scratch / "checkpoint"))
 
     def check(self) -> None:
-        if self._streams is not None and self._streams.wait(0):
+        if self._streams is not None and self._streams.has_ended():
             raise TidelakeError("the query ended before the source did")
 
     def stop(self) -> None:

@@ -193,17 +193,15 @@ class Story:
 
     def _feed(self, scene: Scene, engine: Engine, next_file: Callable[[], bool]) -> None:
         """More files appear while the pipeline runs, until the last record is in its table."""
-        scene.running_since = time.monotonic()
-        scene.doing = "more files appear while it runs"
-        next_file_at = time.monotonic() + _FILE_INTERVAL_SECONDS
-        moved_at, seen = time.monotonic(), 0
-        has_more = True
+        scene.running_since = moved_at = next_file_at = time.monotonic()
+        scene.doing = "reads what is there"
+        seen, has_more = 0, True
         while has_more or scene.records_in_tables < scene.log.records:
             now = time.monotonic()
-            if has_more and now >= next_file_at:
+            if has_more and seen and now >= next_file_at:
                 has_more = next_file()
                 next_file_at = now + _FILE_INTERVAL_SECONDS
-                scene.doing = scene.doing if has_more else "the change log is whole; the tables catch up"
+                scene.doing = "more files appear while it runs" if has_more else "the log is whole, the tables catch up"
             if scene.records_in_tables > seen:
                 moved_at, seen = now, scene.records_in_tables
             elif now - moved_at > _PATIENCE_SECONDS:

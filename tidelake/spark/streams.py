@@ -33,14 +33,14 @@ class Streams:
     query: StreamingQuery
     failures: list[TidelakeError]
 
-    def wait(self, timeout_seconds: int) -> bool:
-        """Whether the query has ended. Raises what made it fail, told as the sink told it."""
-        try:
-            return bool(self.query.awaitTermination(timeout_seconds))
-        except StreamingQueryException as error:
-            if self.failures:
-                raise self.failures[0] from None
-            raise told(error) from None
+    def has_ended(self) -> bool:
+        """Raises what made the query fail, told as the sink told it."""
+        if self.query.isActive:
+            return False
+        error = self.query.exception()
+        if error is None:
+            return True
+        raise self.failures[0] if self.failures else told(error)
 
     def stop(self) -> None:
         """A batch that is cut off is done again at the next start, and counts once."""

@@ -25,8 +25,8 @@ def rows(ids: list[int], name: str) -> pa.Table:
     return pa.table({"id": ids, "name": [name] * len(ids)})
 
 
-# Of two buckets, 1 lies in the one and 2 in the other.
-ONE, OTHER = [1], [2]
+# Of two buckets, 1 lies in the one and 3 in the other.
+ONE, OTHER = [1], [3]
 
 
 def test_a_bucket_that_someone_else_wrote_meanwhile_is_a_conflict(table: Callable[[], tidelake.Table]) -> None:
@@ -54,7 +54,7 @@ def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], t
     (tmp_path / "shop.db" / "t" / "bucket-1").write_text("the same")
     with pytest.raises(OSError, match="bucket-"):
         writer.commit(1)
-    with pytest.raises(tidelake.TidelakeError, match="failed before.*open a new writer"):
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*open a new writer"):
         writer.write(rows(ONE, "b"))
     writer.close()
     assert table().snapshots() == []

@@ -13,11 +13,11 @@ from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pypaimon import CatalogFactory, Schema
 from pypaimon.read.table_read import TableRead
 
 from tests.benchmarks.clock import Clock, bytes_below, tell
+from tests.benchmarks.rows import load
 
 NATIVE_OPTIONS = ("read.native.enabled", "write.native.enabled", "commit.native.enabled")
 WARM_UP_ROWS = 1_000
@@ -37,17 +37,6 @@ def switches(native: bool) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     return {name: version(name) for name in ("pypaimon", "pypaimon-rust", "pyarrow")}
-
-
-def load(path: str, key: list[str], key_as_text: bool) -> pa.Table:
-    with pa.OSFile(path) as file:
-        rows = pa.ipc.open_file(file).read_all()
-    if key_as_text:
-        number = rows.schema.get_field_index(key[0])
-        texts = pc.binary_join_element_wise("order", rows.column(number).cast(pa.string()), "-")
-        rows = rows.set_column(number, key[0], texts)
-    rows = rows.cast(pa.schema([field.with_nullable(field.name not in key) for field in rows.schema]))
-    return rows.combine_chunks()
 
 
 def new_table(warehouse: str, name: str, schema: pa.Schema, key: list[str], options: dict[str, str], native: bool) -> Any:
@@ -82,8 +71,7 @@ def flush(
         clock, total = Clock(), 0
         writer: Writer | None = None
         for identifier, path in enumerate(files, 1):
-            rows = load(path, key, key_as_text)
-            rows = rows if rows_max is None else rows.slice(0, rows_max).combine_chunks()
+            rows = load(path, key, key_as_text=key_as_text, rows_max=rows_max)
             writer = writer or Writer(new_table(warehouse, name, rows.schema, key, options, native), native)
             with clock:
                 writer.commit_rows(rows, identifier)
@@ -96,7 +84,7 @@ def flush(
     tell(total, clock, data_bytes=bytes_below(f"{warehouse}/bench.db/rows", "data-"), versions=versions())
 
 
-def merge_read(warehouse: str, table: str, warm_up: str, batches: bool, native: bool) -> None:
+def merge_read(warehouse: str, table: str, warm_up: str, input_rows: int, batches: bool, native: bool) -> None:
     def read(name: str, clock: Clock) -> int:
         with clock:
             target = CatalogFactory.create({"warehouse": warehouse}).get_table(name).copy(switches(native))
@@ -112,12 +100,13 @@ def merge_read(warehouse: str, table: str, warm_up: str, batches: bool, native: 
     read(warm_up, Clock())
     clock = Clock()
     out_rows = read(table, clock)
-    tell(out_rows, clock, out_rows=out_rows, versions=versions())
+    tell(input_rows, clock, out_rows=out_rows, versions=versions())
 
 
 def commits(warehouse: str, total: int, rows_file: str, rows_per_commit: int, native: bool) -> None:
-    rows = load(rows_file, ["id"], False).slice(0, rows_per_commit).combine_chunks()
-    writer = Writer(new_table(warehouse, "commits", rows.schema, ["id"], {"bucket": "1", "write-only": "true"}, native), native)
+    rows = load(rows_file, ["id"], rows_max=rows_per_commit)
+    table = new_table(warehouse, "commits", rows.schema, ["id"], {"bucket": "1", "write-only": "true"}, native)
+    writer = Writer(table, native)
     whole, each = Clock(), []
     for identifier in range(1, total + 1):
         clock = Clock()
