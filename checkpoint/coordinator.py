@@ -2,10 +2,11 @@
 
 The caller tells what happened (`wrote`, `prepared`, `committed` …) and what time it is; `states` says in which order.
 
-Invariants 1. Identifiers rise, and start above every identifier that this commit user ever published in any of the
-tables. 2. A table's next position starts where its last published one ended, however many checkpoints went by without
-a row for it. 3. A position covers a record only after the record was handed to the table's writer (or set aside,
-durably).
+Invariants
+
+1. Identifiers rise, and start above every identifier that this commit user ever published in any of the tables.
+2. A table's next position starts where its last published one ended, however many checkpoints had no row for it.
+3. A position covers a record only after the record was handed to the table's writer, or set aside durably.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Coordinator:
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]:
-        """What each table's newest snapshot says."""
+        """What each table's newest snapshot says; new partitions included, from where reading begins."""
         return self._published
 
     def found(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:

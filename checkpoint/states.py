@@ -6,10 +6,10 @@
 
 What a crash leaves behind, and why nothing is lost or counted twice:
 
-  WRITING, PREPARING  Data files that no snapshot names. Every table stands at its last position; records are read
-  again. COMMITTING          Some tables stand at this checkpoint, the others at their last one. The source is read
-  from the
-                      smallest position of all; each table drops the records below its own.
+    WRITING, PREPARING  Data files that no snapshot names. Every table stands at its last position; its records are
+                        read again.
+    COMMITTING          Some tables stand at this checkpoint, the others at their last one. The source is read from the
+                        smallest position of all; each table drops the records below its own.
 
 What is absent from the table is illegal: it raises, and changes nothing. BROKEN and CLOSED have no way out but a new
 start, which takes its position from the tables.
@@ -28,7 +28,7 @@ class State(Enum):
 
     WRITING = "rows go to the writers; nobody sees them"
     PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
-    COMMITTING = "files and position of every table are settled; one table after the other publishes them"
+    COMMITTING = "files and position of every table are settled; table by table they are published"
     CLOSED = "nothing is left to commit, and nothing more is written"
     BROKEN = "a step failed; the tables know how far it came"
 

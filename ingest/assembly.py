@@ -23,6 +23,7 @@ from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Lat
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.table_writer import StorageTable
 from ingest.tables import Tables
+from ingest.waiting import Waiting
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
@@ -63,6 +64,7 @@ def assemble(config: Config) -> Pipeline:
             start=start_of(config),
             checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
             queue_bytes=config.write.queue_bytes,
+            waiting=Waiting(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
         )
     )
 

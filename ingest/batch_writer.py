@@ -14,7 +14,7 @@ from ingest.formats.base import DecodedBatch, Failure, FailureKind, TableRows
 from ingest.raw_batch import RawBatch
 from ingest.table_rows import between, without
 from ingest.table_writer import TableSink
-from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged
+from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged, moved_rows
 from storage.errors import BadInput
 
 
@@ -22,12 +22,14 @@ from storage.errors import BadInput
 class Written:
     """next_offset: the tables have all of the partition below it. rows: how many they got.
 
-    refused: why nothing from `next_offset` on was taken; None when the whole batch was.
+    refused: why nothing from `next_offset` on was taken. is_waiting: the record there needs a row that no table has
+    yet.
     """
 
     next_offset: int
     rows: int
     refused: RecordRefused | None = None
+    is_waiting: bool = False
 
 
 class BatchWriter:
@@ -49,44 +51,48 @@ class BatchWriter:
         self._dead_letters = dead_letters
         self._policy = policy
 
-    def write(self, raw: RawBatch, batch: DecodedBatch) -> Written:
-        """Failures that are tolerated become dead letters; at the first that isn't, the batch ends before its record.
+    def write(self, raw: RawBatch, batch: DecodedBatch, start: int = 0, *, give_up: bool = False) -> Written:
+        """Write the records from offset `start` on, as far as it goes.
 
-        Raises BadInput when a table refuses rows that could be decoded: then some tables may have their part, and all
-        that was written since the last commit must be dropped.
+        Failures that are tolerated become dead letters; at the first that isn't, writing ends before its record. It
+        ends as well before a record that moved a row whose old values no table has yet; give_up: not before the one
+        at `start`. Raises BadInput when a table refuses rows that could be decoded: then some tables may have their
+        part, and all that was written since the last commit must be dropped.
         """
-        fatal = self._policy.first_fatal(batch.failures)
-        tables = [self._new_rows(raw, rows, fatal) for rows in batch.tables]
-        filled = [self._filled(raw, rows) for rows in tables]
-        late = sorted((failure for _, failures in filled for failure in failures), key=lambda failure: failure.row)
-        if late_fatal := self._policy.first_fatal(late):
-            fatal = late_fatal  # before the other one: rows from there on were cut off already
-        stop = None if fatal is None else fatal.offset
-        rows = 0
-        for part, _ in filled:
-            rows += self._write(raw, between(part, 0, stop))
-        self._dead_letters.add(raw, [f for f in (*batch.failures, *late) if stop is None or f.offset < stop])
-        if fatal is None:
-            return Written(raw.next_offset, rows)
-        return Written(fatal.offset, rows, refusal(fatal, raw))
+        parts = [self._filled(raw, self._new_rows(raw, rows, start)) for rows in batch.tables]
+        waits_at = min((at for part in parts for at in part.waits_at if not (give_up and at == start)), default=None)
+        failures = [*batch.failures, *(failure for part in parts for failure in part.failures)]
+        due = sorted(
+            (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
+            key=lambda failure: failure.row,
+        )
+        fatal = self._policy.first_fatal(due)
+        stop = waits_at if fatal is None else fatal.offset
+        rows = sum(self._write(raw, between(part.rows, 0, stop)) for part in parts)
+        self._dead_letters.add(raw, [f for f in due if stop is None or f.offset < stop])
+        next_offset = raw.next_offset if stop is None else stop
+        if fatal is not None:
+            return Written(next_offset, rows, refusal(fatal, raw))
+        return Written(next_offset, rows, is_waiting=stop is not None)
 
-    def _new_rows(self, raw: RawBatch, rows: TableRows, fatal: Failure | None) -> TableRows:
-        """What the table doesn't have yet, up to a record that stops the pipeline."""
+    def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
+        """What the table doesn't have yet."""
         floor = self._floors[rows.target.name].get(TopicPartition(raw.topic, raw.partition), 0)
-        return between(rows, floor, None if fatal is None else fatal.offset)
+        return between(rows, max(floor, start), None)
 
-    def _filled(self, raw: RawBatch, rows: TableRows) -> tuple[TableRows, Sequence[Failure]]:
-        """Rows with their left-out cells filled in; records whose cells could not be are failures instead."""
+    def _filled(self, raw: RawBatch, rows: TableRows) -> _Filled:
+        """With left-out cells filled in; records whose cells could not be are left out."""
         if rows.unchanged is None:
-            return rows, ()
+            return _Filled(rows)
         whole, lost = fill_unchanged(rows, rows.unchanged, self._sinks[rows.target.name])
-        rows = replace(rows, rows=whole, unchanged=None)
+        filled = replace(rows, rows=whole, unchanged=None)
         if not lost.any():
-            return rows, ()
+            return _Filled(filled)
+        moved = moved_rows(rows, rows.unchanged)
         offsets = np.unique(rows.offsets[lost])
         records = zip(np.searchsorted(raw.offsets, offsets).tolist(), offsets.tolist(), strict=True)
         failures = [Failure(row, offset, FailureKind.BAD_RECORD, NO_OLD_ROW) for row, offset in records]
-        return without(rows, lost), failures
+        return _Filled(without(filled, lost), failures, rows.offsets[lost & moved].tolist())
 
     def _write(self, raw: RawBatch, part: TableRows) -> int:
         try:
@@ -96,3 +102,12 @@ class BatchWriter:
             offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
             raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
         return len(part.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A table's rows. failures: records without rows. waits_at: those of them that may find their values later."""
+
+    rows: TableRows
+    failures: Sequence[Failure] = ()
+    waits_at: Sequence[int] = ()

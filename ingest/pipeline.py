@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -35,6 +35,7 @@ from ingest.router import Router
 from ingest.sources.base import Earliest, Source, Start
 from ingest.table_writer import TableSink
 from ingest.threads import to_its_end
+from ingest.waiting import Pending, Waiting
 from storage.logs import get_logger
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
@@ -77,6 +78,7 @@ class Parts:
     start: Start
     checkpoints: CheckpointPolicy
     queue_bytes: int
+    waiting: Waiting
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -110,6 +112,7 @@ class Pipeline:
         self._reading: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._is_halted = False
+        self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
 
     def stop(self) -> None:
         """First call: read no more, write and commit what was read, end. Second: end at once.
@@ -167,8 +170,8 @@ class Pipeline:
             partitions=len(beginning.starts),
             fresh_tables=len(beginning.fresh),
         )
-        if beginning.chosen:
-            await self._checkpoint(pin=beginning.chosen)
+        self._unpinned = set(beginning.chosen)
+        await self._pin()
         await self._flow(beginning.starts)
         if self._source_error is not None:
             raise self._source_error
@@ -243,53 +246,113 @@ class Pipeline:
 
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         async for batch, result in decoded:
-            async with self._writing:
-                try:
-                    await self._write_batch(batch, result)
-                    if self._is_due():
-                        await self._checkpoint()
-                except BaseException:
-                    self._coordinator.failed()  # part of the batch may be written: no checkpoint may follow
-                    raise
+            async with self._writing_exclusively():
+                await self._write_batch(Pending(batch, result))
+                if self._is_due():
+                    await self._checkpoint()
             self._look.set()
+        async with self._writing_exclusively():
+            if not self._is_stopping and self._source_error is None:
+                await self._write_the_rest()
         self._drained.set()
         self._look.set()
 
-    async def _write_batch(self, batch: RawBatch, result: DecodedBatch) -> None:
-        partition = TopicPartition(batch.topic, batch.partition)
-        if not len(batch):
-            self._coordinator.found(self._parts.router.tables_of(batch.topic), partition, batch.next_offset)
-        written = await to_its_end(self._writer.write, batch, result)
-        now_ms = self._parts.clock.now_ms()
-        self._coordinator.wrote(partition, written.next_offset, nbytes=batch.nbytes, now_ms=now_ms)
-        self._note(batch, result, written.rows)
-        if written.refused is not None:
-            await self._checkpoint()
-            raise written.refused
+    @asynccontextmanager
+    async def _writing_exclusively(self) -> AsyncIterator[None]:
+        async with self._writing:
+            try:
+                yield
+            except BaseException:
+                self._coordinator.failed()  # part of a batch may be written: no checkpoint may follow
+                raise
 
-    def _note(self, batch: RawBatch, result: DecodedBatch, rows: int) -> None:
-        self.progress.records += len(batch)
-        self.progress.source_bytes += batch.nbytes
-        self.progress.rows += rows
-        self.progress.skipped.update({kind.value: count for kind, count in result.skipped.items()})
-        self.progress.dead_letters = self._parts.dead_letters.count
-        for source in result.unrouted.keys() - self._unrouted:
+    async def _write_batch(self, pending: Pending) -> None:
+        """Write a batch, and what waited for a row that it may have."""
+        waiting, partition = self._parts.waiting, pending.partition
+        if not len(pending.raw):
+            self._coordinator.found(self._parts.router.tables_of(partition.topic), partition, pending.raw.next_offset)
+        await self._pin()
+        self._note(pending)
+        was_waiting = partition in waiting
+        waiting.add(pending)
+        if not was_waiting:
+            await self._go_on(partition)
+            await self._retry()
+        while waiting.due_in_ms(self._parts.clock.now_ms()) == 0:
+            await self._give_up_one()
+
+    async def _go_on(self, partition: TopicPartition, *, give_up: bool = False) -> bool:
+        """Write what is pending of a partition, up to a record that must wait. Returns whether anything was written.
+
+        give_up: the record it waits for now doesn't come.
+        """
+        waiting, has_moved = self._parts.waiting, False
+        while (head := waiting.head(partition)) is not None:
+            written = await to_its_end(self._writer.write, head.raw, head.decoded, head.start, give_up=give_up)
+            now_ms = self._parts.clock.now_ms()
+            nbytes = head.raw.nbytes if head.since_ms is None else written.rows  # a second try is no second batch
+            self._coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
+            self.progress.rows += written.rows
+            self.progress.dead_letters = self._parts.dead_letters.count
+            if written.refused is not None:
+                await self._checkpoint()
+                raise written.refused
+            if written.is_waiting:
+                return waiting.stuck(partition, written.next_offset, now_ms) or has_moved
+            waiting.written(partition)
+            has_moved, give_up = True, False
+        return has_moved
+
+    async def _retry(self) -> None:
+        """Let those that wait see what came meanwhile, as long as one of them gets further."""
+        while any([await self._go_on(partition) for partition in self._parts.waiting]):
+            pass
+
+    async def _give_up_one(self) -> None:
+        """The record that has waited longest is a failure now; what comes after it goes on."""
+        partition = self._parts.waiting.longest()
+        if partition is not None:
+            await self._go_on(partition, give_up=True)
+            await self._retry()
+
+    async def _write_the_rest(self) -> None:
+        """Nothing more comes: what still waits waits in vain."""
+        while self._parts.waiting.longest() is not None:
+            await self._give_up_one()
+
+    async def _pin(self) -> None:
+        """Publish the first position of tables for which `start` chose it, as soon as they exist."""
+        existing = self._unpinned & self._parts.sinks.keys()
+        if existing:
+            await self._checkpoint(pin=existing)
+            self._unpinned -= existing
+
+    def _note(self, pending: Pending) -> None:
+        self.progress.records += len(pending.raw)
+        self.progress.source_bytes += pending.raw.nbytes
+        self.progress.skipped.update({kind.value: count for kind, count in pending.decoded.skipped.items()})
+        for source in pending.decoded.unrouted.keys() - self._unrouted:
             self._unrouted.add(source)
             log.warning("no table takes these records; they are passed over", source=str(source), topic=source.topic)
 
     # ------------------------------------------------------------ checkpoints
 
     async def _checkpoints(self) -> None:
-        """A checkpoint when one becomes due while nothing arrives, and one at the end."""
+        """A checkpoint when one becomes due while nothing arrives, and one at the end; so for records that wait."""
         clock = self._parts.clock
         while not self._drained.is_set():
-            await wait_at_most(self._look, self._coordinator.due_in_ms(clock.now_ms()), clock)
+            now_ms = clock.now_ms()
+            times = [self._coordinator.due_in_ms(now_ms), self._parts.waiting.due_in_ms(now_ms)]
+            await wait_at_most(self._look, min((t for t in times if t is not None), default=None), clock)
             self._look.clear()
-            if self._drained.is_set() or self._is_due():
-                async with self._writing:
+            if self._parts.waiting.due_in_ms(clock.now_ms()) == 0 or self._drained.is_set() or self._is_due():
+                async with self._writing_exclusively():
                     if self._coordinator.state is State.BROKEN:
                         return
-                    await self._checkpoint()
+                    if self._parts.waiting.due_in_ms(clock.now_ms()) == 0:
+                        await self._give_up_one()
+                    if self._drained.is_set() or self._is_due():
+                        await self._checkpoint()
         self._coordinator.closed()
 
     def _is_due(self) -> bool:

@@ -165,10 +165,14 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     tolerance: `none` stops at the first, a number at one more than that many, `all` never. Those that are tolerated are
     kept in `dead_letters` (left out: `<pipeline>.dead-letters` in the warehouse).
+    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; waiting_bytes_max:
+    how much may be held back meanwhile. Then the waiting record counts as one that can't be decoded.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"
     dead_letters: Name | None = None
+    waiting_ms_max: Positive = 60_000
+    waiting_bytes_max: Positive = 64 << 20
 
 
 class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

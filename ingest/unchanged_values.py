@@ -36,24 +36,23 @@ def fill_unchanged(
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
     """The batch's n rows with their left-out cells filled, and which of them could not be: those must not be written.
 
-    In a table without primary key nothing can be looked up.
-
     A record that moved a row to a new key names the old one; the row under it is usually deleted by then, and its last
-    values count.
+    values count. In a table without primary key nothing can be looked up.
     """
     rows, n = batch.rows, len(batch.rows)
     if not unchanged.keys.schema.names:
         return rows, _marked(n, unchanged.rows)
-    codes = _key_codes([pa.concat_arrays([rows[name], unchanged.keys[name]]) for name in unchanged.keys.schema.names])
+    codes = _batch_codes(batch, unchanged)
     row_codes, wanted = codes[:n], codes[n:]
     sources = _newest_before(row_codes, np.flatnonzero(~_retracts(rows)), unchanged.rows, wanted)
 
     outside = np.flatnonzero(sources < 0)
     moved = wanted != row_codes[unchanged.rows]
-    found, old = lookup.newest(unchanged.keys.take(pa.array(outside)), moved[outside])
-    # Where the values for each flagged row lie: in a row of the batch, in a looked-up one (counted from n on),
-    # nowhere (-1).
-    sources[outside] = np.where(found, n + np.arange(len(outside)), -1)
+    old = rows.slice(0, 0)
+    if len(outside):
+        found, old = lookup.newest(unchanged.keys.take(pa.array(outside)), moved[outside])
+        # Where the values of a flagged row lie: in a row of the batch, in a looked-up one (from n on), nowhere (-1).
+        sources[outside] = np.where(found, n + np.arange(len(outside)), -1)
 
     columns = list(rows.columns)
     lost = np.zeros(n, np.bool_)
@@ -69,6 +68,21 @@ def _marked(n: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     marks = np.zeros(n, np.bool_)
     marks[rows] = True
     return marks
+
+
+def moved_rows(batch: TableRows, unchanged: Unchanged) -> NDArray[np.bool_]:
+    """Which of the n rows lack cells and came from another key: (n,)."""
+    codes = _batch_codes(batch, unchanged)
+    n = len(batch.rows)
+    return _marked(n, unchanged.rows[codes[n:] != codes[:n][unchanged.rows]])
+
+
+def _batch_codes(batch: TableRows, unchanged: Unchanged) -> NDArray[np.int64]:
+    """Key codes of the rows, then of the keys that the flagged ones have their values under."""
+    names = unchanged.keys.schema.names
+    if not names:
+        return np.zeros(len(batch.rows) + len(unchanged.rows), np.int64)
+    return _key_codes([pa.concat_arrays([batch.rows[name], unchanged.keys[name]]) for name in names])
 
 
 def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:

@@ -212,30 +212,31 @@ def _decimal_column(source: SourceType, target: AtomicType) -> Callable[[Sequenc
         if not isinstance(_first(values), str):
             return pa.array(values, in_memory)
         if source.meaning is not Meaning.DECIMAL:
-            return _fitted(_plain_digits(values, 76 - target.scale), in_memory)
+            return _decimals_of_digits(values, in_memory)
         if target.scale - source.scale > 38:
             raise BadValue("a scale too far from the column's")
-        return _fitted(_unscaled_decimals(values, source.scale), in_memory)
+        return _by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
 
     return to_array
 
 
-def _fitted(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
-    """Cast by way of 256 bits, which hold 38 digits behind 38 others: Arrow's casts to a larger scale notice not every
-    overflow of 128 bits, and would give another number. Raises ArrowInvalid for what does not fit.
+def _by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
+    """Cast with room for 38 digits behind 38 others: Arrow's casts to a larger scale notice not every overflow of 128
+    bits, and would give another number. Raises ArrowInvalid for what does not fit.
     """
     return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
 
 
-def _plain_digits(values: Sequence[Any], length_max: int) -> pa.Array:
+def _decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:
     """Texts without exponents, which could stand for any number of digits."""
     texts = pa.array(values, pa.string())
-    _, positions, octets = texts.buffers()
-    used = int(np.frombuffer(positions, np.int32)[len(texts)])
-    letters = np.frombuffer(octets, np.uint8, used) | 0x20 if used else np.empty(0, np.uint8)
-    if (letters == ord("e")).any() or (pc.max(pc.binary_length(texts)).as_py() or 0) > length_max:
+    _, positions, data = texts.buffers()
+    ends = np.frombuffer(positions, np.int32)[: len(texts) + 1]
+    octets = np.frombuffer(data, np.uint8)[: ends[-1]] if ends[-1] else np.empty(0, np.uint8)
+    digits_max = int(np.diff(ends).max(initial=0)) + in_memory.scale
+    if digits_max > 76 or ((octets | 0x20) == ord("e")).any():
         raise BadValue("an exponent, or more digits than fit")
-    return texts
+    return texts.cast(in_memory) if digits_max <= 38 else _by_256_bits(texts, in_memory)
 
 
 def _unsigned_column(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:

@@ -159,7 +159,7 @@ class FastReader:
             lacks_before = np.fromiter((record.before is None for record in records), np.bool_, len(records))
             by_record_key = deletes | (lacks_before & (ops == ord("u")))
         if by_record_key.any():  # what these mean depends on the columns in the record's key
-            self._keys.check(keys, rows[by_record_key])
+            self._keys.check(keys.take(pa.array(rows[by_record_key])))
         if self.shape.needs_old_images:
             if upserts:
                 raise ValueError("an update without its old image")

@@ -39,7 +39,7 @@ def assemble(pieces: Sequence[Piece], batch: RawBatch) -> TableRows:
     schema = target.schema.arrow
     rows = np.concatenate([piece.rows for piece in pieces])
     kinds = np.concatenate([piece.kinds for piece in pieces])
-    columns = [pa.concat_arrays([piece.columns[i] for piece in pieces]) for i in range(len(schema))]
+    columns = [_joined([piece.columns[i] for piece in pieces]) for i in range(len(schema))]
     whole = pa.record_batch([*columns, pa.array(kinds)], schema=schema.append(_KIND_FIELD))
     flags, old_keys = _all_flags(pieces), _all_old_keys(pieces)
     if np.any(rows[1:] < rows[:-1]):  # records of several shapes took turns
@@ -48,8 +48,12 @@ def assemble(pieces: Sequence[Piece], batch: RawBatch) -> TableRows:
         rows, whole = rows[order], whole.take(pa.array(order))
         flags = {name: of_column[order] for name, of_column in flags.items()}
         old_keys = {int(place[row]): key for row, key in old_keys.items()}
-    keys = whole.select(target.schema.primary_keys)
-    return TableRows(target, whole, batch.offsets[rows], _unchanged(flags, keys, old_keys) if flags else None)
+    unchanged = _unchanged(flags, whole.select(target.schema.primary_keys), old_keys) if flags else None
+    return TableRows(target, whole, batch.offsets[rows], unchanged)
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _all_flags(pieces: Sequence[Piece]) -> dict[str, NDArray[np.bool_]]:

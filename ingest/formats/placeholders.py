@@ -58,20 +58,23 @@ class Placeholders:
         # Somebody may have written the JSON anew, with blanks after commas.
         return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
 
+    @cached_property
+    def _in_every_text(self) -> tuple[bytes, ...]:
+        """One of these is part of each of `texts`."""
+        return tuple(text.encode() for text in self.texts[:3])
+
     def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
         """Which rows of a string column are placeholders; None when none is, the rule, which costs next to nothing."""
+        data = column.buffers()[2]
+        octets = b"" if data is None else data.to_pybytes()
+        if not any(part in octets for part in self._in_every_text):
+            return None
         found = pc.is_in(column, value_set=pa.array(self.texts, column.type))
-        return _as_numpy(found)
+        flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return flags if flags.any() else None
 
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
         """The same for a column of lists."""
         if not any(shape in values for shape in self.lists):
             return None
         return np.fromiter((value in self.lists for value in values), np.bool_, len(values))
-
-
-def _as_numpy(found: pa.BooleanArray) -> NDArray[np.bool_] | None:
-    if not pc.any(found, min_count=0).as_py():
-        return None
-    flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-    return flags

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ingest.formats.adjacent_objects import adjacent_objects
 from ingest.formats.cells.json_text import BadValue, read_object
 from ingest.formats.debezium_envelope import split_schema
 
@@ -45,16 +42,15 @@ class KeysOf:
             gc=False,
         )
         wrapped = msgspec.defstruct("Wrapped", [("schema", msgspec.Raw), ("payload", key)], gc=False)
-        self._decoders: list[Any] = [msgspec.json.Decoder(shape).decode_lines for shape in (key, wrapped)]
+        self._plain: Any = msgspec.json.Decoder(key).decode
+        self._wrapped: Any = msgspec.json.Decoder(wrapped).decode
 
-    def check(self, keys: pa.Array, rows: NDArray[np.int64]) -> None:
-        """Raises ValueError, or another error of a JSON parser, when a key in these rows may have other columns."""
-        wanted = keys.take(pa.array(rows))
-        given = len(wanted) - wanted.null_count
-        if given != (len(rows) if self._has_columns else 0):
+    def check(self, keys: pa.Array) -> None:
+        """Raises ValueError, or an error of msgspec's, when one of these may have other columns."""
+        if keys.null_count != (0 if self._has_columns else len(keys)):
             raise ValueError("keys with other columns, or without")
-        if given:
-            data = adjacent_objects(keys, rows)
-            decode = self._decoders[bytes(data[:9]) == b'{"schema"']
-            if len(decode(data)) != len(rows):
-                raise ValueError("not one key each")
+        if self._has_columns:
+            given: list[bytes] = keys.to_pylist()
+            decode = self._wrapped if given[0].startswith(b'{"schema"') else self._plain
+            for key in given:
+                decode(key)

@@ -19,6 +19,7 @@ from storage.files.bounds import Bounds, ColumnBounds
 from storage.files.casting import cast
 from storage.files.data_file import DataFileMeta
 from storage.files.formats import format_named
+from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.base import ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
@@ -105,7 +106,8 @@ class _ReadPlan:
         if wanted.id not in self.position:
             return pa.nulls(batch.num_rows, arrow_type(wanted.type))
         position = self.position[wanted.id]
-        return cast(batch.column(position), self.stored[position].type, wanted.type)
+        with in_column(wanted.name):
+            return cast(batch.column(position), self.stored[position].type, wanted.type)
 
     def chunk_filter(self, context: TableContext, predicate: SkipsRows | None) -> ChunkFilter | None:
         if predicate is None:

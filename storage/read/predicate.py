@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -117,7 +118,8 @@ class IsIn(_Combinable):
 
     def _value_set(self, schema: pa.Schema) -> pa.Array:
         kind = schema.field(_known(self.column, schema)).type
-        return pa.array([_fitting(v, self.column, schema).as_py() for v in self.values if v is not None], kind)
+        values = [_fitting(value, self.column, schema) for value in self.values if value is not None]
+        return pa.array([value.as_py() for value in values if value.type == kind], kind)  # others equal no value of it
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         field = pc.field(self.column)
@@ -358,6 +360,8 @@ def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
     compare.
     """
     kind = schema.field(_known(column, schema)).type
+    if type(value) is int and (pa.types.is_decimal(kind) or not -(2**63) <= value < 2**63):
+        value = Decimal(value)  # Arrow takes an int64 for 19 digits, which few decimals can hold
     given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     if given.type == kind:
         return given

@@ -1,4 +1,4 @@
-"""What a job costs, measured inside the process that does it. Standard library only: peers import it in their own Python.
+"""What a job costs, measured inside the process that does it. Standard library only: peers import it.
 
 CPU is user and system time of the whole process, all its threads included; it is what can be compared on a machine that
 others use, too.

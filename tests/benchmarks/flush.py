@@ -13,7 +13,7 @@ from typing import Final
 
 import tidelake
 from tests.benchmarks.clock import Clock, bytes_below, tell
-from tests.benchmarks.contest import TIDELAKE, Job, contest, ours
+from tests.benchmarks.contest import TIDELAKE, Job, Sample, contest, ours
 from tests.benchmarks.java_files import java_file_bytes
 from tests.benchmarks.rows import load, row_files
 from tests.benchmarks.sections import RACE_HEADER, RUST, Plan, Section, Target, at_least, race_lines
@@ -52,7 +52,7 @@ VARIANTS: Final = {
 def sections(plan: Plan, workload: str) -> Iterator[Section]:
     lines: list[list[str]] = []
     targets: list[Target] = []
-    all_samples = {}
+    all_samples: dict[str, Sequence[Sample]] = {}
     files = row_files(workload, plan.data, plan.scale)
     for variant in VARIANTS[workload]:
         samples = contest(_jobs(plan, variant, files), plan.pairs)
@@ -72,7 +72,9 @@ def sections(plan: Plan, workload: str) -> Iterator[Section]:
         "table. Hashing, sorting, deduplication, statistics, Parquet, manifests and commits are in; making the rows "
         "is not. Every run is a new process that did the same with a few rows before the clock started."
     )
-    yield Section(f"Flush: {'6' if workload == 'w1' else '21'} columns", about, RACE_HEADER, lines, targets, all_samples)
+    yield Section(
+        f"Flush: {'6' if workload == 'w1' else '21'} columns", about, RACE_HEADER, lines, targets, all_samples
+    )
 
 
 def _jobs(plan: Plan, variant: Variant, files: Sequence[str]) -> Mapping[str, Job]:

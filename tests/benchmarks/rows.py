@@ -49,7 +49,7 @@ def row_files(workload: str, folder: Path, scale: float) -> list[str]:
 
 
 def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:
-    """Rows of a commit in memory, in one piece; the columns of `key` NOT NULL, the first of them a text if so wished."""
+    """Rows of a commit in memory, in one piece; the columns of `key` NOT NULL, the first of them a text if wished."""
     with pa.OSFile(path) as file:
         rows = pa.ipc.open_file(file).read_all()
     rows = rows if rows_max is None else rows.slice(0, rows_max)
@@ -80,7 +80,9 @@ def _unique_keys(rng: np.random.Generator, count: int) -> Keys:
     return keys[:count]
 
 
-def _six_columns(rng: np.random.Generator, keys: Keys, more: Callable[[int], dict[str, Any]] = lambda _: {}) -> pa.Table:
+def _six_columns(
+    rng: np.random.Generator, keys: Keys, more: Callable[[int], dict[str, Any]] = lambda _: {}
+) -> pa.Table:
     count = len(keys)
     columns = {
         "id": pa.array(keys),

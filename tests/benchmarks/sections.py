@@ -108,6 +108,11 @@ def peak_at_most(label: str, samples: Sequence[Sample], limit_mib: float) -> Tar
     return Target(f"{label}: peak memory ≤ {limit_mib:g} MiB", f"{peak:.0f} MiB", peak <= limit_mib)
 
 
+def rate_at_least(label: str, samples: Sequence[Sample], rate: float) -> Target:
+    found = statistics.median(sample.rows_per_cpu_s for sample in samples)
+    return Target(f"{label} per CPU-second: ≥ {thousands(rate)}", thousands(found), found >= rate)
+
+
 def thousands(value: float) -> str:
     return f"{value / 1000:,.0f} K"
 

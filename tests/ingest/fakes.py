@@ -35,6 +35,7 @@ from ingest.pipeline import Parts, Pipeline
 from ingest.raw_batch import RawBatch
 from ingest.router import Route, Router
 from ingest.sources.base import Earliest, Start
+from ingest.waiting import Waiting
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN
 from storage.schema import TableSchema
@@ -283,6 +284,8 @@ class Rig:
     interval_ms: int = 10_000
     bytes_max: int = 1 << 30
     queue_bytes: int = 1 << 20
+    waiting_ms_max: int = 60_000
+    waiting_bytes_max: int = 1 << 20
     start: Start = field(default_factory=Earliest)
     letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
 
@@ -306,6 +309,7 @@ class Rig:
                 start=self.start,
                 checkpoints=CheckpointPolicy(self.interval_ms, self.bytes_max),
                 queue_bytes=self.queue_bytes,
+                waiting=Waiting(self.waiting_ms_max, self.waiting_bytes_max),
                 clock=self.clock,
             )
         )

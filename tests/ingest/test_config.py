@@ -180,7 +180,7 @@ MESSAGES = [
         """\
         shop.yaml:12: no setting `zebra` in `errors`
             errors: {zebra: 1}
-        Possible: tolerance, dead_letters.""",
+        Possible: tolerance, dead_letters, waiting_ms_max, waiting_bytes_max.""",
     ),
     MessageCase(
         "an unknown source",

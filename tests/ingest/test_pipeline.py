@@ -482,3 +482,84 @@ async def test_a_left_out_value_that_nobody_knows_makes_a_bad_record() -> None:
     await rig.pipeline.run()
     assert table.rows == values(0, 2)
     assert [letter["offset"] for letter in await letters(rig)] == [1]
+
+
+# ---------------------------------------------------------------- values that another partition has
+
+MOVED = raw_batch([0, 1, 2], [b"v0", b"same:50", b"v2"])  # the second row came from key 50
+ORIGIN = raw_batch([50], [b"old"], partition=1)
+NEXT = raw_batch([3], [b"v3"])
+ALL_ROWS = [(0, "v0"), (50, "old"), (1, "old"), (2, "v2"), (3, "v3")]
+
+
+async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
+    table = FakeTable("t")
+    source = FakeSource([MOVED, NEXT, raw_batch([0], [b"w0"], partition=1), ORIGIN])
+    progress = await Rig(source, [table], tolerance="none").pipeline.run()
+    assert table.rows == [(0, "v0"), (0, "w0"), *ALL_ROWS[1:]]
+    assert table.snapshots[-1].position.ranges == {T0: OffsetRange(0, 4), T1: OffsetRange(0, 51)}
+    assert (progress.records, progress.rows) == (6, 6)
+
+
+async def test_while_a_partition_waits_its_position_stays_before_the_record() -> None:
+    table = FakeTable("t")
+    source = FakeSource([MOVED, NEXT, ORIGIN])
+    await Rig(source, [table], bytes_max=1).pipeline.run()  # a checkpoint after each batch
+    assert table.rows == ALL_ROWS
+    assert [s.position.ranges[T0] for s in table.snapshots[:2]] == [OffsetRange(0, 1), OffsetRange(1, 4)]
+    assert is_gap_free(table)
+
+
+async def test_partitions_may_wait_for_one_another_in_turn() -> None:
+    table = FakeTable("t")
+    left = raw_batch([0, 1], [b"same:10", b"v1"])
+    right = raw_batch([10, 11], [b"v10", b"same:1"], partition=1)
+    await Rig(FakeSource([left, right]), [table]).pipeline.run()
+    assert table.rows == [(10, "v10"), (0, "v10"), (1, "v1"), (11, "v1")]
+
+
+async def test_a_value_that_never_comes_is_given_up_at_the_end_of_the_source() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([MOVED, NEXT]), [table], tolerance="all")
+    await rig.pipeline.run()
+    assert table.rows == values(0, 2, 3)
+    assert [letter["offset"] for letter in await letters(rig)] == [1]
+
+
+async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([MOVED, NEXT], ends=False), [table], tolerance="all", waiting_ms_max=5_000, interval_ms=60_000)
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    gate = Gate()
+    rig.sinks["t"].at_write = gate
+    rig.clock.advance(5_000)
+    await gate.reached()
+    gate.open()
+    rig.pipeline.stop()
+    await cancelled(run)
+    assert table.rows == values(0, 2, 3)
+
+
+async def test_not_more_than_so_much_waits() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([MOVED, NEXT, ORIGIN], ends=True), [table], waiting_bytes_max=MOVED.nbytes)
+    with pytest.raises(RecordRefused, match="offset 1: a value did not change"):
+        await rig.pipeline.run()
+    assert table.rows == values(0)
+
+
+async def test_after_a_stop_what_waited_is_read_again() -> None:
+    table = FakeTable("t")
+    source = FakeSource([MOVED, NEXT], ends=False)
+    rig = Rig(source, [table])
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    rig.pipeline.stop()
+    await cancelled(run)
+    assert table.rows == values(0)
+    source.batches.append(ORIGIN)
+    source.ends = True
+    await Rig(source, [table]).pipeline.run()
+    assert table.rows == ALL_ROWS
+    assert is_gap_free(table)

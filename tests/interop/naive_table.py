@@ -39,16 +39,11 @@ class NaiveTable:
         """Rows that an overwrite takes away."""
         self._rows = {key: row for key, row in self._rows.items() if not condition(row)}
 
-    def change(self, columns: Sequence[str], change: Callable[[Row], Row]) -> None:
-        """The table after its columns changed; `change` says what becomes of a row (keys stay)."""
-        self.columns = list(columns)
+    def change(self, columns: Sequence[str], change: Callable[[Row], Row], *, keys: Sequence[str]) -> None:
+        """The table after its columns changed; `change` says what becomes of a row. keys: maybe under other names."""
+        self.columns, self.keys = list(columns), tuple(keys)
         self._rows = {key: change(row) for key, row in self._rows.items()}
 
     @property
     def rows(self) -> list[list[Json]]:
         return [[row[name] for name in self.columns] for row in self._rows.values()]
-
-    def copy(self) -> NaiveTable:
-        twin = NaiveTable(self.columns, self.keys)
-        twin._rows, twin._count = dict(self._rows), self._count
-        return twin

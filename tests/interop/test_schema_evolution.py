@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ M: Final = Column(
     ([("a", {"x": 1, "label": "a"}), ("b", None)], []),
 )
 F: Final = Column("f", "FLOAT", pa.float32(), (0.5, float("nan"), -0.0, float("inf")))
-D: Final = Column("d", "DECIMAL(9, 2)", pa.decimal128(9, 2), ())
+D: Final = Column("d", "DECIMAL(9, 2)", pa.decimal128(9, 2), (Decimal("-1234567.89"), Decimal("0.10")))
 DAY: Final = Column("day", "DATE", pa.date32(), (0, -719162, 19782))
 
 
@@ -46,7 +47,7 @@ class Evolution:
     java_changes: Json
     after: Sequence[Column]
     row: Callable[[Row], Row]
-    cannot: Mapping[Reader, str] = field(default_factory=dict)
+    has_null_rows: bool = False
 
 
 def renamed(column: Column, name: str) -> Column:
@@ -61,6 +62,7 @@ def with_z(point: Json) -> Json:
     return None if point is None else {"x": point["x"], "z": None, "label": point["label"]}
 
 
+_RUST_AVRO: Final = "it takes nested rows of an Avro file for empty when the first one is null"
 POINT_Z: Final = pa.struct([("x", INT), ("z", BIGINT), ("label", STRING)])
 A_POINT_Z: Final = {"x": 1, "z": 2**40, "label": "q"}
 
@@ -130,7 +132,7 @@ EVOLUTIONS: Final = (
             {"type": {"name": "f", "type": "DOUBLE"}},
             {"type": {"name": "d", "type": "DECIMAL(20, 4)"}},
         ],
-        [K, of("n", BIGINT, 2**40), of("f", DOUBLE, 0.1), of("d", pa.decimal128(20, 4))],
+        [K, of("n", BIGINT, 2**40), of("f", DOUBLE, 0.1), of("d", pa.decimal128(20, 4), Decimal("1234567890123456.7891"))],
         lambda row: row,
     ),
     Evolution(
@@ -181,6 +183,7 @@ EVOLUTIONS: Final = (
             "l": None if row["l"] is None else [with_z(p) for p in row["l"]],
             "m": None if row["m"] is None else [[k, with_z(p)] for k, p in row["m"]],
         },
+        has_null_rows=True,
     ),
     Evolution(
         "renamed, dropped and widened within a row",
@@ -203,6 +206,7 @@ EVOLUTIONS: Final = (
             "k": row["k"],
             "r": None if row["r"] is None else {"x": row["r"]["x"], "name": row["r"]["label"], "label": None},
         },
+        has_null_rows=True,
     ),
 )
 
@@ -230,7 +234,7 @@ def test_rows_of_all_schemas_read_the_same_everywhere(number: int, has_key: bool
         case.before,
         primary_key=["k"] if has_key else [],
         options={"bucket": "1" if has_key else "-1", "file.format": file_format},
-        cannot=case.cannot,
+        cannot={Reader.RUST: _RUST_AVRO} if file_format == "avro" and case.has_null_rows else {},
     )
     table.write(rows(case.before, range(12)))
     table.java_writes(rows(case.before, range(8, 20)))
@@ -239,7 +243,7 @@ def test_rows_of_all_schemas_read_the_same_everywhere(number: int, has_key: bool
         open_catalog(str(table.warehouse)).alter_table(NAME, case.changes)
     else:
         table.java.alter(table.warehouse, NAME, case.java_changes)
-    table.model.change([column.name for column in case.after], case.row)
+    table.model.change([column.name for column in case.after], case.row, keys=table.ours.primary_key)
     table.check()
 
     table.write(rows(case.after, range(4, 16), [3 if n % 4 == 0 else 2 for n in range(12)] if has_key else None))

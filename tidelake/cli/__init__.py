@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tidelake.cli.main import main
+from tidelake.cli.program import main
 
 __all__ = ["main"]

@@ -74,7 +74,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(message=f"{PROGRAM} {version(PROGRAM)}\n")
+        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}\n")
+        parser.exit()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -144,6 +145,9 @@ def _add_demo(nouns: _Verbs) -> None:
     parser.add_argument("--directory", metavar="DIR", help="empty or new; default: a new one for temporary files")
     parser.add_argument("--records", type=_positive, default=60_000, metavar="N", help="default: 60000")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another shop; default: 1")
+    parser.add_argument(
+        "--pace", type=float, default=1.2, metavar="SECONDS", help="between files of the change log; default: 1.2"
+    )
 
 
 # ---------------------------------------------------------------- ingest, spark

@@ -16,13 +16,13 @@ from tidelake.demo.screen import LiveScreen, PlainScreen
 from tidelake.demo.story import Layout, Report, Story
 
 
-def demo(out: Output, *, engine: str, directory: str | None, records: int, seed: int) -> ExitCode:
+def demo(out: Output, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
     """FAILED when a table is not what the shop is."""
     console = out.error_console if out.is_json else out.console
     screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
     layout = Layout(Path(directory or tempfile.mkdtemp(prefix="tidelake-demo-")).absolute())
     with screen.shown():
-        report = Story(layout, engine, records, seed, screen).tell()
+        report = Story(layout, engine, records, seed, pace, screen).tell()
     if out.is_json:
         out.document(_document(report))
     else:
@@ -106,7 +106,7 @@ def _next_steps(layout: Layout) -> Iterator[tuple[str, ...]]:
         f"{program} table show shop.orders -w {warehouse}",
     )
     table = f"tidelake.open_catalog({str(layout.warehouse)!r}).table('shop.stock')"
-    question = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') < 20"
+    question = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') > 480"
     yield (
         "The same in Python",
         f'{python} -c "import tidelake; print({table}.scan({question}).to_arrow().to_pydict())"',

@@ -18,7 +18,7 @@ from storage.format import RowKind
 from tidelake.demo.story import Scene
 from tidelake.demo.watch import ShownChange
 
-_CHANGES_SHOWN: Final = 12
+_CHANGES_SHOWN: Final = 5  # of a table
 _PLAIN_INTERVAL_SECONDS: Final = 2.0
 _STYLES: Final = {
     RowKind.INSERT: "green",
@@ -51,7 +51,9 @@ class LiveScreen:
         scene = self._scene
         if scene is None:
             return Text()
-        return Group(Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_last(scene))
+        return Group(
+            Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_some_changes(scene)
+        )
 
     def _heading(self, scene: Scene) -> Grid:
         line = Grid.grid(padding=(0, 1, 0, 0))
@@ -116,18 +118,20 @@ def _tables(scene: Scene) -> Grid:
     return grid
 
 
-def _last(scene: Scene) -> list[Text]:
-    """The last changes, the newest at the bottom; always as many lines, so that nothing jumps."""
-    changes = list(scene.watcher.last)[-_CHANGES_SHOWN:]
-    lines = [change_line(change) for change in changes]
-    return [*lines, *[Text()] * (_CHANGES_SHOWN - len(lines))]
+def _some_changes(scene: Scene) -> list[Text]:
+    """A few changes of each table; always as many lines, so that nothing jumps."""
+    lines = []
+    for name, progress in scene.watcher.progress.items():
+        changes = progress.some[:_CHANGES_SHOWN]
+        lines += [_change_line(name, change) for change in changes] + [Text()] * (_CHANGES_SHOWN - len(changes))
+    return lines
 
 
-def change_line(change: ShownChange) -> Text:
+def _change_line(table: str, change: ShownChange) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"#{change.snapshot_id:<3}", style="dim")
     line.append(f" {change.kind.symbol} ", style=_STYLES[change.kind])
-    line.append(f"{change.table:<15}")
+    line.append(f"{table:<15}")
     for name, value in change.row.items():
         line.append(f" {name}=", style="dim")
         line.append(_value_text(value))

@@ -23,7 +23,6 @@ from tidelake.table import Table
 
 _FILES: Final = 12
 _FILES_AT_THE_START: Final = 4
-_FILE_INTERVAL_SECONDS: Final = 1.2
 _REFRESH_SECONDS: Final = 0.1
 _PATIENCE_SECONDS: Final = 120.0
 
@@ -137,12 +136,16 @@ class Report:
 
 @dataclass(slots=True)
 class Story:
-    """engine: spark, asyncio, or auto: Spark where it can run. records: at least so many are written."""
+    """engine: spark, asyncio, or auto: Spark where it can run. records: at least so many are written.
+
+    pace_seconds: between two files of the change log, once the pipeline runs.
+    """
 
     layout: Layout
     engine: str
     records: int
     seed: int
+    pace_seconds: float
     screen: Screen
     _shop: Shop = field(init=False)
 
@@ -200,7 +203,7 @@ class Story:
             now = time.monotonic()
             if has_more and seen and now >= next_file_at:
                 has_more = next_file()
-                next_file_at = now + _FILE_INTERVAL_SECONDS
+                next_file_at = now + self.pace_seconds
                 scene.doing = "more files appear while it runs" if has_more else "the log is whole, the tables catch up"
             if scene.records_in_tables > seen:
                 moved_at, seen = now, scene.records_in_tables

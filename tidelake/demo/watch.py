@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,24 +17,24 @@ from storage.snapshots.snapshot import SnapshotStore
 from tidelake.cli.plain_values import plain_rows
 from tidelake.table import Table
 
-_LAST_CHANGES: Final = 200
+_CHANGES_KEPT: Final = 8
 _WAIT_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
     snapshot_id: int
-    table: str
     kind: RowKind
     row: dict[str, Any]
 
 
 @dataclass(slots=True)
 class TableProgress:
-    """kinds: changes seen so far. ends: next offsets that the newest snapshot names."""
+    """kinds: how many changes so far. some: a few of the newest snapshot. ends: next offsets that it names."""
 
     snapshots: int = 0
     kinds: Counter[RowKind] = field(default_factory=Counter)
+    some: tuple[ShownChange, ...] = ()
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,6 @@ class Watcher:
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.progress = {table.name: TableProgress() for table in tables}
-        self.last: deque[ShownChange] = deque(maxlen=_LAST_CHANGES)
         self._tables = tables
         self._stop = threading.Event()
         self._error: Exception | None = None
@@ -83,18 +82,20 @@ class Watcher:
             return False
         progress = self.progress[table.name]
         for change in changes:
-            self._note(table.name, progress, change)
+            _note(progress, change)
         snapshot = SnapshotStore(table.context.io, table.context.paths).get(snapshot_id)
         if (text := snapshot.properties.get(POSITION_PROPERTY)) is not None:
             progress.ends = position_from_text(text, f"snapshot {snapshot_id}").ends
         progress.snapshots += 1
         return True
 
-    def _note(self, table: str, progress: TableProgress, change: ChangeBatch) -> None:
-        kinds = change.rows.column(KIND_COLUMN)
-        progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
-        rows = change.rows.slice(max(0, len(kinds) - _LAST_CHANGES))
-        for kind, row in zip(
-            rows.column(KIND_COLUMN).to_pylist(), plain_rows(rows.drop_columns([KIND_COLUMN])), strict=True
-        ):
-            self.last.append(ShownChange(change.snapshot_id, table, RowKind(kind), row))
+
+def _note(progress: TableProgress, change: ChangeBatch) -> None:
+    kinds = change.rows.column(KIND_COLUMN)
+    progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
+    some = change.rows.slice(
+        len(kinds) // 2, _CHANGES_KEPT
+    )  # they lie in the order of keys: at the end is only what is new
+    rows = plain_rows(some.drop_columns([KIND_COLUMN]))
+    shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)
+    progress.some = tuple(ShownChange(change.snapshot_id, RowKind(kind), row) for kind, row in shown)

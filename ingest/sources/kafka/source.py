@@ -41,7 +41,7 @@ from storage.logs import get_logger
 
 T = TypeVar("T")
 
-BATCH_BYTES: Final = 4 << 20  # of records gathered from several polls before they are handed on
+BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before they are handed on
 _POLL_WAIT_MS: Final = 500
 _RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000

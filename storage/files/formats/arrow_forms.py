@@ -6,7 +6,8 @@ Source: Java `format/parquet/reader/ParquetVectorUpdaterFactory.java`; data-file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -35,11 +36,21 @@ Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 
 UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # what 64 bits reach
+_PAIMON_TYPE: Final = {"s": "TIMESTAMP(0)", "ms": "TIMESTAMP(3)", "us": "TIMESTAMP(6)", "ns": "TIMESTAMP(9)"}
 INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 lie in memory
 
 _JULIAN_DAY_OF_EPOCH: Final = 2_440_588
 _SECONDS_PER_DAY: Final = 86_400
 _INT64: Final = np.iinfo(np.int64)
+
+
+@contextmanager
+def in_column(name: str) -> Iterator[None]:
+    """Says in which column a value is that can't be held."""
+    try:
+        yield
+    except UnsupportedFeature as e:
+        raise UnsupportedFeature(f"column {name!r}: {e.feature}", e.reason, e.remedy) from None
 
 
 def conform(column: pa.Array, data_type: DataType) -> pa.Array:
@@ -223,7 +234,7 @@ def _refuse_outside(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataT
         outside = outside & like.is_valid().to_numpy(zero_copy_only=False)
     if outside.any():
         raise UnsupportedFeature(
-            f"a time outside of the years {_YEARS.get(target.unit, '±292 million')} in a column of {target}",
+            f"a time outside of the years {_YEARS.get(target.unit, '±292 million')} as {_PAIMON_TYPE[target.unit]}",
             "64 bits don't reach further",
             "Alter the column to TIMESTAMP(6), which reaches every year of Paimon's, and rewrite its rows with Java",
         )

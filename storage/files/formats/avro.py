@@ -14,6 +14,7 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
+from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
 from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of
@@ -104,15 +105,16 @@ class _Container:
     def batch(self, rows: Sequence[Row], wanted: Sequence[DataField]) -> pa.RecordBatch:
         schema = arrow_schema(wanted)
         try:
-            columns = [
-                from_values([row[f.name] for row in rows], f.type, self._types[f.name])
-                if f.name in self._types
-                else pa.nulls(len(rows), schema.field(i).type)
-                for i, f in enumerate(wanted)
-            ]
+            columns = [self._column(f, rows, kind) for f, kind in zip(wanted, schema.types, strict=True)]
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, KeyError, ValueError) as e:
             raise self._corrupt(e) from e
         return batch_of(columns, len(rows), schema)
+
+    def _column(self, field: DataField, rows: Sequence[Row], kind: pa.DataType) -> pa.Array:
+        if field.name not in self._types:
+            return pa.nulls(len(rows), kind)
+        with in_column(field.name):
+            return from_values([row[field.name] for row in rows], field.type, self._types[field.name])
 
 
 def _without_logical_types(avro_type: AvroType) -> AvroType:

@@ -10,16 +10,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import CorruptFile, UnsupportedFeature
+from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 from storage.files.bounds import Bounds
 from storage.files.spans import Spans
 from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,17 @@ class FileFormat(Protocol):
         Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
         """
         ...
+
+
+def format_option(settings: WriteSettings, key: str, parse: Callable[[str], T], default: T) -> T:
+    """An option of the format, by its full key. Raises BadInput naming option and value."""
+    text = settings.options.get(key)
+    if text is None:
+        return default
+    try:
+        return parse(text)
+    except (BadInput, ValueError) as e:
+        raise BadInput(f"option {key} = {text!r}: {e}") from None
 
 
 @contextmanager

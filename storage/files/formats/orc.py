@@ -16,8 +16,16 @@ from pyarrow import orc
 
 from storage.arrow_buffers import fixed_width_values, one_array
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.arrow_forms import UNITS_PER_SECOND, conform, rebuild, stored_leaf
-from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, parts_of, refuse_types
+from storage.files.formats.arrow_forms import UNITS_PER_SECOND, conform, in_column, rebuild, stored_leaf
+from storage.files.formats.base import (
+    ChunkFilter,
+    WriteSettings,
+    batch_of,
+    corruption,
+    format_option,
+    parts_of,
+    refuse_types,
+)
 from storage.files.formats.nested_ids import with_field_ids
 from storage.files.formats.orc_times import OrcTail
 from storage.files.spans import SpanCollector, Spans
@@ -110,10 +118,11 @@ def _stripes_with_times(
     by_arrow = [f.name for f in present if f.name not in beyond]
     for number, stripe in enumerate(tail.stripes):
         rest = file.read_stripe(number, by_arrow) if by_arrow else None
-        times = {
-            f.name: tail.read_times(source, stripe, f.name, arrow_type(f.type)) for f in present if f.name in beyond
-        }
-        columns = {**times, **(dict(zip(rest.schema.names, rest.columns, strict=True)) if rest is not None else {})}
+        columns = {} if rest is None else dict(zip(rest.schema.names, rest.columns, strict=True))
+        for f in present:
+            if f.name in beyond:
+                with in_column(f.name):
+                    columns[f.name] = tail.read_times(source, stripe, f.name, arrow_type(f.type))
         yield pa.RecordBatch.from_pydict(columns)
 
 
@@ -128,9 +137,10 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
     if position < 0:
         return pa.nulls(stored.num_rows, kind)
     column = stored.column(position)
-    if any(part.root is Root.CHAR for part in parts_of(field.type)):
-        return rebuild(column, field.type, _without_padding)
-    return conform(column, field.type)
+    with in_column(field.name):
+        if any(part.root is Root.CHAR for part in parts_of(field.type)):
+            return rebuild(column, field.type, _without_padding)
+        return conform(column, field.type)
 
 
 def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
@@ -185,19 +195,18 @@ class OrcWriter:
 
 
 def _opened(stream: pa.NativeFile, settings: WriteSettings) -> orc.ORCWriter:
-    given = {key.removeprefix("orc."): value for key, value in settings.options.items()}
-    name = given.get("compress", settings.compression)
+    name = settings.options.get("orc.compress", settings.compression)
     codec = _CODECS.get(name.lower())
     if codec is None:
         raise UnsupportedFeature(
             f"file.compression = {name}", "ORC files can't be compressed with it", f"Set one of {', '.join(_CODECS)}"
         )
-    stripe = given.get("stripe.size")
+    stripe_bytes = settings.block_size_bytes or _STRIPE_BYTES
     return orc.ORCWriter(
         stream,
         compression=codec,
-        stripe_size=(settings.block_size_bytes or _STRIPE_BYTES) if stripe is None else parse_size_bytes(stripe),
-        dictionary_key_size_threshold=float(given.get("dictionary.key.threshold", _DICTIONARY_SHARE)),
+        stripe_size=format_option(settings, "orc.stripe.size", parse_size_bytes, stripe_bytes),
+        dictionary_key_size_threshold=format_option(settings, "orc.dictionary.key.threshold", float, _DICTIONARY_SHARE),
     )
 
 

@@ -12,19 +12,17 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import cramjam
 import numpy as np
 import pyarrow as pa
 import zstandard
-from numpy.typing import NDArray
 
 from storage.errors import UnsupportedFeature
 from storage.files.formats.arrow_forms import times_from_parts
-
-Integers: TypeAlias = NDArray[np.int64]
-Message: TypeAlias = dict[int, list[Any]]  # a protobuf message: field number -> values, integers or bytes
+from storage.files.formats.orc_runs import Integers, decode_bits, decode_integers
+from storage.files.formats.protobuf import Message, parse_message, varints, zigzag
 
 _TIMESTAMP, _TIMESTAMP_INSTANT = 9, 18  # orc_proto.proto, Type.Kind
 _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind
@@ -79,12 +77,12 @@ class OrcTail:
     def _is_beyond(self, number: int) -> bool:
         if self._types[number].get(1, [0])[0] not in (_TIMESTAMP, _TIMESTAMP_INSTANT):
             return False
-        statistics = [parse_message(data) for data in self._footer.get(7, [])]
-        of_column = statistics[number] if number < len(statistics) else {}
+        statistics = self._footer.get(7, [])
+        of_column = parse_message(statistics[number]) if number < len(statistics) else {}
         if of_column.get(1, [None])[0] == 0:
             return False  # no values
         bounds = parse_message(of_column[9][0]) if 9 in of_column else {}
-        known = [_signed(bounds[field][0]) for field in (3, 4) if field in bounds]  # minimumUtc, maximumUtc
+        known = [zigzag(bounds[field][0]) for field in (3, 4) if field in bounds]  # minimumUtc, maximumUtc
         first, last = _ARROW_REACHES_MS
         return len(known) < 2 or not all(first <= ms <= last for ms in known)
 
@@ -93,6 +91,12 @@ class OrcTail:
 
         Raises UnsupportedFeature where `target` can't hold a time, too; pa.ArrowInvalid for broken content.
         """
+        try:
+            return self._read_times(source, stripe, column, target)
+        except (KeyError, IndexError) as e:
+            raise pa.ArrowInvalid(f"the footer of a stripe lacks {e}") from None
+
+    def _read_times(self, source: pa.NativeFile, stripe: Stripe, column: str, target: pa.DataType) -> pa.Array:
         root = self._types[0]
         number = _numbers(root[2])[[name.decode() for name in root[3]].index(column)]
         footer_at = stripe.offset + stripe.index_bytes + stripe.data_bytes
@@ -109,7 +113,7 @@ class OrcTail:
         def content(kind: int) -> bytes:
             return self._decompress(_read(source, *streams[kind]))
 
-        present = _booleans(content(_PRESENT), stripe.rows) if _PRESENT in streams else np.ones(stripe.rows, np.bool_)
+        present = decode_bits(content(_PRESENT), stripe.rows) if _PRESENT in streams else np.ones(stripe.rows, np.bool_)
         count = int(present.sum())
         seconds = np.zeros(stripe.rows, np.int64)
         nanos = np.zeros(stripe.rows, np.int64)
@@ -138,7 +142,7 @@ class OrcTail:
 
 def _numbers(values: Sequence[int | bytes]) -> list[int]:
     """Repeated integers, packed or not."""
-    return [n for v in values for n in ([v] if isinstance(v, int) else _varints(v))]
+    return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
 
 
 def _read(source: pa.NativeFile, at: int, size: int) -> bytes:
@@ -147,58 +151,6 @@ def _read(source: pa.NativeFile, at: int, size: int) -> bytes:
     if len(data) < size:
         raise pa.ArrowInvalid(f"it ends at byte {at + len(data)}, within a stream")
     return data
-
-
-# ---------------------------------------------------------------- protobuf
-
-
-def parse_message(data: bytes) -> Message:
-    """Raises pa.ArrowInvalid when `data` is none."""
-    message: Message = {}
-    try:
-        at = 0
-        while at < len(data):
-            key, at = _varint(data, at)
-            match key & 7:
-                case 0:
-                    number, at = _varint(data, at)
-                    message.setdefault(key >> 3, []).append(number)
-                    continue
-                case 1:
-                    size = 8
-                case 2:
-                    size, at = _varint(data, at)
-                case 5:
-                    size = 4
-                case kind:
-                    raise IndexError(f"wire type {kind}")
-            message.setdefault(key >> 3, []).append(data[at : at + size])
-            at += size
-    except IndexError as e:
-        raise pa.ArrowInvalid(f"no protobuf message: {e}") from None
-    return message
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        yield value
-
-
-def _signed(zigzag: int) -> int:
-    return (zigzag >> 1) ^ -(zigzag & 1)
 
 
 # ---------------------------------------------------------------- compression: chunks with a header of three bytes
@@ -230,125 +182,6 @@ def _chunks(data: bytes, decompress: Callable[[bytes], bytes]) -> Iterator[bytes
             yield chunk if header & 1 else decompress(chunk)
         except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError) as e:
             raise pa.ArrowInvalid(f"a chunk can't be decompressed: {e}") from None
-
-
-# ---------------------------------------------------------------- run-length encodings
-
-_WIDTHS: Final = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)  # bits, by five-bit code
-_SHORT_REPEAT, _DIRECT, _PATCHED_BASE, _DELTA = range(4)
-
-
-def decode_integers(data: bytes, count: int, *, signed: bool) -> Integers:
-    """`count` integers in run-length encoding version 2. Raises pa.ArrowInvalid when `data` ends before."""
-    out = np.empty(count, np.int64)
-    runs = _Runs(data, signed)
-    filled = 0
-    try:
-        while filled < count:
-            run = runs.next()[: count - filled]
-            out[filled : filled + len(run)] = run
-            filled += len(run)
-    except (IndexError, ValueError):
-        raise pa.ArrowInvalid(f"a stream ends after {filled} of {count} integers") from None
-    return out
-
-
-class _Runs:
-    """One run after the other; at most 512 integers each."""
-
-    def __init__(self, data: bytes, signed: bool) -> None:
-        self._data = data
-        self._signed = signed
-        self._at = 0
-
-    def next(self) -> Integers:
-        header = self._data[self._at]
-        kind = header >> 6
-        if kind == _SHORT_REPEAT:
-            return self._short_repeat(header)
-        code = header >> 1 & 0x1F
-        length = ((header & 1) << 8 | self._data[self._at + 1]) + 1
-        self._at += 2
-        if kind == _DIRECT:
-            return self._unzigzag(self._packed(length, _WIDTHS[code]))
-        if kind == _DELTA:
-            return self._delta(length, _WIDTHS[code] if code else 0)
-        return self._patched_base(length, _WIDTHS[code])
-
-    def _short_repeat(self, header: int) -> Integers:
-        width = (header >> 3 & 7) + 1
-        value = self._big_endian(1, width)
-        repeated = np.full((header & 7) + 3, value, np.uint64)
-        return self._unzigzag(repeated)
-
-    def _delta(self, length: int, width: int) -> Integers:
-        base, self._at = _varint(self._data, self._at)
-        step, self._at = _varint(self._data, self._at)
-        first, second = _as_int64(_signed(base) if self._signed else base), _as_int64(_signed(step))
-        deltas = np.full(length - 1, second, np.int64)
-        if width and length > 2:
-            magnitudes = self._packed(length - 2, width).view(np.int64)
-            deltas[1:] = magnitudes if second >= 0 else -magnitudes
-        return np.cumsum(np.concatenate([[first], deltas]), dtype=np.int64)
-
-    def _patched_base(self, length: int, width: int) -> Integers:
-        third, fourth = self._data[self._at], self._data[self._at + 1]
-        self._at += 2
-        base_bytes, patch_width = (third >> 5) + 1, _WIDTHS[third & 0x1F]
-        gap_width, patches = (fourth >> 5) + 1, fourth & 0x1F
-        raw = self._big_endian(0, base_bytes)
-        sign = 1 << (8 * base_bytes - 1)
-        base = -(raw & ~sign) if raw & sign else raw
-        values = self._packed(length, width)
-        entry_width = next(w for w in _WIDTHS if w >= gap_width + patch_width)
-        position = 0
-        for entry in self._packed(patches, entry_width).tolist():
-            position += entry >> patch_width
-            values[position] |= np.uint64((entry & ((1 << patch_width) - 1)) << width)
-        return values.view(np.int64) + base
-
-    def _big_endian(self, skip: int, size: int) -> int:
-        start = self._at + skip
-        if start + size > len(self._data):
-            raise IndexError
-        self._at = start + size
-        return int.from_bytes(self._data[start : self._at], "big")
-
-    def _packed(self, count: int, width: int) -> NDArray[np.uint64]:
-        """`count` big-endian numbers of `width` bits each."""
-        size = -(-count * width // 8)
-        bits = np.unpackbits(np.frombuffer(self._data[self._at : self._at + size], np.uint8), count=count * width)
-        self._at += size
-        words = np.zeros((count, 64), np.uint8)
-        words[:, 64 - width :] = bits.reshape(count, width)
-        return np.packbits(words, axis=1).view(">u8")[:, 0].astype(np.uint64)
-
-    def _unzigzag(self, values: NDArray[np.uint64]) -> Integers:
-        if not self._signed:
-            return values.view(np.int64)
-        return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
-
-
-def _as_int64(number: int) -> int:
-    """C++ writes negative nanoseconds, too, as if they were unsigned."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _booleans(data: bytes, count: int) -> NDArray[np.bool_]:
-    """Bits in byte run-length encoding, the highest of a byte first."""
-    out = bytearray()
-    at = 0
-    while len(out) * 8 < count:
-        if at >= len(data):
-            raise pa.ArrowInvalid(f"a stream ends after {len(out) * 8} of {count} bits")
-        control = data[at]
-        if control < 0x80:
-            out += data[at + 1 : at + 2] * (control + 3)
-            at += 2
-        else:
-            out += data[at + 1 : at + 1 + 256 - control]
-            at += 1 + 256 - control
-    return np.unpackbits(np.frombuffer(out, np.uint8), count=count).astype(np.bool_)
 
 
 def _with_zeros(encoded: Integers) -> Integers:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from storage.arrow_buffers import one_array
 from storage.errors import BadInput, UnsupportedFeature
 from storage.files.bounds import ColumnBounds
-from storage.files.formats.arrow_forms import INT96, conform, encode_int96, rebuild, stored_leaf, variant
-from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, parts_of
+from storage.files.formats.arrow_forms import INT96, conform, encode_int96, in_column, rebuild, stored_leaf, variant
+from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, format_option, parts_of
 from storage.files.formats.nested_ids import with_field_ids
 from storage.files.formats.parquet_bounds import ChunkSpans, row_group_bounds
 from storage.files.formats.parquet_encodings import Encodings, choose_encodings
@@ -54,6 +54,7 @@ _REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # of all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
+_DICTIONARY: Final = "parquet.enable.dictionary"
 _EXPECTED: Final = "a Parquet file with the columns of its schema"
 
 
@@ -87,7 +88,10 @@ class ParquetFormat:
 
 def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.Array:
     position = stored.schema.get_field_index(field.name)
-    return pa.nulls(stored.num_rows, kind) if position < 0 else conform(stored.column(position), field.type)
+    if position < 0:
+        return pa.nulls(stored.num_rows, kind)
+    with in_column(field.name):
+        return conform(stored.column(position), field.type)
 
 
 # ---------------------------------------------------------------- reading
@@ -221,11 +225,12 @@ class ParquetWriter:
         return limit is not None and self._held_bytes * self._stored_per_held >= limit
 
     def _write_row_group(self) -> None:
-        table = self._stored(pa.Table.from_batches(self._held))
-        if self._writer is None:
-            self._writer = self._opened(self._options.encodings(table))
         before = self._stream.tell()
         with _told_as_bad_input():
+            columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
+            table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
+            if self._writer is None:
+                self._writer = self._opened(self._options.encodings(table))
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
@@ -349,20 +354,21 @@ class _Options:
                 "Parquet files can't be compressed with it here",
                 f"Set one of {', '.join(_CODECS)}",
             )
-        given = {key.removeprefix("parquet."): value for key, value in settings.options.items()}
         self.codec = codec
-        self.zstd_level = int(given.get("compression.codec.zstd.level", settings.zstd_level))
-        self.page_bytes = parse_size_bytes(given["page.size"]) if "page.size" in given else _PAGE_BYTES
-        block = given.get("block.size")
-        self.row_group_bytes = settings.block_size_bytes if block is None else parse_size_bytes(block)
-        self._dictionary = parse_boolean(given["enable.dictionary"]) if "enable.dictionary" in given else None
+        self.zstd_level = format_option(settings, "parquet.compression.codec.zstd.level", int, settings.zstd_level)
+        self.page_bytes = format_option(settings, "parquet.page.size", parse_size_bytes, _PAGE_BYTES)
+        self.row_group_bytes = format_option(
+            settings, "parquet.block.size", parse_size_bytes, settings.block_size_bytes
+        )
+        self._dictionary = format_option(settings, _DICTIONARY, parse_boolean, None)
         self._dictionary_of = {
-            key.removeprefix("enable.dictionary#"): parse_boolean(value)
-            for key, value in given.items()
-            if key.startswith("enable.dictionary#")
+            key.removeprefix(_DICTIONARY + "#"): format_option(settings, key, parse_boolean, False)
+            for key in settings.options
+            if key.startswith(_DICTIONARY + "#")
         }
         # the first version of the format knows no differences
-        self._delta = given.get("writer.version", "").strip().lower() not in ("v1", "parquet_1_0")
+        version = settings.options.get("parquet.writer.version", "")
+        self._delta = version.strip().lower() not in ("v1", "parquet_1_0")
 
     def encodings(self, table: pa.Table) -> Encodings:
         return choose_encodings(table, dictionary=self._dictionary, per_column=self._dictionary_of, delta=self._delta)

@@ -43,18 +43,19 @@ def choose_encodings(
     dictionary: for all columns, None to decide by sample; per_column overrides it. delta: whether it is allowed.
     """
     wanted = per_column or {}
-    sample = _sample(table)
+    flat = [f.name for f in table.schema if not pa.types.is_nested(f.type)]
+    sample = _sample(table.select(flat))
     with_dictionary: set[str] = set()
     with_delta: set[str] = set()
-    for name, column in zip(table.schema.names, sample.columns, strict=True):
-        choice = wanted.get(name, dictionary)
-        if pa.types.is_nested(column.type):
+    for f in table.schema:
+        choice = wanted.get(f.name, dictionary)
+        if pa.types.is_nested(f.type):
             # of nested values nobody knows much: as Java, which always tries a dictionary
-            with_dictionary.update(path for path, _ in leaves_of(name, column.type) if choice is not False)
-        elif choice if choice is not None else _is_repetitive(column):
-            with_dictionary.add(name)
-        elif delta and _is_packed(column.type):
-            with_delta.add(name)
+            with_dictionary.update(path for path, _ in leaves_of(f.name, f.type) if choice is not False)
+        elif choice if choice is not None else _is_repetitive(sample.column(f.name)):
+            with_dictionary.add(f.name)
+        elif delta and _is_packed(f.type):
+            with_delta.add(f.name)
     # a column with a dot in its name may share its path with a part of a row
     return Encodings(frozenset(with_dictionary), frozenset(with_delta - with_dictionary))
 

@@ -13,7 +13,7 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.placeholders import Placeholders
 from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tests.ingest.formats.changes import Record, batch_of, change, orders, rows_of
+from tests.ingest.formats.changes import SOURCE, Record, batch_of, change, orders, rows_of
 
 TEXT: Final = "__debezium_unavailable_value"
 IN_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
@@ -160,3 +160,23 @@ def test_in_a_table_without_key_nothing_can_be_looked_up() -> None:
     unchanged = decoded.tables[0].unchanged
     assert unchanged is not None
     assert (unchanged.keys.num_rows, unchanged.keys.num_columns) == (1, 0)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_cells_keep_their_rows_when_records_of_two_source_tables_take_turns() -> None:
+    target = orders({"id": "INT", "v": "STRING"})
+    records = [
+        change(
+            "c",
+            after={"id": i, "v": TEXT if i % 3 else "whole"},
+            source={**SOURCE, "table": "ab"[i % 2]},
+            headers=((OLD_KEY_HEADER, b'{"id":%d}' % (100 + i)),) if i % 4 == 0 else (),
+        )
+        for i in range(12)
+    ]
+    decoded = DebeziumJsonDecoder(lambda source: target).decode(batch_of(records))
+    assert [row[1:] for row in rows_of(decoded)] == [(i, None if i % 3 else "whole") for i in range(12)]
+    unchanged = decoded.tables[0].unchanged
+    assert unchanged is not None
+    assert unchanged.rows.tolist() == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert unchanged.keys["id"].to_pylist() == [1, 2, 104, 5, 7, 108, 10, 11]

@@ -17,6 +17,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.read.table_read import TableRead
 
 from tests.benchmarks.clock import Clock, bytes_below, tell
+from tests.benchmarks.commit_costs import CommitCosts
 from tests.benchmarks.rows import load
 
 NATIVE_OPTIONS = ("read.native.enabled", "write.native.enabled", "commit.native.enabled")
@@ -39,7 +40,9 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("pypaimon", "pypaimon-rust", "pyarrow")}
 
 
-def new_table(warehouse: str, name: str, schema: pa.Schema, key: list[str], options: dict[str, str], native: bool) -> Any:
+def new_table(
+    warehouse: str, name: str, schema: pa.Schema, key: list[str], options: dict[str, str], native: bool
+) -> Any:
     catalog = CatalogFactory.create({"warehouse": warehouse})
     catalog.create_database("bench", True)
     catalog.drop_table(f"bench.{name}", True)
@@ -107,15 +110,12 @@ def commits(warehouse: str, total: int, rows_file: str, rows_per_commit: int, na
     rows = load(rows_file, ["id"], rows_max=rows_per_commit)
     table = new_table(warehouse, "commits", rows.schema, ["id"], {"bucket": "1", "write-only": "true"}, native)
     writer = Writer(table, native)
-    whole, each = Clock(), []
+    costs = CommitCosts(f"{warehouse}/bench.db/commits")
     for identifier in range(1, total + 1):
-        clock = Clock()
-        with clock, whole:
+        with costs:
             writer.commit_rows(rows, identifier)
-        each.append((clock.wall_s, clock.cpu_s))
     writer.close()
-    written = bytes_below(f"{warehouse}/bench.db/commits", "")
-    tell(total, whole, seconds=each, written_bytes=written, versions=versions())
+    tell(total, costs.total, each=costs.each, versions=versions())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import orc
 
 from storage.errors import UnsupportedFeature
-from storage.files.formats.orc_times import OrcTail, decode_integers, parse_message
+from storage.files.formats.orc_times import OrcTail
 from storage.types import arrow_type, timestamp
 
 CODECS = ("uncompressed", "snappy", "zlib", "lz4", "zstd")
@@ -79,34 +79,6 @@ def test_columns_are_told_by_the_bounds_in_the_footer(year: int, beyond: bool) -
 
 def test_a_column_of_nulls_lies_nowhere() -> None:
     assert stored(pa.nulls(9, pa.timestamp("ms")))[1].columns_beyond_nanoseconds() == ([], [])
-
-
-# Examples of the ORC specification, section "Run Length Encoding version 2".
-@pytest.mark.parametrize(
-    ("data", "values"),
-    [
-        pytest.param("0a2710", [10000] * 5, id="short repeat"),
-        pytest.param("5e035ca1ab1edeadbeef", [23713, 43806, 57005, 48879], id="direct"),
-        pytest.param(
-            "8e132b2107d01e00147028323c46505a646e78828c96a0aab4be" + "fce8",
-            [2030, 2000, 2020, 1000000, *range(2040, 2200, 10)],
-            id="patched base",
-        ),
-        pytest.param("c609020222424246"[:16], [2, 3, 5, 7, 11, 13, 17, 19, 23, 29], id="delta"),
-    ],
-)
-def test_the_examples_of_the_specification(data: str, values: list[int]) -> None:
-    assert decode_integers(bytes.fromhex(data), len(values), signed=False).tolist() == values
-
-
-def test_a_stream_that_ends_too_soon_is_told() -> None:
-    with pytest.raises(pa.ArrowInvalid, match="after 5 of 9 integers"):
-        decode_integers(bytes.fromhex("0a2710"), 9, signed=False)
-
-
-def test_what_is_no_message_is_told() -> None:
-    with pytest.raises(pa.ArrowInvalid, match="no protobuf message"):
-        parse_message(b"\xff")
 
 
 def test_another_time_zone_of_the_writer_is_refused() -> None:

@@ -271,3 +271,19 @@ def test_reading_closes_its_source_also_when_it_is_given_up(name: str, tmp_path:
     next(iter(batches))
     batches.close()  # type: ignore[attr-defined]
     assert source.closed
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "text"),
+    [
+        ("parquet", "parquet.page.size", "large"),
+        ("parquet", "parquet.enable.dictionary", "maybe"),
+        ("parquet", "parquet.compression.codec.zstd.level", "x"),
+        ("orc", "orc.stripe.size", "1 parsec"),
+        ("orc", "orc.dictionary.key.threshold", "most"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_quoted(name: str, option: str, text: str) -> None:
+    fields, _ = batch_of_columns({"a": (INT, [1])})
+    with pytest.raises(BadInput, match=f"option {option} = '{text}'"):
+        format_named(name).open_writer(pa.BufferOutputStream(), fields, WriteSettings(options={option: text}))

@@ -1,0 +1,89 @@
+"""`python -m tests.benchmarks`: rows per CPU-second and peak memory, beside other implementations.
+
+Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks import commits, flush, ingest_folder, merge_read, startup
+from tests.benchmarks.contest import REPOSITORY
+from tests.benchmarks.page import page
+from tests.benchmarks.sections import Plan, Section
+from tests.support.tools import TOOLS, build_tool
+
+SUITES: Final[dict[str, Callable[[Plan], Iterable[Section]]]] = {
+    "w1": partial(flush.sections, workload="w1"),
+    "w2": partial(flush.sections, workload="w2"),
+    "w4": merge_read.sections,
+    "ingest": ingest_folder.sections,
+    "commit": commits.sections,
+    "help": startup.sections,
+}
+PEERS: Final = ("rust", "java", "pypaimon")
+PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = _options(arguments)
+    scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
+    peers = frozenset(options.peers)
+    try:
+        plan = Plan(
+            scale=options.scale,
+            pairs=options.pairs,
+            data=options.data,
+            scratch=scratch,
+            pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java"} else None,
+            peers=peers,
+        )
+        found = list(_told(section for name in options.only for section in SUITES[name](plan)))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(section) for section in found], indent=1) + "\n", encoding="utf-8")
+    if options.scale == 1.0 and set(options.only) == set(SUITES):
+        PAGE.write_text(page(found, plan), encoding="utf-8")
+        sys.stdout.write(f"Written to {PAGE.relative_to(REPOSITORY)}\n")
+
+
+def _told(sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        sys.stdout.write(f"{section.markdown()}\n\n")
+        sys.stdout.flush()
+        yield section
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+
+    def some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+        def parse(text: str) -> list[str]:
+            names = [name for name in text.split(",") if name]
+            if unknown := [name for name in names if name not in known]:
+                raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+            return names
+
+        return parse
+
+    parser.add_argument("--only", type=some_of(SUITES), default=list(SUITES), help=f"of {','.join(SUITES)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the published sizes (default: 1.0)")
+    parser.add_argument("--pairs", type=int, default=7, help="how often everybody runs (default: 7)")
+    parser.add_argument("--peers", type=some_of(PEERS), default=["rust", "java"], help=f"of {','.join(PEERS)}")
+    parser.add_argument("--json", type=Path, help="where to write every single measurement")
+    parser.add_argument("--data", type=Path, default=REPOSITORY / ".cache" / "benchmarks", help="where rows are kept")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

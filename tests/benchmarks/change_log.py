@@ -1,0 +1,48 @@
+"""The recorded orders as a long change log: the capture again and again, every record with an offset of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import zstandard
+
+from tests.support.cases import raw_lines
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
+
+ORDERS: Final[RecordedTable] = next(table for table in RECORDED_TABLES if table.capture == "orders-100k")
+RECORDS: Final = 109_551  # in the capture
+CHANGES: Final = 100_000  # of these; the rest are tombstones
+_HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+),')
+
+
+def write_change_log(folder: Path, passes: int, *, compressed: bool = False) -> None:
+    """One file a pass, made if absent. From the second pass on, records meet rows that exist already."""
+    lines = [line for path in ORDERS.files for line in raw_lines(path)]
+    lengths = Counter(_partition(line) for line in lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(passes):
+        path = folder / f"{number:03}.jsonl{'.zst' if compressed else ''}"
+        if not path.exists():
+            text = b"".join(_moved(lines, lengths, number))
+            unfinished = path.with_suffix(".tmp")
+            unfinished.write_bytes(zstandard.compress(text) if compressed else text)
+            unfinished.rename(path)
+
+
+def _partition(line: bytes) -> bytes:
+    head = _HEAD.match(line)
+    assert head is not None
+    return head[1]
+
+
+def _moved(lines: Sequence[bytes], lengths: Counter[bytes], number: int) -> Iterator[bytes]:
+    """The lines as they come in pass `number`: offsets go on where the pass before ended."""
+    for line in lines:
+        head = _HEAD.match(line)
+        assert head is not None
+        start, end = head.span(2)
+        yield b"%s%d%s\n" % (line[:start], int(head[2]) + number * lengths[head[1]], line[end:])

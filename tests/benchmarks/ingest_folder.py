@@ -1,0 +1,175 @@
+"""A folder of Debezium JSON becomes a committed table: the whole way, and each step alone.
+
+Run as a program it is one of these jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final
+
+import tidelake
+from ingest.assembly import run
+from ingest.config import parse_config
+from ingest.formats.base import Target
+from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.raw_batch import RawBatch
+from ingest.sources.change_log_folder import ChangeLogFolder
+from storage.write.memory_budget import MemoryBudget
+from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, write_change_log
+from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
+from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
+from tests.benchmarks.sections import RACE_HEADER, Plan, Section, peak_at_most, race_lines, rate_at_least
+from tests.support.recorded_truth import differences
+
+MEMORY_MIB: Final = 256
+RATE: Final = 120_000
+_BESIDES_MIB: Final = 350
+_TABLE: Final = "bench.orders"
+_OPTIONS: Final = {"bucket": "4", "write-only": "true"}
+_COMMIT_EVERY_PASSES: Final = 5
+
+_LABELS: Final = {
+    "whole": "folder to committed table",
+    "lines": "lines to raw records, alone",
+    "values": "raw records to rows, alone",
+    "write": "rows to committed table, alone",
+}
+
+
+def sections(plan: Plan) -> Iterator[Section]:
+    passes = max(1, round(10 * plan.scale))
+    samples = {
+        _LABELS["whole"]: _run(plan, "whole", passes, compressed=False),
+        f"{_LABELS['whole']}, from *.jsonl.zst": _run(plan, "whole", passes, compressed=True),
+        **{label: _run(plan, step, passes, compressed=False) for step, label in _LABELS.items() if step != "whole"},
+    }
+    lines = [line for label, of_one in samples.items() for line in race_lines(label, {TIDELAKE: of_one})]
+    of_whole = samples[_LABELS["whole"]]
+    targets = [rate_at_least("changes", of_whole, RATE), peak_at_most("whole", of_whole, MEMORY_MIB + _BESIDES_MIB)]
+    about = (
+        f"The capture orders-100k {passes} times over: {passes * CHANGES:,} changes (tombstones are not counted) in "
+        f"plain lines, into a table of four buckets, {MEMORY_MIB} MiB for write buffers, checkpoints as by default, "
+        "through what `tidelake ingest run` runs. The table is compared with what the source database held. Of the "
+        "steps alone, the first reads from disk; the others have their input in memory."
+    )
+    yield Section("Ingest: Debezium JSON from a folder", about, RACE_HEADER, lines, targets, samples)
+
+
+def _run(plan: Plan, step: str, passes: int, *, compressed: bool) -> Sequence[Sample]:
+    folder = plan.data / f"orders-{passes}{'-zst' if compressed else ''}"
+    write_change_log(folder, passes, compressed=compressed)
+    arguments = {"step": step, "folder": str(folder), "warehouse": str(plan.scratch / "ingest"), "passes": passes}
+    return contest({TIDELAKE: ours("ingest_folder", arguments)}, plan.pairs)[TIDELAKE]
+
+
+# ---------------------------------------------------------------- the jobs
+
+
+def whole(folder: str, warehouse: str, passes: int) -> None:
+    config = parse_config(
+        json.dumps(
+            {
+                "pipeline": "bench",
+                "warehouse": warehouse,
+                "source": {"type": "change-log-folder", "path": folder, "until": "end"},
+                "tables": [{"name": _TABLE, "match": "orders"}],
+                "write": {"memory_bytes": MEMORY_MIB << 20},
+            }
+        ),
+        "benchmark",
+    )
+    table = _new_table(warehouse)
+    clock = Clock()
+    with clock:
+        progress = asyncio.run(run(config))
+    peak_mib = peak_memory_mib()
+    wrong = differences(ORDERS, table.scan().to_arrow())
+    if wrong or progress.rows != passes * CHANGES:
+        raise AssertionError(f"{progress.rows} rows; the table differs from its source: {wrong[:3]}")
+    tell(progress.rows, clock, peak_mib=peak_mib, data_bytes=_data_bytes(warehouse), checkpoints=progress.checkpoints)
+
+
+def lines(folder: str, warehouse: str, passes: int) -> None:
+    clock = Clock()
+    with clock:
+        asyncio.run(_read(folder, lambda _: True))
+    tell(passes * CHANGES, clock)
+
+
+def values(folder: str, warehouse: str, passes: int) -> None:
+    batches, decoder = _raw_batches(folder), _decoder(_new_table(warehouse))
+    clock, rows = Clock(), 0
+    for _ in range(passes):
+        for batch in batches:
+            with clock:
+                decoded = decoder.decode(batch)
+            rows += sum(len(part.rows) for part in decoded.tables)
+    tell(rows, clock, careful_records=decoder.careful_records)
+
+
+def write(folder: str, warehouse: str, passes: int) -> None:
+    table = _new_table(warehouse)
+    decoder = _decoder(table)
+    decoded = [part.rows for batch in _raw_batches(folder) for part in decoder.decode(batch).tables]
+    clock = Clock()
+    with clock, table.writer(commit_user="bench", memory=MemoryBudget(MEMORY_MIB << 20)) as writer:
+        for number in range(1, passes + 1):
+            for rows in decoded:
+                writer.write(rows)
+            if number % _COMMIT_EVERY_PASSES == 0 or number == passes:
+                writer.commit(number)
+    tell(passes * sum(map(len, decoded)), clock, data_bytes=_data_bytes(warehouse))
+
+
+def _new_table(warehouse: str) -> tidelake.Table:
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("bench", if_not_exists=True)
+    catalog.drop_table(_TABLE, if_exists=True)
+    return catalog.create_table(_TABLE, ORDERS.schema, primary_key=ORDERS.primary_key, options=_OPTIONS)
+
+
+def _decoder(table: tidelake.Table) -> DebeziumJsonDecoder:
+    target = Target(_TABLE, table.context.schema)
+    return DebeziumJsonDecoder(lambda source: target)
+
+
+def _raw_batches(folder: str) -> list[RawBatch]:
+    """Of the first pass."""
+    found: list[RawBatch] = []
+
+    def take(batch: RawBatch) -> bool:
+        is_first_pass = sum(map(len, found)) < RECORDS
+        if is_first_pass:
+            found.append(batch)
+        return is_first_pass
+
+    asyncio.run(_read(folder, take))
+    return found
+
+
+async def _read(folder: str, take: Callable[[RawBatch], bool]) -> None:
+    """Until the end, or `take` has enough."""
+    source = ChangeLogFolder(Path(folder), follow=False)
+    await source.open()
+    async with aclosing(source.read({})) as batches:
+        async for batch in batches:
+            if not take(batch):
+                return
+
+
+def _data_bytes(warehouse: str) -> int:
+    return bytes_below(f"{warehouse}/{_TABLE.replace('.', '.db/')}", "data-")
+
+
+_JOBS: Final = {"whole": whole, "lines": lines, "values": values, "write": write}
+
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[1])
+    _JOBS[arguments.pop("step")](**arguments)

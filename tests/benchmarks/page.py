@@ -1,0 +1,54 @@
+"""docs/benchmarks.md: what a whole run found, and where it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.sections import Plan, Section
+
+_OUR_LIBRARIES: Final = ("tidelake", "pyarrow", "numpy", "msgspec")
+
+_HEAD: Final = """\
+# Benchmarks
+
+Made by `make bench` (`python -m tests.benchmarks`), which writes this page anew; don't edit it.
+
+What counts is rows per CPU-second, user and system time of the whole process with all its threads, and the most memory
+the process ever held. Contenders take turns, a new process each time; ratios are medians over neighbouring runs.
+Compare figures of one page, never of two machines. Nothing here decides whether a test passes.
+"""
+
+
+def page(sections: Sequence[Section], plan: Plan) -> str:
+    facts = "\n".join(f"- {name}: {fact}" for name, fact in _facts(sections, plan))
+    return "\n\n".join([f"{_HEAD}\n{facts}", *(section.markdown() for section in sections)]) + "\n"
+
+
+def _facts(sections: Iterable[Section], plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "date", datetime.now(UTC).strftime("%Y-%m-%d")
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    yield "machine", f"{_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
+    yield "runs of each contender", str(plan.pairs)
+    yield "here", ", ".join([f"Python {platform.python_version()}", *_named({n: version(n) for n in _OUR_LIBRARIES})])
+    peers = [sample.details.get("versions", {}) for s in sections for of_one in s.samples.values() for sample in of_one]
+    for versions in filter(None, peers):
+        yield "peers", ", ".join(_named(versions))
+        return
+
+
+def _named(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name} {number}" for name, number in versions.items()]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

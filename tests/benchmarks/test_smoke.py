@@ -1,0 +1,42 @@
+"""The benchmarks run, at a size at which their figures say nothing, and without peers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import flush, merge_read
+from tests.benchmarks.__main__ import SUITES, main
+from tests.benchmarks.page import page
+from tests.benchmarks.sections import Plan, Section, Target
+
+
+@pytest.fixture(autouse=True)
+def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    for workload in ("w1", "w2"):
+        monkeypatch.setitem(flush.VARIANTS, workload, flush.VARIANTS[workload][-1:])
+    monkeypatch.setattr(merge_read, "VARIANTS", merge_read.VARIANTS[-1:])
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tmp_path / "found.json"
+    less = ["--scale", "0.01", "--pairs", "1", "--peers", ""]
+    main(["--only", suite, *less, "--data", f"{tmp_path}", "--json", f"{found}"])
+    (section,) = json.loads(found.read_text())
+    assert section["lines"]
+    assert capsys.readouterr().out.startswith(f"## {section['title']}\n")
+
+
+def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
+    targets = [Target("a rate ≥ 2", "3", is_met=True), Target("a peak ≤ 5", "7", is_met=False)]
+    section = Section("Title", "About it.", ["", "runs"], [["ours", "7"]], targets)
+    text = page([section], Plan(1.0, 7, Path("data"), Path("scratch"), None, frozenset()))
+    assert text.startswith("# Benchmarks\n")
+    assert text.endswith(
+        "## Title\n\nAbout it.\n\n"
+        "|  | runs |\n| --- | ---: |\n| ours | 7 |\n\n"
+        "| target | found | reached |\n| --- | ---: | ---: |\n| a rate ≥ 2 | 3 | yes |\n| a peak ≤ 5 | 7 | **no** |\n"
+    )

@@ -1,0 +1,115 @@
+"""Tables of a pipeline: opened where they are, made after their first record where they are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.formats.source_table import SourceTable
+from ingest.formats.table_inference import infer_table
+from ingest.raw_batch import RawBatch
+from ingest.settings import TableSettings
+from ingest.table_writer import StorageTable
+from ingest.tables import Tables
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import BadInput
+from storage.fileio.local import LocalFileIO
+from storage.write.memory_budget import MemoryBudget
+from tests.ingest.fakes import raw_batch
+
+ORDERS = SourceTable("log", "shop", "public", "orders")
+
+
+def record(**after: object) -> RawBatch:
+    value = {"before": None, "after": after, "op": "c", "source": {"db": "shop", "schema": "public", "table": "orders"}}
+    batch = raw_batch([0], [json.dumps(value).encode()])
+    return RawBatch(
+        batch.topic,
+        batch.partition,
+        batch.offsets,
+        batch.timestamps_ms,
+        pa.array([json.dumps({"id": after.get("id")}).encode()], pa.binary()),
+        batch.values,
+        batch.next_offset,
+    )
+
+
+class Lake:
+    def __init__(self, path: Path) -> None:
+        self.catalog = FileSystemCatalog(LocalFileIO(), str(path))
+
+    def tables(self, **settings: Any) -> Tables:
+        memory = MemoryBudget(1 << 20)
+        table = TableSettings(name="shop.orders", **settings)
+        return Tables([table], self.catalog, lambda context: StorageTable(context, "p", memory), infer_table)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def test_a_table_that_exists_is_opened(lake: Lake) -> None:
+    lake.catalog.create_database("shop")
+    lake.catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    tables = lake.tables(source_types={"id": "bigint unsigned"})
+    assert set(tables.sinks) == {"shop.orders"}
+    target = tables.router.target_of(ORDERS)
+    assert target is not None
+    assert (target.schema.names, target.emit_update_before) == (("id",), False)
+    assert target.source_types == {"id": "bigint unsigned"}
+
+
+@pytest.mark.parametrize(
+    ("primary_key", "options", "emits"),
+    [
+        pytest.param(["id"], {}, False, id="by key"),
+        pytest.param([], {}, True, id="append"),
+        pytest.param(["id"], {"changelog-producer": "input"}, True, id="the input is the changelog"),
+    ],
+)
+def test_old_images_are_asked_for_where_they_are_needed(
+    lake: Lake, primary_key: list[str], options: dict[str, str], emits: bool
+) -> None:
+    lake.catalog.create_database("shop")
+    lake.catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]), primary_key=primary_key, options=options)
+    target = lake.tables().router.target_of(ORDERS)
+    assert target is not None
+    assert target.emit_update_before is emits
+
+
+def test_a_table_is_made_after_its_first_record(lake: Lake) -> None:
+    tables = lake.tables(partition_by=["day"], primary_key=["day", "id"], options={"bucket": 3, "ignore-delete": True})
+    assert (tables.sinks, tables.router.target_of(ORDERS)) == ({}, None)
+    assert tables.create(record(id=1, day="mon", note=None), {ORDERS: 0})
+    context = lake.catalog.load("shop.orders")
+    assert context.schema.names == ("id", "day", "note")
+    assert (context.schema.primary_keys, context.schema.partition_keys) == (("day", "id"), ("day",))
+    assert (context.options["bucket"], context.options["ignore-delete"]) == ("3", "true")
+    assert set(tables.sinks) == {"shop.orders"}
+    assert tables.router.target_of(ORDERS) is not None
+
+
+def test_the_key_is_the_record_s_unless_it_is_given(lake: Lake) -> None:
+    lake.tables().create(record(id=1, code="a"), {ORDERS: 0})
+    assert lake.catalog.load("shop.orders").schema.primary_keys == ("id",)
+
+
+def test_a_table_is_made_once_and_others_are_left_alone(lake: Lake) -> None:
+    tables = lake.tables()
+    assert not tables.create(record(id=1), {SourceTable("log", table="users"): 0})
+    assert tables.create(record(id=1), {ORDERS: 0})
+    assert not tables.create(record(id=1, more=2), {ORDERS: 0})
+    assert lake.catalog.load("shop.orders").schema.names == ("id",)
+
+
+def test_a_key_that_the_record_lacks_is_an_error(lake: Lake) -> None:
+    with pytest.raises(
+        BadInput, match=r"shop\.orders can't be created: shop\.public\.orders has no column uid, only id"
+    ):
+        lake.tables(primary_key=["uid"]).create(record(id=1), {ORDERS: 0})
+    assert not lake.catalog.table_exists("shop.orders")

@@ -1,0 +1,206 @@
+"""What Java does to a table besides writing (tags, branches, rollback, expiry, new schemas), seen by readers and writers here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.interop.conftest import NewTable
+from tests.interop.layouts import Layout, append, primary_key
+from tests.interop.shared_table import KIND, NAME, Reader, SharedTable, changes, values
+from tests.support.expected import difference
+
+LAYOUT: Final = primary_key("two buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"})
+
+
+@pytest.fixture
+def table(new_table: NewTable) -> SharedTable:
+    return made(new_table, LAYOUT)
+
+
+def made(new_table: NewTable, layout: Layout) -> SharedTable:
+    return new_table(layout.columns, primary_key=layout.key, partition_by=layout.partition, options=layout.options)
+
+
+# ---------------------------------------------------------------- states that have a name
+
+
+def test_a_tag_of_java_keeps_our_rows_when_their_snapshot_has_expired(table: SharedTable) -> None:
+    table.write(LAYOUT.rows(range(10)))
+    then = table.ours.scan().to_arrow()
+    table.java.tag(table.warehouse, NAME, "first", snapshot=1)
+    table.write(LAYOUT.rows(range(5, 20), turn=1))
+    table.java_writes(LAYOUT.rows(range(8, 12), turn=2))
+    table.java_compacts(full=True)
+    table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
+    assert difference(table.ours.scan(tag="first").to_arrow(), values(changeless(then))) is None
+    assert table.ours.tags().keys() == {"first"}
+    with pytest.raises(tidelake.BadInput, match="no snapshot 1"):
+        table.ours.scan(snapshot=1)
+    table.check()
+
+
+def test_a_branch_of_java_is_read_and_written_here(table: SharedTable) -> None:
+    table.write(LAYOUT.rows(range(10)))
+    table.java.tag(table.warehouse, NAME, "first")
+    table.java.branch(table.warehouse, NAME, "dev", tag="first")
+    branch = tidelake.open_catalog(str(table.warehouse)).table(f"{NAME}$branch_dev")
+    with branch.writer() as writer:
+        writer.write(LAYOUT.rows(range(8, 12), turn=3))
+        writer.commit()
+    table.java.write(table.warehouse, NAME, changes(LAYOUT.rows([11, 12], turn=4)), branch="dev")
+    found = branch.scan().to_arrow()
+    assert found.num_rows == 13
+    assert difference(found, values(table.java.read(table.warehouse, NAME, branch="dev"))) is None
+    table.check()  # the table itself is as it was
+
+
+def test_a_consumer_of_ours_holds_back_java_s_expiry(table: SharedTable) -> None:
+    for turn in range(4):
+        table.write(LAYOUT.rows(range(5), turn=turn))
+    follower = table.ours.follower(start=2, consumer="reader")
+    step = follower.step()
+    assert step is not None
+    assert [batch.snapshot_id for batch in step] == [2, 2]
+    table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
+    assert [snapshot.id for snapshot in table.ours.snapshots()] == [3, 4]
+    (consumer,) = table.java.system(table.warehouse, NAME, "consumers")
+    assert consumer == {"consumer_id": "reader", "next_snapshot_id": 3}
+
+
+# ---------------------------------------------------------------- while a writer of ours is open
+
+
+@contextmanager
+def open_writer(table: SharedTable, first: pa.Table) -> Iterator[tidelake.Writer]:
+    """A writer in the middle of its life: one commit, identifier 1, lies behind it."""
+    with table.ours.writer(commit_user="etl") as writer:
+        writer.write(first)
+        assert writer.commit(1) is not None
+        table.model.write(changes(first))
+        yield writer
+
+
+def test_a_writer_goes_on_while_java_compacts(table: SharedTable) -> None:
+    with open_writer(table, LAYOUT.rows(range(20))) as writer:
+        for identifier in range(2, 6):
+            rows = LAYOUT.rows(range(identifier, 25, identifier), turn=identifier)
+            writer.write(rows)
+            table.java_compacts(full=identifier % 2 == 0)
+            assert writer.commit(identifier) is not None
+            table.model.write(changes(rows))
+            table.check([Reader.JAVA])
+    table.check_history()
+
+
+def test_a_writer_is_told_when_java_wrote_to_its_bucket(table: SharedTable) -> None:
+    """Both continue the same sequence numbers, so which row is the newest would be left to chance."""
+    with open_writer(table, LAYOUT.rows(range(20))) as writer:
+        table.java_writes(LAYOUT.rows(range(20), turn=1))
+        writer.write(LAYOUT.rows(range(20), turn=2))
+        with pytest.raises(tidelake.CommitConflict, match="of another writer came after snapshot 1"):
+            writer.commit(2)
+    table.check()
+    table.write(LAYOUT.rows(range(20), turn=2), identifier=2)
+    table.check()
+
+
+def test_a_writer_goes_on_when_java_wrote_to_another_bucket(new_table: NewTable) -> None:
+    layout = primary_key("parted", ["int"], partition=["boolean"])
+    table = made(new_table, layout)
+    true, false = (row_filter(layout.rows(range(40), turn=1), truth) for truth in (True, False))
+    with open_writer(table, true) as writer:
+        table.java_writes(false)
+        writer.write(true)
+        assert writer.commit(2) is not None
+        table.model.write(changes(true))
+    table.check()
+
+
+def test_both_write_to_one_bucket_when_a_sequence_field_orders_rows(new_table: NewTable) -> None:
+    layout = primary_key("ordered", ["int", "string"], options={"sequence.field": "int"})
+    table = made(new_table, layout)
+
+    def rows(version: int) -> pa.Table:
+        plain = layout.rows(range(20), turn=version)
+        return plain.set_column(1, "int", pa.array([version] * 20, pa.int32()))
+
+    with open_writer(table, rows(1)) as writer:
+        table.java_writes(rows(3))
+        writer.write(rows(2))  # late: Java's rows stay
+        assert writer.commit(2) is not None
+        table.check()
+        writer.write(rows(4))
+        assert writer.commit(3) is not None
+        table.model.write(changes(rows(4)))
+    table.check()
+
+
+def test_a_writer_of_an_append_table_does_not_mind_java(new_table: NewTable) -> None:
+    layout = append("rows", ["int", "string"])
+    table = made(new_table, layout)
+    with open_writer(table, layout.rows(range(5))) as writer:
+        for identifier in (2, 3):
+            table.java_writes(layout.rows(range(7), turn=identifier))
+            table.java_compacts(full=True)
+            writer.write(layout.rows(range(3), turn=identifier))
+            assert writer.commit(identifier) is not None
+            table.model.write(changes(layout.rows(range(3), turn=identifier)))
+    table.check()
+
+
+def test_a_writer_notices_that_java_rolled_its_commit_back(table: SharedTable) -> None:
+    table.java_writes(LAYOUT.rows(range(5)))
+    at_first = table.ours.scan().to_arrow()
+    with table.ours.writer(commit_user="etl") as writer:
+        writer.write(LAYOUT.rows(range(10), turn=1))
+        assert writer.commit(1) == 2
+        table.java.rollback(table.warehouse, NAME, snapshot=1)
+        writer.write(LAYOUT.rows(range(10), turn=2))
+        with pytest.raises(tidelake.TidelakeError, match="snapshot 2"):
+            writer.commit(2)
+    assert table.ours.scan().to_arrow().equals(at_first)
+    assert [snapshot.id for snapshot in table.ours.snapshots()] == [1]
+    table.write(LAYOUT.rows(range(10), turn=2), identifier=1)  # rolled back: nobody knows of identifier 1
+    table.check()
+
+
+def test_a_writer_goes_on_when_java_expired_everything_before(table: SharedTable) -> None:
+    with open_writer(table, LAYOUT.rows(range(20))) as writer:
+        for identifier in (2, 3, 4):
+            rows = LAYOUT.rows(range(20), turn=identifier)
+            writer.write(rows)
+            assert writer.commit(identifier) is not None
+            table.model.write(changes(rows))
+            table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
+    table.check()
+
+
+def test_a_writer_under_the_schema_before_goes_on_writing_it(table: SharedTable) -> None:
+    with open_writer(table, LAYOUT.rows(range(10))) as writer:
+        table.java.alter(table.warehouse, NAME, [{"add": {"name": "n", "type": "INT"}}, {"rename": {"name": "string", "to": "s"}}])
+        rows = LAYOUT.rows(range(5, 15), turn=1)
+        writer.write(rows)
+        assert writer.commit(2) is not None
+        table.model.write(changes(rows))
+    table.model.change(
+        ["k", "int", "s", "n"], lambda row: {"k": row["k"], "int": row["int"], "s": row["string"], "n": None}, keys=["k"]
+    )
+    table.check()
+    table.java_writes(pa.table({"k": pa.array([3], pa.int32()), "int": pa.array([3], pa.int32()), "n": pa.array([4], pa.int32())}))
+    table.java_compacts(full=True)
+    table.check()
+
+
+def row_filter(rows: pa.Table, truth: bool) -> pa.Table:
+    return rows.filter(pa.array([value is truth for value in rows.column("boolean").to_pylist()]))
+
+
+def changeless(rows: pa.Table) -> list[dict[str, object]]:
+    assert KIND not in rows.schema.names
+    return [{name: value for name, value in row.items() if name != "_kind"} for row in changes(rows)]

@@ -1,0 +1,59 @@
+"""Calls the command line inside this process, and gives back all that it said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from tidelake.cli.program import main
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Call: TypeAlias = Callable[..., Said]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    """`call("table", "list")`. Wide as a page, no warehouse in the environment; logging is put back afterwards."""
+    monkeypatch.delenv("TIDELAKE_WAREHOUSE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    root = logging.getLogger()
+    before = (root.handlers, root.level, warnings.showwarning)
+
+    def run(*arguments: str | Path) -> Said:
+        capsys.readouterr()
+        try:
+            code = int(main([str(argument) for argument in arguments]))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    yield run
+    logging.captureWarnings(False)
+    root.handlers, root.level, warnings.showwarning = before

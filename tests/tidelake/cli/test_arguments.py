@@ -1,0 +1,104 @@
+"""What can be typed, and what it costs to ask."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.tidelake.cli.calling import Call
+from tidelake.cli.arguments import build_parser, parse
+
+
+def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with its parser."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield words, parser
+    for action in nested:
+        for name, inner in action.choices.items():
+            yield from leaves(inner, (*words, name))
+
+
+COMMANDS = dict(leaves(build_parser()))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...]) -> None:
+    parser = COMMANDS[words]
+    module, _, name = parser.get_default("command").partition(":")
+    parameters = set(inspect.signature(getattr(importlib.import_module(module), name)).parameters) - {"out"}
+    common = {"help", "json", "debug", "log_level", "log_format"}
+    options = {action.dest for action in parser._actions} - common
+    if "warehouse" in options:
+        options = options - {"warehouse", "catalog_options"} | {"catalog"}
+    assert options == parameters
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_json_and_says_what_it_does(words: tuple[str, ...]) -> None:
+    text = COMMANDS[words].format_help()
+    assert "--json" in text
+    assert COMMANDS[words].description
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import json, runpy, sys\n"
+        "sys.argv = ['tidelake', *json.loads(sys.argv[1])]\n"
+        "try:\n    runpy.run_module('tidelake', run_name='__main__')\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'pyarrow', 'pyspark', 'numpy', 'aiokafka', 'obstore', 'fastavro', 'structlog', 'rich', 'msgspec'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    for arguments in (["--help"], ["table", "--help"], ["table", "scan", "--help"], ["demo", "--help"]):
+        command = [sys.executable, "-c", program, json.dumps(arguments)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert run.stdout.startswith("usage: ")
+        assert run.stderr == "[]\n"
+
+
+def test_a_noun_alone_shows_its_verbs_and_is_a_usage_error(call: Call) -> None:
+    said = call("table")
+    assert (said.code, said.out) == (2, "")
+    assert "snapshots" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["tabel"], "invalid choice: 'tabel'", id="no such noun"),
+        pytest.param(["table", "scan", "a.b"], "required: -w/--warehouse", id="no warehouse"),
+        pytest.param(["table", "scan", "a.b", "-w", "x", "--limit", "0"], "0 is less than 1", id="limit 0"),
+        pytest.param(["table", "scan", "a.b", "-w", "x", "--limit", "x"], "invalid whole number", id="limit x"),
+        pytest.param(["table", "scan", "a.b", "-w", "x", "--columns", "a,,b"], "empty name", id="a name is empty"),
+        pytest.param(
+            ["table", "scan", "a.b", "-w", "x", "--tag", "t", "--snapshot", "1"], "not allowed with", id="two times"
+        ),
+        pytest.param(["table", "create", "a.b", "-w", "x", "--option", "bucket"], "write KEY=VALUE", id="no value"),
+        pytest.param(["table", "follow", "a.b", "-w", "x", "--start", "now"], "invalid start", id="start now"),
+        pytest.param(["table", "scan", "a.b", "-w", "x", "--lim", "3"], "unrecognized", id="options are written out"),
+    ],
+)
+def test_wrong_usage_exits_with_2(call: Call, arguments: list[str], message: str) -> None:
+    said = call(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert message in said.err
+
+
+def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELAKE_WAREHOUSE", "/lake")
+    assert parse(["table", "show", "a.b"]).options["catalog"].warehouse == "/lake"
+    assert parse(["table", "show", "a.b", "-w", "/other"]).options["catalog"].warehouse == "/other"
+
+
+def test_the_version_is_told(call: Call) -> None:
+    said = call("--version")
+    assert (said.code, said.out) == (0, "tidelake 0.1.0\n")

@@ -1,0 +1,190 @@
+"""`--where`: which rows a condition keeps, and where it points when it can't be read."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from storage.errors import BadInput
+from tidelake.cli.conditions import parse_condition
+
+ROWS = pa.table(
+    {
+        "row": [1, 2, 3, 4],
+        "amount": pa.array([1, 5, None, 10], pa.int64()),
+        "price": pa.array([Decimal("1.10"), Decimal("2.50"), None, Decimal("850")], pa.decimal128(10, 2)),
+        "status": ["new", "it's", None, "paid in full"],
+        "ratio": pa.array([0.1, 0.2, float("nan"), 1e3], pa.float64()),
+        "small": pa.array([0.1, 0.2, None, 0.3], pa.float32()),
+        "day": pa.array(["1969-12-31", "2026-05-01", None, "2026-06-01"]).cast(pa.date32()),
+        "at": pa.array(["1969-12-31", "2026-05-01", None, "2026-06-01"])
+        .cast(pa.timestamp("us"))
+        .cast(pa.timestamp("us", "UTC")),
+        "ok": [True, False, None, True],
+        "odd name": ["a", "b", "c", None],
+        'with "quotes"': [1, 2, 3, 4],
+        "is": [4, 3, 2, 1],
+    }
+)
+
+
+def kept(condition: str) -> list[int]:
+    rows: list[int] = ROWS.filter(parse_condition(condition).expression(ROWS.schema))["row"].to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("amount = 5", [2]),
+        ("amount == 5", [2]),
+        ("amount != 5", [1, 4]),
+        ("amount <> 5", [1, 4]),
+        ("amount>=5", [2, 4]),
+        ("amount < 2.5", [1]),
+        ("amount > -1", [1, 2, 4]),
+        ("amount < 123456789012345678901234567890", [1, 2, 4]),
+        ("price = 2.5", [2]),
+        ("price > 849", [4]),
+        ("price < 1e2", [1, 2]),
+        ("price > .5", [1, 2, 4]),
+        ("ratio = 0.1", [1]),
+        ("ratio > 5e2", [4]),
+        ("ratio < 1e400", [1, 2, 4]),
+        ("small = 0.1", [1]),
+        ("status = 'it''s'", [2]),
+        ("status like 'paid%'", [4]),
+        ("status not like 'paid%'", [1, 2]),
+        ("status like '%'", [1, 2, 4]),
+        ("status is null", [3]),
+        ("status IS NOT NULL", [1, 2, 4]),
+        ("status in ('new', 'it''s')", [1, 2]),
+        ("status not in ('new')", [2, 4]),
+        ("not status in ('new')", [2, 4]),
+        ("amount in (1, 2.5, 123456789012345678901234567890)", [1]),
+        ("amount between 2 and 10", [2, 4]),
+        ("amount not between 2 and 7", [1, 4]),
+        ("amount between 2 and 7 or amount = 1", [1, 2]),
+        ("day < '1970-01-01'", [1]),
+        ("day >= '2026-05-01'", [2, 4]),
+        ("at = '2026-05-01T00:00:00Z'", [2]),
+        ("ok = true", [1, 4]),
+        ("ok = FALSE", [2]),
+        ("not ok = true", [2]),
+        ("`odd name` >= 'b'", [2, 3]),
+        ("\"odd name\" = 'a'", [1]),
+        ('"with ""quotes""" = 2', [2]),
+        ('"is" > 3', [1]),
+        ("amount = 1 or amount = 5 and ok = true", [1]),
+        ("(amount = 1 or amount = 5) and ok = true", [1]),
+        ("not (amount = 1 or amount = 5)", [4]),
+        ("not not amount = 5", [2]),
+        (" \t amount\n=\n5 ", [2]),
+    ],
+)
+def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[int]) -> None:
+    assert kept(condition) == rows
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("amount > ", "condition: expected a value\n    amount > \n            ^"),
+        (
+            "amount",
+            "condition: expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL\n    amount\n          ^",
+        ),
+        ("3 < amount", "condition: expected a column\n    3 < amount\n    ^"),
+        (
+            "status = new",
+            "condition: expected a value; texts are written in single quotes\n    status = new\n             ^",
+        ),
+        (
+            "status = null",
+            "condition: nothing equals null: write IS NULL or IS NOT NULL\n    status = null\n             ^",
+        ),
+        ("amount = 5 ok = true", "condition: expected AND, OR or the end\n    amount = 5 ok = true\n               ^"),
+        ("(amount = 5", "condition: expected )\n    (amount = 5\n               ^"),
+        ("amount in ()", "condition: expected a value\n    amount in ()\n               ^"),
+        ("amount between 1, 2", "condition: expected AND\n    amount between 1, 2\n                    ^"),
+        ("amount ~ 5", "condition: this can't be read\n    amount ~ 5\n           ^"),
+        ("status = 'open", "condition: this can't be read\n    status = 'open\n             ^"),
+        ("amount = 5a", "condition: this can't be read\n    amount = 5a\n             ^"),
+        (
+            "status like '%x'",
+            "condition: LIKE takes the beginning of a text and a last %, as in 'abc%'\n"
+            "    status like '%x'\n                ^",
+        ),
+        ("", "condition: expected a column\n    \n    ^"),
+    ],
+)
+def test_what_can_t_be_read_is_pointed_at(condition: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_condition(condition)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("condition", ["nothing = 1", "amount = 'many'", "__import__('os') = 1", "status.upper = 1"])
+def test_a_condition_knows_columns_and_values_only(condition: str) -> None:
+    with pytest.raises(BadInput):
+        kept(condition)
+
+
+@given(st.text())
+@example("amount = '")
+@example("((((")
+def test_any_text_is_a_condition_or_bad_input(text: str) -> None:
+    with suppress(BadInput):
+        parse_condition(text)
+
+
+# ---------------------------------------------------------------- against a naive reading
+
+Truth = bool | None
+
+COLUMN = [1, 5, None, 10]
+
+
+def leaf(operator: str, value: int) -> tuple[str, list[Truth]]:
+    answers: dict[str, Any] = {"=": int.__eq__, "!=": int.__ne__, "<": int.__lt__, ">=": int.__ge__}
+    truth = [None if cell is None else answers[operator](cell, value) for cell in COLUMN]
+    return f"amount {operator} {value}", truth
+
+
+def both(one: tuple[str, list[Truth]], other: tuple[str, list[Truth]]) -> tuple[str, list[Truth]]:
+    def truth(a: Truth, b: Truth) -> Truth:
+        return False if a is False or b is False else None if a is None or b is None else True
+
+    return f"({one[0]} and {other[0]})", [truth(a, b) for a, b in zip(one[1], other[1], strict=True)]
+
+
+def negated(one: tuple[str, list[Truth]]) -> tuple[str, list[Truth]]:
+    return f"not {one[0]}", [None if a is None else not a for a in one[1]]
+
+
+def either(one: tuple[str, list[Truth]], other: tuple[str, list[Truth]]) -> tuple[str, list[Truth]]:
+    text = f"({one[0]} or {other[0]})"
+    return text, negated(both(negated(one), negated(other)))[1]
+
+
+LEAVES = st.one_of(
+    st.builds(leaf, st.sampled_from(["=", "!=", "<", ">="]), st.integers(0, 11)),
+    st.just(("amount is null", [cell is None for cell in COLUMN])),
+)
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.builds(both, inner, inner), st.builds(either, inner, inner), st.builds(negated, inner)),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS)
+def test_and_or_not_follow_three_valued_logic(condition: tuple[str, list[Truth]]) -> None:
+    text, truth = condition
+    assert kept(text) == [row for row, is_true in enumerate(truth, start=1) if is_true]

@@ -1,0 +1,102 @@
+"""Exit codes are a promise to scripts, and messages one to people."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from storage.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    PositionRefused,
+    UnsupportedFeature,
+    WriterFenced,
+)
+from tests.tidelake.cli.calling import Call
+from tidelake.cli import program
+from tidelake.cli.exits import Refused, UsageError
+
+REFUSED = PositionRefused("shop.orders: offset 7 is gone", ["start anew", "restore the topic"])
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def command(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(program, "_command", lambda _: command)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        pytest.param(BadInput("no table a.b"), 1, "error: no table a.b\n", id="bad input"),
+        pytest.param(CommitConflict("lost"), 1, "error: lost\n", id="conflict"),
+        pytest.param(CommitOutcomeUnknown("who knows"), 1, "error: who knows\n", id="unknown outcome"),
+        pytest.param(
+            CorruptFile("/t/snapshot-3", "JSON", "nothing", 0),
+            1,
+            "error: /t/snapshot-3 at byte 0: expected JSON, found nothing\n",
+            id="corrupt file",
+        ),
+        pytest.param(
+            UnsupportedFeature("type = view", "not a table", "Use Java"),
+            1,
+            "error: type = view: not a table. Use Java\n",
+        ),
+        pytest.param(
+            OSError(28, "No space left on device", "/t/f"), 1, "error: [Errno 28] No space left on device: '/t/f'\n"
+        ),
+        pytest.param(UsageError("give one"), 2, "usage: give one\n", id="usage"),
+        pytest.param(
+            REFUSED,
+            3,
+            "refused: shop.orders: offset 7 is gone\nWays out:\n  start anew\n  restore the topic\n",
+            id="position refused",
+        ),
+        pytest.param(Refused("pass --yes"), 3, "refused: pass --yes\n", id="refused"),
+        pytest.param(WriterFenced("epoch 4 owns it"), 4, "fenced: epoch 4 owns it\n", id="fenced"),
+        pytest.param(
+            ExceptionGroup("two", [BadInput("a"), ExceptionGroup("inner", [WriterFenced("b")])]),
+            4,
+            "error: a\nfenced: b\n",
+            id="of several the gravest decides",
+        ),
+    ],
+)
+def test_an_expected_error_is_text_without_a_traceback(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, told: str
+) -> None:
+    fail_with(monkeypatch, error)
+    said = call("table", "list", "-w", "lake")
+    assert (said.code, said.out, said.err) == (code, "", told)
+
+
+def test_debug_shows_where_an_error_came_from(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, BadInput("no table a.b"))
+    said = call("table", "list", "-w", "lake", "--debug")
+    assert said.err.startswith("Traceback")
+    assert said.err.endswith("error: no table a.b\n")
+
+
+def test_anything_else_is_a_bug_with_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyError("x"))
+    said = call("table", "list", "-w", "lake")
+    assert said.code == 1
+    assert "Traceback" in said.err
+    assert "This is a bug in tidelake." in said.err
+
+
+def test_with_json_an_error_is_an_object_on_standard_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, REFUSED)
+    said = call("table", "list", "-w", "lake", "--json")
+    assert (said.code, said.out) == (3, "")
+    assert json.loads(said.err) == {"error": "PositionRefused", "message": str(REFUSED), "exit_code": 3}
+
+
+def test_ctrl_c_is_no_error_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+    said = call("table", "list", "-w", "lake")
+    assert (said.code, said.out, said.err) == (130, "", "")
