@@ -68,8 +68,8 @@ class SnapshotReader:
     ) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
-        batches = self._read_run(run, directory, partition, fields, _batch_rows([run]))
-        return self._filtered(drop_retracts(batches), self.predicate)
+        batches = self._read_run(run, directory, partition, fields, _batch_rows([run]), self.predicate)
+        return drop_retracts(batches)
 
     def _merged(
         self, section: Section, directory: str, partition: bytes, needs_kinds: bool
@@ -90,9 +90,7 @@ class SnapshotReader:
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
         batch_rows = _batch_rows(runs)
-        streams = [
-            self._filtered(self._read_run(run, directory, partition, fields, batch_rows), key_condition) for run in runs
-        ]
+        streams = [self._read_run(run, directory, partition, fields, batch_rows, key_condition) for run in runs]
         merged = merge_runs(streams, order, Deduplicate(options.ignore_delete))
         return self._filtered(drop_retracts(merged), self.predicate)
 
@@ -103,11 +101,21 @@ class SnapshotReader:
         return self.context.schema.select(dict.fromkeys([*self.columns, *conditioned]))
 
     def _read_run(
-        self, run: SortedRun, directory: str, partition: bytes, fields: Sequence[DataField], batch_rows: int
+        self,
+        run: SortedRun,
+        directory: str,
+        partition: bytes,
+        fields: Sequence[DataField],
+        batch_rows: int,
+        condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
+        """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
         for file in run:
             path = data_file_path(directory, file)
-            yield from read_data_file(self.context, file, path, fields, partition=partition, batch_rows=batch_rows)
+            batches = read_data_file(
+                self.context, file, path, fields, partition=partition, batch_rows=batch_rows, predicate=condition
+            )
+            yield from self._filtered(batches, condition)
 
     def _filtered(self, batches: Iterator[pa.RecordBatch], condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if condition is None:

@@ -1,0 +1,41 @@
+"""Pages that are made from the code say what the code says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ingest import settings
+from storage.known_options import KNOWN_OPTIONS
+from storage.option_support import REFUSALS
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_the_reference_pages_are_current() -> None:
+    run = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_every_setting_has_its_line() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    structs = [kind for kind in vars(settings).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    named = set(re.findall(r"^\| `(?:[\w.\[\]]*\.)?(\w+)` \|", text, re.MULTILINE))
+    assert named - {"type"} == {name for kind in structs for name in kind.__struct_fields__}
+
+
+def test_every_option_has_its_place() -> None:
+    text = (DOCS / "options.md").read_text(encoding="utf-8")
+    for option in KNOWN_OPTIONS - {"comment", "path"} | {refusal.key.rstrip(".") for refusal in REFUSALS}:
+        assert f"`{option}" in text
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (DOCS / page).read_text(encoding="utf-8"))
+    assert [link for link in links if not (DOCS / link).exists()] == []
