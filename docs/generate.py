@@ -106,6 +106,10 @@ def _default_text(field: inspect.Field) -> str:
 
 # ---------------------------------------------------------------- docs/options.md
 
+_WITHOUT_EFFECT: Final = (
+    "They only change how fast or how often something is done, or belong to what this release doesn't do."
+)
+
 
 def options() -> str:
     """Which of Paimon's table options this release acts on, refuses, or leaves without effect."""
@@ -117,15 +121,12 @@ def options() -> str:
         key = f"{refusal.key}…" if refusal.key.endswith(".") else refusal.key
         stops = ", ".join(sorted(refusal.operations))
         rows.append(f"| `{key}` | {stops} | {refusal.reason} | {refusal.remedy} |")
-    return "\n\n".join(
-        [
-            "## Acted on\n\n" + _listed(acted_on),
-            "## Refused\n\nOnly with a value that would make the operation wrong; the others go on.\n\n"
-            + "\n".join(rows),
-            "## Without effect here\n\nThey only change how fast or how often something is done, or belong to what this "
-            "release doesn't do.\n\n" + _listed(rest),
-        ]
+    sections = (
+        ("Acted on", _listed(acted_on)),
+        ("Refused", "Only with a value that would make the operation wrong.\n\n" + "\n".join(rows)),
+        ("Without effect here", f"{_WITHOUT_EFFECT}\n\n{_listed(rest)}"),
     )
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in sections)
 
 
 def _names_in_code() -> set[str]:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from storage.logs import FIELDS, get_logger
+
 USE = """
 import logging
 from storage.logs import get_logger
@@ -44,8 +46,6 @@ def test_whoever_sets_nothing_up_gets_warnings_on_standard_error_and_nothing_on_
 
 
 def test_a_program_s_own_logging_gets_event_and_fields(caplog: pytest.LogCaptureFixture) -> None:
-    from storage.logs import FIELDS, get_logger
-
     get_logger("storage.there").bind(table="a.b").warning("odd", count=3)
     (record,) = caplog.records
     assert record.name == "storage.there"

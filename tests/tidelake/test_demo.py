@@ -1,0 +1,176 @@
+"""The demo: its shop, its proof, and the whole of it on both engines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.tidelake.cli.calling import Call, call
+from tests.tidelake.shop_log import write_shop_log
+from tidelake.demo import story
+from tidelake.demo.proof import compare
+from tidelake.demo.shop import CUSTOMERS, ORDERS, STOCK, TABLES, Change, Shop
+
+__all__ = ["call"]
+
+
+# ---------------------------------------------------------------- the shop
+
+
+def some_changes(seed: int, count: int = 3_000) -> Iterator[Change]:
+    shop = Shop(seed)
+    yield from shop.opening(customers=30, articles=8)
+    yield from itertools.islice(shop.changes(), count)
+
+
+def test_the_same_seed_is_the_same_shop() -> None:
+    assert list(some_changes(1)) == list(some_changes(1))
+    assert list(some_changes(1)) != list(some_changes(2))
+
+
+def test_changes_lead_from_nothing_to_the_truth() -> None:
+    shop = Shop(1)
+    rows: dict[str, dict[tuple[object, ...], object]] = {table.name: {} for table in TABLES}
+    for change in itertools.chain(shop.opening(customers=30, articles=8), itertools.islice(shop.changes(), 3_000)):
+        kept = rows[change.table.name]
+        if change.before is not None:
+            assert kept.pop(change.table.key_of(change.before)) == change.before
+        if change.after is not None:
+            assert change.table.key_of(change.after) not in kept
+            kept[change.table.key_of(change.after)] = change.after
+    assert rows == shop.rows
+
+
+def test_a_shop_has_every_kind_of_change() -> None:
+    kinds = {
+        "moved" if c.before and c.after and c.table.key_of(c.before) != c.table.key_of(c.after)
+        else ("insert" if c.before is None else "delete" if c.after is None else "update")
+        for c in some_changes(1)
+    }  # fmt: skip
+    assert kinds == {"insert", "update", "delete", "moved"}
+    assert {change.table.name for change in some_changes(1)} == {CUSTOMERS.name, ORDERS.name, STOCK.name}
+
+
+def test_a_file_of_the_log_appears_whole(tmp_path: Path) -> None:
+    write_shop_log(tmp_path, files=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"changes-0000{n}.jsonl" for n in (1, 2, 3)]
+    offsets: dict[tuple[str, int], int] = {}
+    for path in sorted(tmp_path.iterdir()):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            partition = (record["topic"], record["partition"])
+            assert record["offset"] == offsets.get(partition, 0)
+            offsets[partition] = record["offset"] + 1
+
+
+# ---------------------------------------------------------------- the proof
+
+A = {"sku": "a", "shelf": 1, "quantity": 5}
+B = {"sku": "b", "shelf": 2, "quantity": None}
+
+
+def stock(*rows: dict[str, object]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=STOCK.schema)
+
+
+def test_the_proof_takes_rows_in_any_order() -> None:
+    verdict = compare(STOCK, stock(B, A), stock(A, B))
+    assert verdict.is_right
+    assert verdict.checksum == verdict.checksum_expected
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param([A], "missing: {'sku': 'b'", id="a row is missing"),
+        pytest.param([A, B, {**A, "shelf": 9}], "too much: {'sku': 'a', 'shelf': 9", id="a row too much"),
+        pytest.param([A, B, B], "1 keys occur twice", id="a row twice"),
+        pytest.param([A, {**B, "quantity": 0}], "'quantity': None, 'price': None} in the shop", id="a value"),
+    ],
+)
+def test_the_proof_tells_what_is_wrong(found: list[dict[str, object]], told: str) -> None:
+    verdict = compare(STOCK, stock(*found), stock(A, B))
+    assert not verdict.is_right
+    assert verdict.checksum != verdict.checksum_expected
+    assert verdict.differences[0].find(told) >= 0
+
+
+# ---------------------------------------------------------------- the whole
+
+SMALL = ("--records", "1500", "--pace", "0.01", "--json")
+
+
+def test_the_demo_proves_its_tables_on_asyncio(call: Call, tmp_path: Path) -> None:
+    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert said.code == 0, said.err
+    report = said.document
+    assert report["is_right"]
+    assert report["records"] >= 1500
+    assert report["warehouse"] == str(tmp_path / "demo" / "warehouse")
+    orders = tidelake.open_catalog(report["warehouse"]).table("shop.orders")
+    assert {table["name"]: table["rows"] for table in report["tables"]}[
+        "shop.orders"
+    ] == orders.scan().to_arrow().num_rows
+    assert not (tmp_path / "demo" / "scratch").exists()
+    again = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert (again.code, again.out) == (1, "")
+    assert "is not empty" in again.err
+
+
+def test_the_demo_proves_its_tables_on_spark(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tidelake",
+        "demo",
+        "--engine",
+        "spark",
+        "--directory",
+        str(tmp_path / "demo"),
+        *SMALL,
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert report["engine"].startswith("Spark ")
+    assert report["is_right"]
+    assert "WARN" not in run.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["change-log", "shop.yaml", "warehouse"]
+
+
+def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story, "missing_for_spark", lambda: "there is no Java: install one")
+    said = call("demo", "--directory", tmp_path / "demo", *SMALL)
+    assert said.code == 0
+    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in said.err
+    forced = call("demo", "--engine", "spark", "--directory", tmp_path / "other", *SMALL)
+    assert (forced.code, forced.out) == (1, "")
+    assert "there is no Java" in forced.err
+
+
+def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shop, "truth", lambda _, table: table.schema.empty_table())
+    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert said.code == 1
+    assert not said.document["is_right"]
+    assert said.document["tables"][0]["differences"][0].startswith("too much: ")
+
+
+def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, tmp_path: Path) -> None:
+    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert said.code == 0
+    assert said.out.count("✓") == 4
+    assert f"The tables: {tmp_path}/demo/warehouse" in said.out
+    commands = [line.strip() for line in said.out.splitlines() if line.startswith("  ") and "pypaimon" not in line]
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, capture_output=True)
