@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tests.support.tools import TOOLS, build_tool
 from tests.tidelake.cli.calling import Call, call
 from tests.tidelake.shop_log import write_shop_log
 from tidelake.demo import story
@@ -170,7 +171,11 @@ def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, 
     assert said.code == 0
     assert said.out.count("✓") == 4
     assert f"The tables: {tmp_path}/demo/warehouse" in said.out
-    commands = [line.strip() for line in said.out.splitlines() if line.startswith("  ") and "pypaimon" not in line]
-    assert len(commands) == 3
+    commands = [line.strip() for line in said.out.partition("Ask a table")[2].splitlines() if line.startswith("  ")]
+    assert len(commands) == 5
+    python = build_tool(TOOLS / "pypaimon" / "build")
+    venv = f"{tmp_path}/demo/pypaimon"
+    assert commands.pop(3) == f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon"
     for command in commands:
-        subprocess.run(command, shell=True, check=True, capture_output=True)
+        copied = command.replace(f"{venv}/bin/python", python)
+        subprocess.run(copied, shell=True, check=True, capture_output=True)

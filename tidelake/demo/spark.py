@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +40,6 @@ class SparkEngine:
             "spark.driver.memory": "1g",
             "spark.log.level": "WARN",
         }
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         try:
             with _standard_error_into(self._scratch / "spark.log"):
                 self._session = start_session("tidelake demo", _MASTER, settings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +26,10 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     """settings: over ours. Python workers run this very interpreter, which surely has the packages they import."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings(
+        "ignore", message="PySpark does not yet fully support pandas"
+    )  # we take Arrow's ways through it
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # whatever it logs, it raises as well
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**_SETTINGS, **settings}.items():
         builder = builder.config(key, value)

@@ -1,0 +1,174 @@
+"""Which snapshots tell changes, from which files, and how a follower moves from one to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.format import CommitKind
+from storage.options import ChangelogProducer
+from storage.read.changes import source_of_changes
+from tests.support.cases import Case, case_id, unpack_golden, vectors
+
+CASES = vectors("stream_read_rules")
+FOLLOW_UPS = [case for case in CASES if "initial" not in case["snapshot"]]
+FIRST_PLANS = [case for case in CASES if "initial" in case["snapshot"]]
+LATER = {"lookup", "full-compaction"}  # producers whose streams begin with upper levels only: with the changelog issue
+
+
+@pytest.mark.parametrize("case", FOLLOW_UPS, ids=case_id)
+def test_stream_read_rules(case: Case) -> None:
+    snapshot = case["snapshot"]
+    source = source_of_changes(
+        ChangelogProducer(case["changelog_producer"]),
+        CommitKind(snapshot["kind"]),
+        has_changelog=snapshot["changelog"],
+    )
+    assert source == case["expect"]
+
+
+@pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] not in LATER], ids=case_id)
+def test_a_stream_begins_with_all_levels(case: Case, tmp_path: Path) -> None:
+    """A table with files on two levels: what is scanned before following holds both."""
+    assert case["expect"] == "all levels merged"
+    warehouse = unpack_golden("java/pk_dedup_parquet", tmp_path)
+    producer = {"changelog-producer": case["changelog_producer"]}
+    table = tidelake.open_catalog(str(warehouse)).table("golden.pk_dedup_parquet", producer)
+    assert {file.level for split in table.scan().splits() for file in split.files} == {0, 3}
+
+
+@pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] in LATER], ids=case_id)
+def test_producers_that_begin_otherwise_are_known_and_not_built_yet(case: Case) -> None:
+    assert case["expect"] == "only level > 0" or case["expect"].startswith("only level")
+
+
+# ---------------------------------------------------------------- following
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+Commit = Callable[[int, str], None]
+
+
+class Clock:
+    """Stands in for the event that ends a follow: counts waits, and ends after so many."""
+
+    def __init__(self, waits: int) -> None:
+        self._waits = waits
+        self.waited_s: list[float] = []
+
+    def is_set(self) -> bool:
+        return len(self.waited_s) >= self._waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waited_s.append(timeout)
+        return self.is_set()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    return catalog.create_table("shop.t", SCHEMA, primary_key=["id"])
+
+
+@pytest.fixture
+def commit(table: tidelake.Table) -> Commit:
+    def do(row_id: int, name: str) -> None:
+        with table.writer() as writer:
+            writer.write(pa.table({"id": [row_id], "name": [name]}))
+            writer.commit()
+
+    return do
+
+
+def seen(batches: list[tidelake.ChangeBatch]) -> list[tuple[int, str]]:
+    return [(batch.snapshot_id, name) for batch in batches for name in batch.rows["name"].to_pylist()]
+
+
+def follow(table: tidelake.Table, clock: Clock, **arguments: object) -> list[tidelake.ChangeBatch]:
+    return list(table.follow(stop=clock, **arguments))  # type: ignore[arg-type]
+
+
+def test_follow_gives_each_snapshot_once_and_then_waits(table: tidelake.Table, commit: Commit) -> None:
+    commit(1, "a")
+    commit(2, "b")
+    clock = Clock(waits=1)
+    assert seen(follow(table, clock, start="earliest")) == [(1, "a"), (2, "b")]
+    assert len(clock.waited_s) == 1
+
+
+def test_latest_leaves_out_what_is_there(table: tidelake.Table, commit: Commit) -> None:
+    commit(1, "a")
+    changes = table.follow(start="latest")
+    commit(2, "b")
+    assert seen([next(changes)]) == [(2, "b")]
+
+
+def test_latest_on_an_empty_table_gives_the_first_snapshot(table: tidelake.Table, commit: Commit) -> None:
+    changes = table.follow(start="latest")
+    commit(1, "a")
+    assert seen([next(changes)]) == [(1, "a")]
+
+
+def test_waits_grow_while_nothing_comes_up_to_the_tables_interval(table: tidelake.Table) -> None:
+    clock = Clock(waits=15)
+    follow(table, clock)
+    assert clock.waited_s == sorted(clock.waited_s)
+    assert clock.waited_s[0] < 0.1
+    assert clock.waited_s[-1] == 10.0  # continuous.discovery-interval
+
+
+def test_a_consumer_goes_on_where_it_stood(table: tidelake.Table, commit: Commit) -> None:
+    commit(1, "a")
+    commit(2, "b")
+    assert seen(follow(table, Clock(1), start=1, consumer="c1")) == [(1, "a"), (2, "b")]
+    commit(3, "c")
+    assert seen(follow(table, Clock(1), start="earliest", consumer="c1")) == [(3, "c")]
+    kept = Path(table.location) / "consumer" / "consumer-c1"
+    assert json.loads(kept.read_text()) == {"nextSnapshot": 4}
+
+
+def test_a_snapshot_that_was_not_read_to_its_end_comes_again(table: tidelake.Table, commit: Commit) -> None:
+    commit(1, "a")
+    changes = table.follow(start=1, consumer="c1")
+    assert seen([next(changes)]) == [(1, "a")]
+    del changes  # the reader dies before it asks for the next one
+    assert seen(follow(table, Clock(1), start=1, consumer="c1")) == [(1, "a")]
+
+
+def test_a_position_beyond_the_table_is_an_error_and_not_a_wait(table: tidelake.Table, commit: Commit) -> None:
+    commit(1, "a")
+    with pytest.raises(tidelake.BadInput, match=r"snapshot 7 is wanted next, but the latest is 1.*rolled back"):
+        follow(table, Clock(1), start=7)
+
+
+def test_an_expired_position_is_an_error_and_not_a_gap(table: tidelake.Table, commit: Commit) -> None:
+    for number in (1, 2, 3):
+        commit(number, "x")
+    snapshots = Path(table.location) / "snapshot"
+    (snapshots / "snapshot-1").unlink()
+    (snapshots / "EARLIEST").write_text("2")
+    with pytest.raises(tidelake.BadInput, match=r"no snapshot 1 \(it has 2 to 3\)"):
+        follow(table, Clock(1), start=1)
+    with pytest.raises(tidelake.BadInput, match=r"no snapshot 1 \(it has 2 to 3\)"):
+        list(table.changes(start=1))
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [pytest.param(0, None, id="below the first"), pytest.param(2, 1, id="end before start")]
+)
+def test_a_range_that_means_nothing_is_refused(table: tidelake.Table, start: int, end: int | None) -> None:
+    with pytest.raises(tidelake.BadInput, match="snapshots count from 1"):
+        table.changes(start=start, end=end)
+
+
+def test_an_overwrite_is_marked_as_a_break(table: tidelake.Table, commit: Commit, tmp_path: Path) -> None:
+    warehouse = unpack_golden("java/pk_partition_overwrite", tmp_path / "java")
+    changes = list(tidelake.open_catalog(str(warehouse)).table("golden.pk_partition_overwrite").changes(start=1))
+    assert [batch.snapshot_id for batch in changes if batch.is_break]
+    assert all(batch.rows.num_rows == 0 for batch in changes if batch.is_break)

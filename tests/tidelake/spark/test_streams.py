@@ -1,0 +1,111 @@
+"""A pipeline's configuration as a Spark query: the same rows, or the same refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tidelake
+from ingest.config import parse_config
+from ingest.settings import Config
+from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
+from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
+from tidelake.demo.shop import TABLES
+from tidelake.spark.streams import start_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def config(home: Path, more: str = "") -> Config:
+    text = (
+        f"warehouse: {home}/lake\n"
+        f"source: {{type: change-log-folder, path: {home}/changes, until: end}}\n"
+        f"tables: [{{name: shop.customers}}, {{name: shop.orders}}, {{name: shop.stock}}]\n{more}"
+    )
+    return parse_config(text, "shop.yaml", pipeline="shop")
+
+
+def run(spark: SparkSession, settings: Config, checkpoint: Path) -> None:
+    streams = start_streams(spark, settings, str(checkpoint))
+    try:
+        streams.query.awaitTermination()
+    except Exception:
+        assert not streams.query.isActive
+    assert streams.has_ended()
+
+
+def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake")
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for table in TABLES:
+        assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.truth(table).to_pylist()
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert {len(table.snapshots()) for table in tables.values()} == {1}
+
+    with pytest.raises(PositionRefused, match="would be there twice"):
+        run(spark, config(tmp_path), tmp_path / "another")
+    assert {len(table.snapshots()) for table in tables.values()} == {1}
+
+
+def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: SparkSession, tmp_path: Path) -> None:
+    line = {"topic": "shop.public.orders", "partition": 0, "offset": 7, "key": '{"id":1}', "value": "{broken"}
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "a.jsonl").write_text(json.dumps(line) + "\n")
+    tables = create_shop_tables(tmp_path / "lake")
+    with pytest.raises(TidelakeError, match=r"^topic shop\.public\.orders, partition 0, offset 7"):
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert {len(table.snapshots()) for table in tables.values()} == {0}
+
+
+def test_a_table_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    with pytest.raises(BadInput, match="no database 'shop'"):
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert tidelake.open_catalog(str(tmp_path / "lake")).list_databases() == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        pytest.param("errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks can't count together", id="a count"),
+        pytest.param("format: canal-json", "format = 'canal-json'", id="another format"),
+    ],
+)
+def test_what_spark_can_t_do_is_refused(spark: SparkSession, tmp_path: Path, more: str, message: str) -> None:
+    write_shop_log(tmp_path / "changes")
+    with pytest.raises(UnsupportedFeature, match=message):
+        start_streams(spark, config(tmp_path, more), str(tmp_path / "checkpoint"))
+
+
+def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    (tmp_path / "changes" / "z.jsonl.zst").write_bytes(b"")
+    with pytest.raises(UnsupportedFeature, match="native library"):
+        start_streams(spark, config(tmp_path), str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param("start: {group: g}", r"source\.start\.group", id="a group's offsets"),
+        pytest.param(
+            "security_protocol: SSL", r"source\.security_protocol: it is not passed to Spark's connector", id="security"
+        ),
+        pytest.param("start: latest", "spark-sql-kafka-0-10_2.13:4", id="no connector"),
+    ],
+)
+def test_kafka_needs_what_spark_s_connector_can_do(
+    spark: SparkSession, tmp_path: Path, source: str, message: str
+) -> None:
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: kafka, bootstrap_servers: 'localhost:1', topics: [t], {source}}}\n"
+        "tables: [{name: shop.orders}]\n"
+    )
+    with pytest.raises(UnsupportedFeature, match=message):
+        start_streams(spark, parse_config(text, "shop.yaml", pipeline="shop"), str(tmp_path / "checkpoint"))
