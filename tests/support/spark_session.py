@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, UTC, loopback only, no web page; its own folder for whatever it leaves behind."""
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - tests without Spark don't wait for its import
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take python3 from the PATH, which lacks our packages
     here = tmp_path_factory.mktemp("spark")

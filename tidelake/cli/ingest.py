@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -21,6 +22,9 @@ from tidelake.cli.texts import offsets_by_topic, size_text
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+_RATE_SECONDS = 5.0  # what "now" is in progress
 
 
 class StoppedAtOnce(TidelakeError):
@@ -49,8 +53,8 @@ class _Watch:
     """What a running pipeline has done, in a line."""
 
     def __init__(self) -> None:
-        self._progress = Progress()
-        self._started = time.monotonic()
+        self._marks: deque[tuple[float, int]] = deque()
+        self.begin(Progress())
 
     def begin(self, progress: Progress) -> None:
         self._progress = progress
@@ -61,22 +65,32 @@ class _Watch:
         return time.monotonic() - self._started
 
     def line(self) -> str:
-        progress, seconds = self._progress, self.seconds
+        """Over the whole run."""
+        return self._line(self._progress.records, self.seconds)
+
+    def _line(self, records: int, seconds: float) -> str:
+        """records, seconds: for the rate."""
+        progress = self._progress
         parts = [
             f"{progress.records:,} records ({size_text(progress.source_bytes)})",
             f"{progress.rows:,} rows",
             f"{progress.checkpoints:,} checkpoint{'' if progress.checkpoints == 1 else 's'}",
-            f"{seconds:,.1f} s",
+            f"{self.seconds:,.1f} s",
+            f"{records / max(seconds, 0.001):,.0f} records/s",
         ]
-        if progress.records and seconds > 0:
-            parts.append(f"{progress.records / seconds:,.0f} records/s")
         return " · ".join(parts)
 
     def __rich__(self) -> Text:
+        """With the rate of the last seconds, and the newest snapshots."""
         from rich.text import Text
 
+        self._marks.append((self.seconds, self._progress.records))
+        while self._marks[0][0] < self.seconds - _RATE_SECONDS:
+            self._marks.popleft()
+        since, before = self._marks[0]
         newest = "  ".join(f"{table} #{snapshot}" for table, snapshot in sorted(self._progress.snapshots.items()))
-        return Text(f"{self.line()}\n{newest}".rstrip())
+        line = self._line(self._progress.records - before, self.seconds - since)
+        return Text(f"{line}\n{newest}".rstrip())
 
 
 def _live(out: Output, watch: _Watch) -> AbstractContextManager[Any]:

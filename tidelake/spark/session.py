@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -23,14 +24,29 @@ _SETTINGS: Final = {
 
 
 def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """settings: over ours. Python workers run this very interpreter, which surely has the packages they import."""
+    """settings: over ours. Python workers run this very interpreter, which has the packages they import.
+
+    An interrupt waits until the JVM is up, then ends it: one that loses us earlier would stay for ever.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    warnings.filterwarnings(
-        "ignore", message="PySpark does not yet fully support pandas"
-    )  # we take Arrow's ways through it
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # whatever it logs, it raises as well
+    _quieten()
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**_SETTINGS, **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with ThreadPoolExecutor(1) as other_thread:  # PySpark takes the signal over when it starts in the main one
+        starting = other_thread.submit(builder.getOrCreate)
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            starting.result().stop()
+            raise
+
+
+def _quieten() -> None:
+    """What PySpark says besides what it raises."""
+    warnings.filterwarnings(
+        "ignore", message="PySpark does not yet fully support pandas"
+    )  # we take Arrow's ways through it
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # some of it logs under no name
