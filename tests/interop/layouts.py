@@ -1,4 +1,6 @@
-"""What a table can look like: types, formats, partitions, buckets and options, each combined with some of the others."""
+"""What a table can look like: types, formats, partitions, buckets and options, each combined with some of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,12 @@ from tests.interop.shared_table import KIND, Reader
 
 K: Final = Column("k", "INT", pa.int32(), tuple(range(1000)))
 PLACE: Final = Column(
-    "place", "STRING", pa.string(), ("north", "a=b/c", "50%", "ü 🌊", "it's", "..", "x:y", "{}", " lead", "tab\t", "", " ")
+    "place",
+    "STRING",
+    pa.string(),
+    ("north", "a=b/c", "50%", "ü 🌊", "it's", "..", "x:y", "{}", " lead", "tab\t", "", " "),
 )
-NAMED: Final = BY_NAME | {"k": K, "place": PLACE}
+NAMED: Final = {**BY_NAME, "k": K, "place": PLACE}
 
 ALL_NESTED: Final = tuple(c.name for c in NESTED)
 NANOSECONDS: Final = ("timestamp_ns", "timestamp_ns_ltz")
@@ -33,7 +38,9 @@ _ORC_BLANKS: Final = "it shows the blanks that Java fills a CHAR with"
 
 @dataclass(frozen=True)
 class Layout:
-    """values, key, partition: names of columns; those of the key come first in the table. Without a key: an append table."""
+    """values, key, partition: names of columns; those of the key come first in the table. Without a key: an append
+    table.
+    """
 
     id: str
     values: Sequence[str] = SOME
@@ -61,7 +68,9 @@ class Layout:
         return values[:2] if name in self.partition and len(self.partition) > 1 else values
 
     def rows(self, numbers: Sequence[int], kinds: Sequence[int] | None = None, *, turn: int = 0) -> pa.Table:
-        """One row for each number: the number says the key (or, without one, which values), the turn the other values."""
+        """One row for each number: the number says the key (or, without one, which values), the turn the other
+        values.
+        """
         arrays = {}
         steps = accumulate((len(self._choices(name)) for name in self.key), mul, initial=1)
         step_of = dict(zip(self.key, steps, strict=False))
@@ -86,7 +95,9 @@ def primary_key(
 
 
 def append(id: str, values: Sequence[str] = SOME, partition: Sequence[str] = (), **more: Any) -> Layout:
-    return Layout(id, values, (), partition, {"bucket": "-1", "compaction.min.file-num": "2"} | more.pop("options", {}), **more)
+    return Layout(
+        id, values, (), partition, {"bucket": "-1", "compaction.min.file-num": "2"} | more.pop("options", {}), **more
+    )
 
 
 LAYOUTS: Final = (

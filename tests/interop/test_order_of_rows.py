@@ -51,7 +51,9 @@ def rows(random: Random, turn: int, *, kinds: bool) -> pa.Table:
     count = random.choice([1, 4, 12])
     table = pa.table(
         {
-            column.name: pa.array(random.choices(column.values, k=count) if column.values else [turn] * count, column.arrow)
+            column.name: pa.array(
+                random.choices(column.values, k=count) if column.values else [turn] * count, column.arrow
+            )
             for column in COLUMNS
         }
     )

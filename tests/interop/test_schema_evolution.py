@@ -1,4 +1,6 @@
-"""Rows of older schemas, as every reader sees them under the newest one, whoever wrote them and whoever altered the table."""
+"""Rows of older schemas, as every reader sees them under the newest one, whoever wrote them and whoever altered the
+table.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,12 @@ EVOLUTIONS: Final = (
             {"type": {"name": "f", "type": "DOUBLE"}},
             {"type": {"name": "d", "type": "DECIMAL(20, 4)"}},
         ],
-        [K, of("n", BIGINT, 2**40), of("f", DOUBLE, 0.1), of("d", pa.decimal128(20, 4), Decimal("1234567890123456.7891"))],
+        [
+            K,
+            of("n", BIGINT, 2**40),
+            of("f", DOUBLE, 0.1),
+            of("d", pa.decimal128(20, 4), Decimal("1234567890123456.7891")),
+        ],
         lambda row: row,
     ),
     Evolution(
@@ -188,7 +195,11 @@ EVOLUTIONS: Final = (
     Evolution(
         "renamed, dropped and widened within a row",
         [K, R],
-        [RenameColumn(("r", "label"), "name"), UpdateColumnType(("r", "x"), "BIGINT"), AddColumn(("r", "label"), "STRING")],
+        [
+            RenameColumn(("r", "label"), "name"),
+            UpdateColumnType(("r", "x"), "BIGINT"),
+            AddColumn(("r", "label"), "STRING"),
+        ],
         [
             {"rename": {"name": ["r", "label"], "to": "name"}},
             {"type": {"name": ["r", "x"], "type": "BIGINT"}},

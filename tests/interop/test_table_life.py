@@ -1,4 +1,6 @@
-"""What Java does to a table besides writing (tags, branches, rollback, expiry, new schemas), seen by readers and writers here."""
+"""What Java does to a table besides writing (tags, branches, rollback, expiry, new schemas), seen by readers and
+writers here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.interop.layouts import Layout, append, primary_key
 from tests.interop.shared_table import KIND, NAME, Reader, SharedTable, changes, values
 from tests.support.expected import difference
 
-LAYOUT: Final = primary_key("two buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"})
+LAYOUT: Final = primary_key(
+    "two buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
+)
 
 
 @pytest.fixture
@@ -183,16 +187,22 @@ def test_a_writer_goes_on_when_java_expired_everything_before(table: SharedTable
 
 def test_a_writer_under_the_schema_before_goes_on_writing_it(table: SharedTable) -> None:
     with open_writer(table, LAYOUT.rows(range(10))) as writer:
-        table.java.alter(table.warehouse, NAME, [{"add": {"name": "n", "type": "INT"}}, {"rename": {"name": "string", "to": "s"}}])
+        table.java.alter(
+            table.warehouse, NAME, [{"add": {"name": "n", "type": "INT"}}, {"rename": {"name": "string", "to": "s"}}]
+        )
         rows = LAYOUT.rows(range(5, 15), turn=1)
         writer.write(rows)
         assert writer.commit(2) is not None
         table.model.write(changes(rows))
     table.model.change(
-        ["k", "int", "s", "n"], lambda row: {"k": row["k"], "int": row["int"], "s": row["string"], "n": None}, keys=["k"]
+        ["k", "int", "s", "n"],
+        lambda row: {"k": row["k"], "int": row["int"], "s": row["string"], "n": None},
+        keys=["k"],
     )
     table.check()
-    table.java_writes(pa.table({"k": pa.array([3], pa.int32()), "int": pa.array([3], pa.int32()), "n": pa.array([4], pa.int32())}))
+    table.java_writes(
+        pa.table({"k": pa.array([3], pa.int32()), "int": pa.array([3], pa.int32()), "n": pa.array([4], pa.int32())})
+    )
     table.java_compacts(full=True)
     table.check()
 

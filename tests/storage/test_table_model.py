@@ -121,7 +121,9 @@ class TableMachine(RuleBasedStateMachine):
 
     def put(self, writer: TableWriter, changes: Sequence[tuple[RowKind, Row]]) -> None:
         rows = [dict(zip(SCHEMA.names, row, strict=True)) | {KIND_COLUMN: int(kind)} for kind, row in changes]
-        writer.write(pa.Table.from_pylist(rows, SCHEMA.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))))
+        table = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False)))
+        for batch in table.to_batches(max_chunksize=8):  # several, so that a small budget writes down several times
+            writer.write(batch)
 
     @rule(changes=CHANGES)
     def write(self, changes: list[tuple[RowKind, Row]]) -> None:

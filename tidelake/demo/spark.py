@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ingest.settings import Config
@@ -43,8 +42,8 @@ class SparkEngine:
         try:
             with _standard_error_into(self._scratch / "spark.log"):
                 self._session = start_session("tidelake demo", _MASTER, settings)
-        except (PySparkException, RuntimeError) as error:
-            raise TidelakeError(f"Spark did not start: {error}{self._last_words()}") from None
+        except TidelakeError as error:
+            raise TidelakeError(f"{error}{self._last_words()}") from None
         self._streams = start_streams(self._session, self._config, str(self._scratch / "checkpoint"))
 
     def check(self) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from storage.errors import TidelakeError
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -26,6 +29,7 @@ _SETTINGS: Final = {
 def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
     """settings: over ours. Python workers run this very interpreter, which has the packages they import.
 
+    Raises TidelakeError when Spark doesn't start; standard error says why.
     An interrupt waits until the JVM is up, then ends it: one that loses us earlier would stay for ever.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -38,6 +42,8 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
         starting = other_thread.submit(builder.getOrCreate)
         try:
             return starting.result()
+        except PySparkException as error:
+            raise TidelakeError(f"Spark did not start: {error}") from None
         except KeyboardInterrupt:
             starting.result().stop()
             raise

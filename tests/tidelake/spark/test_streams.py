@@ -10,10 +10,11 @@ import pytest
 
 import tidelake
 from ingest.config import parse_config
-from ingest.settings import Config
+from ingest.settings import Config, KafkaSettings
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
-from tidelake.demo.shop import TABLES
+from tidelake.demo.shop import ORDERS, STOCK, TABLES
+from tidelake.spark import streams
 from tidelake.spark.streams import start_streams
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ def config(home: Path, more: str = "") -> Config:
 
 
 def run(spark: SparkSession, settings: Config, checkpoint: Path) -> None:
-    streams = start_streams(spark, settings, str(checkpoint))
+    running = start_streams(spark, settings, str(checkpoint))
     try:
-        streams.query.awaitTermination()
+        running.query.awaitTermination()
     except Exception:
-        assert not streams.query.isActive
-    assert streams.has_ended()
+        assert not running.query.isActive
+    assert running.has_ended()
 
 
 def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -109,3 +110,58 @@ def test_kafka_needs_what_spark_s_connector_can_do(
     )
     with pytest.raises(UnsupportedFeature, match=message):
         start_streams(spark, parse_config(text, "shop.yaml", pipeline="shop"), str(tmp_path / "checkpoint"))
+
+
+def test_a_table_of_a_kafka_source_sees_its_topics_only(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream with the columns of Spark's connector, which needs no jar."""
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake")
+    columns = "topic string, partition int, offset long, timestamp_ms long, key string, value string"
+    lines = spark.readStream.schema(columns).json(str(tmp_path / "changes"))
+    records = lines.selectExpr(
+        "topic", "partition", "offset", "timestamp_millis(timestamp_ms) AS timestamp", "key", "value"
+    )
+    monkeypatch.setattr(streams, "_source", lambda *_: records)
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        "source: {type: kafka, bootstrap_servers: 'b:9092', topic_pattern: 'shop[.].*', until: end}\n"
+        "tables:\n"
+        "  - {name: shop.orders, match: '*', topics: [shop.public.o*]}\n"
+        "  - {name: shop.stock, match: '*', topics: 'shop.public.st?ck'}\n"
+    )
+    run(spark, parse_config(text, "shop.yaml", pipeline="shop"), tmp_path / "checkpoint")
+    for table in (ORDERS, STOCK):
+        assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.truth(table).to_pylist()
+    assert tables["customers"].snapshots() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        pytest.param(
+            "bootstrap_servers: ['a:1', 'b:2'], topics: [t, u]",
+            {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t,u", "startingOffsets": "earliest"},
+            id="topics",
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topic_pattern: 't.*', start: latest, isolation_level: read_uncommitted",
+            {"subscribePattern": "t.*", "startingOffsets": "latest", "kafka.isolation.level": "read_uncommitted"},
+            id="a pattern",
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topics: t, start: {timestamp_ms: 7}", {"startingTimestamp": "7"}, id="a time"
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topics: t, start: {offsets: {t: {0: 5, 1: 6}}}",
+            {"startingOffsets": '{"t": {"0": 5, "1": 6}}'},
+            id="offsets",
+        ),
+    ],
+)
+def test_settings_of_kafka_are_passed_in_the_connector_s_words(source: str, options: dict[str, str]) -> None:
+    text = f"warehouse: lake\nsource: {{type: kafka, {source}}}\ntables: [{{name: shop.orders}}]\n"
+    settings = parse_config(text, "shop.yaml", pipeline="shop").source
+    assert isinstance(settings, KafkaSettings)
+    assert options.items() <= streams._kafka_options(settings).items()
