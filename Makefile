@@ -22,6 +22,9 @@ or say where it is: make PYTHON=/path/to/python3
 endef
 export NO_PYTHON
 
+# In a folder of its own: runs that share pytest's default one clean up below each other's brokers.
+pytest = scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; $(BIN)/pytest --basetemp="$$scratch/pytest" $(1)
+
 title = @printf '\n\033[1m== %s\033[0m\n' $(1)
 
 .PHONY: help
@@ -35,12 +38,12 @@ demo: $(VENV)/.runtime ## a small shop's changes become a table, live, in a minu
 .PHONY: test
 test: lint tools ## all checks and all tests but the long ones
 	$(call title,'pytest')
-	@$(BIN)/pytest
+	@$(call pytest,)
 
 .PHONY: test-long
 test-long: $(VENV)/.development tools ## the long tests
 	$(call title,'pytest -m long')
-	@$(BIN)/pytest -m long
+	@$(call pytest,-m long)
 
 .PHONY: lint
 lint: $(VENV)/.development ## style, types, and which way imports point

@@ -212,7 +212,7 @@ def walk_types(data_type: DataType) -> Iterator[DataType]:
 
 
 def same_ignoring_nullability(one: DataType, other: DataType) -> bool:
-    return nullable(one) == nullable(other)
+    return one == other or nullable(one) == nullable(other)
 
 
 # ---------------------------------------------------------------- schema file JSON

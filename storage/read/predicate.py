@@ -117,9 +117,14 @@ class IsIn(_Combinable):
         return frozenset([self.column])
 
     def _value_set(self, schema: pa.Schema) -> pa.Array:
+        """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
         kind = schema.field(_known(self.column, schema)).type
-        values = [_fitting(value, self.column, schema) for value in self.values if value is not None]
-        return pa.array([value.as_py() for value in values if value.type == kind], kind)  # others equal no value of it
+        fitting = [_fitting(value, self.column, schema) for value in self.values if value is not None]
+        values = pa.array([value for value in fitting if value.type == kind], kind)  # others equal no value of it
+        if not pa.types.is_floating(kind):
+            return values
+        zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(values, 0.0)).as_py() else [], kind)
+        return pa.concat_arrays([values.filter(pc.invert(pc.is_nan(values))), zeros])
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         field = pc.field(self.column)

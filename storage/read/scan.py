@@ -99,7 +99,7 @@ class TableScan:
             value = condition.fitting_scalar(self.context.schema.arrow)
             if value.type != self.context.schema.arrow.field(field.name).type:
                 return None
-            columns.append(pa.array([value.as_py()], value.type))
+            columns.append(pa.array([value], value.type))
         return columns
 
     def _groups(self, files: list[DataFileMeta]) -> list[tuple[list[Section], bool]]:

@@ -26,7 +26,7 @@ from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 
-_BATCH_ROWS_MAX: Final = 65_536
+_BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
 _BATCH_ROWS_MIN: Final = 1_024
 _SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
 _DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about

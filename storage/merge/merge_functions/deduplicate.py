@@ -17,7 +17,8 @@ from storage.merge.kernels import RowIndices
 
 def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Which row kinds take a row back (-U, -D)."""
-    return np.isin(kinds, (RowKind.UPDATE_BEFORE, RowKind.DELETE))
+    retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+    return retract
 
 
 @dataclass(frozen=True, slots=True)
