@@ -134,7 +134,7 @@ class TableSchema:
         Raises CorruptFile, naming `path`, when this is not the JSON of a schema.
         """
         try:
-            members = json.loads(data)
+            members = json.loads(data.decode())  # by itself it guesses at UTF-16
             version = int(members.get("version", 1))
             if version > SCHEMA_VERSION:
                 raise CorruptFile(path, f"a schema of version {SCHEMA_VERSION} or older", f"version {version}")
@@ -153,6 +153,8 @@ class TableSchema:
                 comment=members.get("comment"),
                 time_ms=int(members.get("timeMillis") or 0),
             )
+        except UnicodeDecodeError as e:
+            raise CorruptFile(path, "the JSON of a table schema", "bytes that are not UTF-8", e.start) from None
         except json.JSONDecodeError as e:
             raise CorruptFile(path, "the JSON of a table schema", e.msg, e.pos) from None
         except (KeyError, TypeError, ValueError, AttributeError, BadInput) as e:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import UnsupportedFeature
+from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.schema_changes import SchemaChange
 from tidelake.table import Table
@@ -52,6 +52,8 @@ class Catalog:
         Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go
         together.
         """
+        if not isinstance(schema, pa.Schema):
+            raise BadInput(f"table {name}: the schema is a pyarrow.Schema, not a {type(schema).__name__}")
         self._inner.create_table(
             name,
             schema,
@@ -88,6 +90,8 @@ def open_catalog(warehouse: str, **options: str) -> Catalog:
 
     options: the store's (`s3.endpoint`, `s3.access-key`, …; write them with `**{…}`); metastore="filesystem".
     """
+    if not warehouse.strip():
+        raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
     metastore = options.pop("metastore", "filesystem")
     if metastore != "filesystem":
         raise UnsupportedFeature(

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from storage.errors import BadInput, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.follow import Consumer, Follower, StartAt, follow
@@ -21,7 +21,7 @@ from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.schema import TableSchema
 from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
+from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
@@ -74,6 +74,8 @@ class Table:
         Without one, a new user is drawn and nothing can be replayed: for one-off writes.
         memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
         """
+        if commit_user is not None and not commit_user.strip():
+            raise BadInput("the commit user is blank; name it, or pass None for a new one")
         return Writer(self._context, commit_user or self._random_user(), memory)
 
     def scan(
@@ -94,6 +96,8 @@ class Table:
         """
         if sum(way is not None for way in (snapshot, tag, as_of)) > 1:
             raise BadInput("scan() takes at most one of snapshot, tag and as_of")
+        if isinstance(columns, str):
+            raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         context, found = self._travel(snapshot, tag, as_of)
         names = tuple(columns) if columns is not None else context.schema.names
         context.schema.select(names)
@@ -170,6 +174,8 @@ class Table:
             raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}") from None
 
     def _as_of(self, store: SnapshotStore, as_of: datetime | int) -> Snapshot:
+        if not isinstance(as_of, datetime | int):
+            raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
         time_ms = as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
         found = store.as_of(time_ms)
         if found is None:
@@ -225,19 +231,23 @@ class Scan:
 class Writer:
     """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
 
-    One thread at a time.
+    A commit that fails loses no rows: they belong to the next one. One thread at a time.
     """
 
     def __init__(self, context: TableContext, commit_user: str, memory: MemoryBudget | None = None) -> None:
         self.commit_user = commit_user
         self._writer = TableWriter(context, memory=memory)
         self._commit = TableCommit(context, commit_user)
+        self._table_name = context.name
+        self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
+        self._unknown: int | None = None  # the identifier of a commit that may have landed
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
 
-        Raises BadInput when the rows don't fit the table; then none of the batch were taken.
+        Raises BadInput when the rows don't fit the table; then none of them were taken.
         """
+        self._refuse_while_unknown()
         self._writer.write(rows)
 
     def commit(
@@ -253,18 +263,41 @@ class Writer:
         (user, identifier) was committed before: these rows are in the table already, and are dropped here.
         properties: kept in the snapshot. watermark: epoch milliseconds.
 
-        Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown.
+        Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown (then
+        call it again with the same identifier, before anything else).
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        messages = self._writer.prepare_commit()
-        published = self._commit.commit(Committable(number, messages, watermark, dict(properties or {})))
+        self._refuse_while_unknown(number)
+        self._unpublished += self._writer.prepare_commit()
+        committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
+        try:
+            published = self._commit.commit(committable)
+        except (BadInput, CommitConflict, UnsupportedFeature):  # surely not
+            raise
+        except BaseException:
+            self._unknown = number
+            raise
+        self._unpublished, self._unknown = [], None
         if published is not None:
             self._writer.committed(published)
         return published
 
+    def _refuse_while_unknown(self, identifier: int | None = None) -> None:
+        """More rows in the same commit would be lost if it turned out to be a replay."""
+        if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
+            return
+        if self._unknown == BATCH_COMMIT_IDENTIFIER:
+            remedy = "Look among the table's snapshots, then open a new writer. Only numbered commits can be repeated"
+        else:
+            remedy = f"Call commit({self._unknown}) again: it finds out, and commits if need be"
+        raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
+
     def close(self) -> None:
         """Drop what was not committed. Calling again is harmless."""
         self._writer.abort()
+        if self._unknown is None:
+            self._commit.abort(self._unpublished)
+            self._unpublished = []
 
     def __enter__(self) -> Self:
         return self

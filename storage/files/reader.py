@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
+from storage.fileio.base import FileIO
 from storage.files.bounds import Bounds, ColumnBounds
 from storage.files.casting import cast
 from storage.files.data_file import DataFileMeta
@@ -54,11 +55,11 @@ def read_data_file(
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
 
-    Raises CorruptFile; FileNotFoundError; UnsupportedFeature for formats and values that can't be read here.
+    Raises CorruptFile; UnsupportedFeature for formats and values that can't be read here.
     """
     plan = _ReadPlan.of(context, file, read_fields, partition)
     file_format = format_named(format_of(file.file_name))
-    source = context.io.open_input(path)
+    source = _opened(context.io, path)
     size = source.size()
     if size < file.file_size:
         source.close()
@@ -69,6 +70,15 @@ def read_data_file(
     )
     for stored in stored_batches:
         yield batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema)
+
+
+def _opened(io: FileIO, path: str) -> pa.NativeFile:
+    try:
+        return io.open_input(path)
+    except FileNotFoundError:
+        raise CorruptFile(
+            path, "a data file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,10 @@ class Consumer:
     paths: TablePaths
     name: str
 
+    def __post_init__(self) -> None:
+        if not self.name.strip() or "/" in self.name:
+            raise BadInput(f"consumer {self.name!r}: its name is part of a file's; it can't be blank or hold a slash")
+
     def next_snapshot_id(self) -> int | None:
         """None when this consumer never wrote a position."""
         path = self.paths.consumer(self.name)

@@ -8,6 +8,7 @@ A comparison with null is not true, as in SQL. Values are matched to the column'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Protocol, TypeAlias
@@ -304,6 +305,8 @@ class Column:
         return self._compare(">=", value)
 
     def is_in(self, values: Sequence[Any]) -> IsIn:
+        if isinstance(values, str | bytes):
+            raise BadInput(f"{self._name}.is_in takes a list of values, not {values!r}; for one value write ==")
         return IsIn(self._name, tuple(values))
 
     def is_null(self) -> IsNull:
@@ -370,12 +373,16 @@ def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
     given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     if given.type == kind:
         return given
-    try:
-        return given.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if _is_number(given.type) and _is_number(kind):
-            return given
-        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})") from None
+    if _is_text(given.type) or not _is_text(kind):  # Arrow would compare texts with 5 as with "5"
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return given.cast(kind)
+    if _is_number(given.type) and _is_number(kind):
+        return given
+    raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

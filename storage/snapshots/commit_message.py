@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 
 
@@ -53,9 +54,28 @@ class Committable:
 
     identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
     watermark: epoch milliseconds. properties: kept in the snapshot.
+
+    Raises BadInput for what a snapshot can't hold.
     """
 
     identifier: int
     messages: Sequence[CommitMessage] = ()
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_number("identifier", self.identifier)
+        if self.watermark is not None:
+            _check_number("watermark", self.watermark)
+        for key, value in self.properties.items():
+            _check_text(key, value)
+
+
+def _check_number(name: str, number: object) -> None:
+    if not isinstance(number, int) or not -(2**63) <= number < 2**63:
+        raise BadInput(f"the {name} of a commit is a whole number of 64 bits, not {number!r}")
+
+
+def _check_text(key: object, value: object) -> None:
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise BadInput(f"properties of a snapshot are texts, and {key!r} is {value!r}; write {str(value)!r}")

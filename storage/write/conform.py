@@ -102,12 +102,14 @@ class Conformer:
             column = column.dictionary_decode()
         self._check_zones_agree(column.type, target, field)
         try:
-            return column.cast(target, safe=True)
+            cast = column.cast(target, safe=True)
+            _refuse_new_infinities(column, cast)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise BadInput(
                 f"{self._table_name}: column {field.name!r} is {field.type}, and {column.type} does not fit without "
                 f"loss: {str(e).splitlines()[0]}. Cast the batch to {target}, or alter the column's type"
             ) from None
+        return cast
 
     def _check_zones_agree(self, given: pa.DataType, target: pa.DataType, field: DataField) -> None:
         """Arrow would take a time without zone for UTC, and drop a zone in silence."""
@@ -125,14 +127,15 @@ class Conformer:
         if position < 0:
             return np.zeros(batch.num_rows, np.int8)
         column = batch.column(position)
-        valid = pa.types.is_integer(column.type) and not column.null_count
-        if valid and (not len(column) or (pc.min(column).as_py() >= 0 and pc.max(column).as_py() <= RowKind.DELETE)):
-            kinds: NDArray[np.int8] = column.cast(pa.int8()).to_numpy()
-            return kinds
-        raise BadInput(
-            f"{self._table_name}: column {KIND_COLUMN} must hold 0 (+I), 1 (-U), 2 (+U) or 3 (-D) as int8, "
-            "without nulls"
-        )
+        must = f"{self._table_name}: column {KIND_COLUMN} must hold 0 (+I), 1 (-U), 2 (+U) or 3 (-D) as int8"
+        if not pa.types.is_integer(column.type):
+            raise BadInput(f"{must}; it is {column.type}")
+        known = pc.is_in(column, pa.array([int(kind) for kind in RowKind], column.type))
+        if not pc.all(known, min_count=0).as_py():
+            first = pc.index(known, False).as_py()
+            raise BadInput(f"{must}; row {first} of the batch holds {column[first].as_py()}")
+        kinds: NDArray[np.int8] = column.cast(pa.int8()).to_numpy()
+        return kinds
 
     def _kinds_from_text(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         """Option `rowkind.field`: a column of the table says what each row is."""
@@ -149,6 +152,15 @@ class Conformer:
             )
         found: NDArray[np.int8] = kinds.cast(pa.int8()).to_numpy()
         return found
+
+
+def _refuse_new_infinities(given: pa.Array, cast: pa.Array) -> None:
+    """A double beyond the largest float: Arrow makes it infinite and calls that safe. Raises pa.ArrowInvalid."""
+    if not (pa.types.is_floating(given.type) and pa.types.is_float32(cast.type)):
+        return
+    lost = pc.and_(pc.is_inf(cast), pc.is_finite(given))
+    if pc.any(lost).as_py():
+        raise pa.ArrowInvalid(f"{given[pc.index(lost, True).as_py()].as_py()!r} is beyond the largest {cast.type}")
 
 
 def _dropped_kinds(options: TableOptions) -> list[int]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from storage.bucketing import Bucketing
-from storage.errors import TidelakeError
+from storage.errors import BadInput, TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.merge.merge_functions import Deduplicate
 from storage.merge.merge_reader import MergeOrder
@@ -59,11 +59,16 @@ class TableWriter:
         """Columns by name; optional int8 column `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D). Order of rows is order of
         writes.
 
-        Raises BadInput when a batch doesn't fit the table: then none of its rows were taken (of a Table: those of
-        the chunks before it were).
+        Raises BadInput when they don't fit the table: then none of them were taken.
         """
-        for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
-            parts = self._router.route(self._conformer.conform(batch))
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            raise BadInput(
+                f"{self._context.name}: rows are written as a pyarrow RecordBatch or Table, not as "
+                f"{type(rows).__name__}. Convert them: pyarrow.Table.from_pylist, from_pydict, from_pandas"
+            )
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        for batch in [self._conformer.conform(batch) for batch in batches]:
+            parts = self._router.route(batch)
             with self._fatal_errors():
                 for key, part in parts:
                     self._bucket(key).write(part)

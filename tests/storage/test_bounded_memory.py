@@ -76,10 +76,10 @@ def run(warehouse: Path, runs: int) -> dict[str, int]:
 def test_one_commit_of_many_times_the_write_budget(tmp_path: Path) -> None:
     told = run(tmp_path, runs=1)
     assert told["rows"] == told["keys"]
-    assert told["write_peak"] < WRITTEN_BYTES / 4
+    assert told["write_peak"] < WRITTEN_BYTES / 3
 
 
 def test_reading_merges_overlapping_runs_without_holding_them(tmp_path: Path) -> None:
     told = run(tmp_path, runs=5)
     assert told["rows"] == told["keys"]
-    assert told["read_peak"] < WRITTEN_BYTES / 4
+    assert told["read_peak"] < WRITTEN_BYTES / 3

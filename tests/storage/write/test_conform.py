@@ -81,7 +81,7 @@ REFUSALS = [
     Refusal("a missing key column", {"name": ["a"]}, "'id' is part of the primary key, but the batch lacks it"),
     Refusal("null in a NOT NULL column", {"name": ["a"]}, "'id' is NOT NULL, but the batch lacks it", APPEND),
     Refusal("an unknown row kind", {"id": [1], KIND_COLUMN: pa.array([4], pa.int8())}, "0 .* 3 .*-D"),
-    Refusal("a null row kind", {"id": [1], KIND_COLUMN: pa.array([None], pa.int8())}, "without nulls"),
+    Refusal("a null row kind", {"id": [1], KIND_COLUMN: pa.array([None], pa.int8())}, "row 0 of the batch holds None"),
     Refusal("a row kind as text", {"id": [1], KIND_COLUMN: ["+I"]}, "int8"),
     Refusal("a delete in an append table", {"id": [1], KIND_COLUMN: pa.array([3], pa.int8())}, "row kind -D", APPEND),
     Refusal(
