@@ -79,7 +79,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/pyvenv.cfg
 
 $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 	$(call title,'installing tidelake with Spark and the test tools (the first time: a minute or two)')
-	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[spark,dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[sketches,spark,dev]'
 	@touch $@ $(VENV)/.runtime
 
 .PHONY: tools

@@ -11,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoint.committable import TableCommittable
@@ -38,10 +38,17 @@ class Coordinator:
     """The checkpoints of one pipeline.
 
     positions: where each table stands: its last own snapshot's position, or where reading begins.
-    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none.
+    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none. stamps: what
+    each snapshot of a table says besides its position.
     """
 
-    def __init__(self, positions: Mapping[str, SourcePosition], last_identifier: int, policy: CheckpointPolicy) -> None:
+    def __init__(
+        self,
+        positions: Mapping[str, SourcePosition],
+        last_identifier: int,
+        policy: CheckpointPolicy,
+        stamps: Callable[[str], Mapping[str, str]] = lambda _: {},
+    ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
                 f"commit identifier {last_identifier} leaves none to go on with: a batch commit used this pipeline's "
@@ -49,6 +56,7 @@ class Coordinator:
             )
         self._state = State.WRITING
         self._policy = policy
+        self._stamps = stamps
         self._identifier = last_identifier
         self._published = dict(positions)
         self._reached: dict[TopicPartition, int] = read_from(positions.values())
@@ -69,6 +77,11 @@ class Coordinator:
     def positions(self) -> Mapping[str, SourcePosition]:
         """What each table's newest snapshot says; new partitions included, from where reading begins."""
         return self._published
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """How far the source was read: what lies below is with the writers, set aside, or in the tables."""
+        return self._reached
 
     def found(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
         """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
@@ -112,7 +125,11 @@ class Coordinator:
         self._state = next_state(self._state, Event.PREPARED)
         self._pending = {
             table: TableCommittable(
-                table, self._identifier, files, self._published[table].identified(identity).advanced(self._reached)
+                table,
+                self._identifier,
+                files,
+                self._published[table].identified(identity).advanced(self._reached),
+                self._stamps(table),
             )
             for table, files in messages.items()
             if files or table in pin

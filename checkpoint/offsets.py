@@ -7,10 +7,10 @@ nothing inside is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from storage.errors import BadInput
 
@@ -45,15 +45,29 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a person decided when a pipeline refused to go on.
+
+    way: the command's option and its argument, `--accept-gap shop.orders`. found: what was refused, a word each
+    (`checkpoint.findings.Problem`).
+    """
+
+    way: str
+    found: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourcePosition:
     """What one snapshot of a pipeline says of its source. Immutable.
 
     identity: where the offsets count. ranges: every partition ever read for the table, also those without news (start
-    == end). Raises BadInput for a range that ends before it starts, or starts below 0.
+    == end). accepted: why it doesn't begin where the last one ended; None as a rule.
+    Raises BadInput for a range that ends before it starts, or starts below 0.
     """
 
     identity: SourceIdentity = field(default_factory=SourceIdentity)
     ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    accepted: Accepted | None = None
 
     def __post_init__(self) -> None:
         for partition, (start, end) in self.ranges.items():
@@ -76,9 +90,12 @@ class SourcePosition:
         A partition that `reached` lacks, or has below our end (read again after a restart), stays where it is. What
         `reached` has besides is another table's.
         """
-        return replace(
-            self, ranges={p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
-        )
+        ranges = {p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
+        return replace(self, ranges=ranges, accepted=None)
+
+    def trusted(self, identity: SourceIdentity) -> SourcePosition:
+        """The same offsets, taken to count in the source that there is now."""
+        return replace(self, identity=SourceIdentity()).identified(identity)
 
     def identified(self, identity: SourceIdentity) -> SourcePosition:
         """The same ranges, naming the source as it is known now; only ids of this position's topics are kept."""
@@ -90,11 +107,18 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """Two neighbours in a table's history whose positions do not join. reason: one sentence."""
+    """Two neighbours in a table's history whose positions do not join. reason: one sentence.
+
+    accepted: the decision that explains it; None for a break that nobody ever accepted.
+    """
 
     before: int  # commit identifiers
     after: int
     reason: str
+    accepted: Accepted | None = None
+
+
+HOLE: Final = "hole"  # the word in `Accepted.found` for a break of the chain itself
 
 
 def chain_breaks(history: Iterable[tuple[int, SourcePosition]]) -> list[ChainBreak]:
@@ -103,11 +127,14 @@ def chain_breaks(history: Iterable[tuple[int, SourcePosition]]) -> list[ChainBre
     history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
     identifier may have (APPEND, then COMPACT) carry the same position.
     """
-    return [
-        ChainBreak(before, after, reason)
-        for (before, first), (after, second) in pairwise(history)
-        for reason in _disagreements(first, second, same_checkpoint=before == after)
-    ]
+    breaks: list[ChainBreak] = []
+    later: Accepted | None = None  # of a snapshot above, for holes that are older than it
+    for (before, first), (after, second) in reversed(list(pairwise(history))):
+        if second.accepted is not None and HOLE in second.accepted.found:
+            later = second.accepted
+        reasons = _disagreements(first, second, same_checkpoint=before == after)
+        breaks += [ChainBreak(before, after, reason, second.accepted or later) for reason in reversed(reasons)]
+    return breaks[::-1]
 
 
 def _disagreements(before: SourcePosition, after: SourcePosition, *, same_checkpoint: bool) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.offsets import Accepted, OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
@@ -33,11 +33,13 @@ def position_to_text(position: SourcePosition) -> str:
             entry["partitions"] = numbers
         entry["end"] = _to_runs([end for _, (_, end) in partitions])
         entry["read"] = _to_runs([end - start for _, (start, end) in partitions])
-    text = {
+    text: dict[str, Any] = {
         "version": POSITION_VERSION,
         "cluster": position.identity.cluster_id,
         "topics": dict(sorted(topics.items())),
     }
+    if position.accepted is not None:
+        text["accepted"] = {"way": position.accepted.way, "found": list(position.accepted.found)}
     return json.dumps(text, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -65,7 +67,9 @@ def position_from_text(text: str, where: str) -> SourcePosition:
             numbers = entry.get("partitions", range(len(ends)))
             for number, end, count in zip(numbers, ends, counts, strict=True):
                 ranges[TopicPartition(topic, number)] = OffsetRange(end - count, end)
-        return SourcePosition(identity, ranges)
+        decided = read.get("accepted")
+        accepted = None if decided is None else Accepted(decided["way"], tuple(decided["found"]))
+        return SourcePosition(identity, ranges, accepted)
     except (ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
         raise CorruptFile(
             where, f"a source position as property {POSITION_PROPERTY}", f"{text[:200]!r} ({error})"

@@ -1,82 +1,197 @@
-"""Where a pipeline goes on after a start: the tables' own snapshots decide, nothing else.
+"""Where a pipeline stands in a table after a start: its own snapshots decide, what it left beside them may only refuse.
 
 What the source's group offsets say is a hint for monitoring. A position that can't be proven is refused, never guessed.
+
+    newest own snapshot     consumer file, progress file        then
+    there                   name it, an older one or none       it stands where the snapshot says
+    there                   name a newer one                    that one was rolled back: refused
+    gone                    name none                           the pipeline is new to the table; the progress file may
+                                                                know up to where the source has nothing for it
+    gone, and expired       the progress file names the last    the file bridges it
+    gone, and expired       else                                nobody knows what came after: refused
+    gone, not expired       name one                            rolled back: refused
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
+from checkpoint.epoch import epoch_of
+from checkpoint.evidence import Evidence, SeenSnapshot
+from checkpoint.findings import Finding, Problem
+from checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from storage.errors import PositionRefused
+from checkpoint.progress import IdleTable, Progress
+from checkpoint.routing import Routing, routing_of
+from storage.errors import CorruptFile
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSnapshot:
-    """The newest snapshot that the pipeline's commit user has in a table. path: its file, for messages."""
+class Standing:
+    """Where one table stands.
 
-    path: str
-    identifier: int
-    properties: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What the tables know. last_identifier: the largest of the commit user in any of them, 0 when there is none.
-
-    positions: of the tables that this pipeline has committed to. fresh: the others.
+    position: to go on from, as an empty snapshot would say it now: it starts where the newest own one ended, and ends
+    where the progress file says that the table was read to. Empty for a table that the pipeline is new to, and where
+    nothing is proven. findings: why that is no place to go on from, if it is none.
+    is_fresh: the pipeline never committed to the table. identifier, epoch: at least as large as any it used there.
+    lost: how far the pipeline had read when what is missing was written, where that is known.
     """
 
-    positions: Mapping[str, SourcePosition]
-    fresh: tuple[str, ...]
-    last_identifier: int
+    position: SourcePosition
+    findings: Sequence[Finding] = ()
+    is_fresh: bool = False
+    identifier: int = 0
+    epoch: int = 0
+    lost: SourcePosition | None = None
 
 
-def recover(newest: Mapping[str, OwnSnapshot | None]) -> Recovered:
-    """Read what the tables know.
+def stand(table: str, evidence: Evidence, progress: Progress, routing: Routing | None) -> Standing:
+    """What a table proves of itself, before the source is asked.
 
-    newest: for each table of the pipeline its newest own snapshot. Two tables may stand at different checkpoints: the
-    process died between two commits, or one of them had no rows for a while. Raises PositionRefused for an own
-    snapshot without a position, CorruptFile or UnsupportedFeature for an unreadable one.
+    routing: as configured now; None compares nothing. Raises CorruptFile for an own snapshot whose epoch or routing
+    can't be read, UnsupportedFeature for what a newer release wrote.
     """
-    positions = {table: _position(table, snapshot) for table, snapshot in newest.items() if snapshot is not None}
-    fresh = tuple(table for table, snapshot in newest.items() if snapshot is None)
-    last = max((snapshot.identifier for snapshot in newest.values() if snapshot is not None), default=0)
-    return Recovered(positions, fresh, last)
+    entry = progress.entry(table, evidence)
+    if not evidence.own:
+        return _without_snapshot(table, evidence, progress, entry, routing)
+    newest = evidence.own[0]
+    epoch = epoch_of(newest.properties, newest.path).number
+    removed = _removed(newest, evidence, entry)
+    if removed is not None:
+        return _rolled_back(table, removed, newest, epoch, progress, entry)
+    try:
+        position = position_of(newest)
+    except CorruptFile as error:
+        return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
+    if position is None:
+        return _no_position(table, newest, epoch, "no source position: something else committed under this name")
+    findings = _holes(table, evidence.own) + _rerouted(table, routing_of(newest.properties, newest.path), routing)
+    read: dict[TopicPartition, int] = {}
+    is_current = entry is not None and entry.is_about(newest)
+    if is_current and not identity_changes(position.identity, progress.reached.identity):
+        read = _of_table(progress.reached, routing).ends
+    return Standing(position.advanced(read).including(read), findings, identifier=newest.identifier, epoch=epoch)
 
 
-def _position(table: str, snapshot: OwnSnapshot) -> SourcePosition:
-    text = snapshot.properties.get(POSITION_PROPERTY)
-    if text is None:
-        raise PositionRefused(
-            f"{table}: {snapshot.path}, the newest snapshot of this commit user, carries no source position: "
-            "something else committed under this name",
-            [
-                "give the pipeline another name (`pipeline: …`); it then starts as its `start` says",
-                "roll the table back to the last snapshot that the pipeline itself wrote",
-            ],
+def _rolled_back(
+    table: str, removed: int, newest: SeenSnapshot, epoch: int, progress: Progress, entry: IdleTable | None
+) -> Standing:
+    text = (
+        f"snapshot {removed} of this pipeline is gone, and its newest one now is {newest.id}: the table was rolled "
+        "back. Whether the rows that went with it are wanted again, nobody but you can tell"
+    )
+    left = _history([newest])
+    return Standing(
+        left[0][1].advanced({}) if left else SourcePosition(),
+        [Finding(table, Problem.ROLLED_BACK, text)],
+        identifier=max(newest.identifier, progress.identifier),
+        epoch=max(epoch, progress.epoch),
+        lost=progress.reached if entry is not None and entry.snapshot_id == removed else None,
+    )
+
+
+def _no_position(table: str, newest: SeenSnapshot, epoch: int, carries: str) -> Standing:
+    text = f"{newest.path}, the newest snapshot of this commit user, carries {carries}"
+    findings = [Finding(table, Problem.NO_POSITION, text)]
+    return Standing(SourcePosition(), findings, identifier=newest.identifier, epoch=epoch)
+
+
+def _without_snapshot(
+    table: str, evidence: Evidence, progress: Progress, entry: IdleTable | None, routing: Routing | None
+) -> Standing:
+    known = _known_ids(evidence, entry)
+    if not known:
+        is_known = entry is not None and entry.routing == routing
+        return Standing(_of_table(progress.reached, routing) if is_known else SourcePosition(), is_fresh=True)
+    last = max(known)
+    is_expired = evidence.earliest_id is not None and evidence.earliest_id > last
+    if is_expired and entry is not None and entry.snapshot_id == last:
+        position = _of_table(progress.reached, routing)
+        findings = _rerouted(table, entry.routing, routing)
+        return Standing(position, findings, identifier=progress.identifier, epoch=progress.epoch)
+    if is_expired:
+        problem = Problem.EXPIRED
+        text = (
+            f"this pipeline has committed to the table, last as far as is known snapshot {last}, but none of its "
+            f"snapshots is left: the oldest one there is {evidence.earliest_id}. They expired, and with them where it "
+            "stood"
         )
-    return position_from_text(text, snapshot.path)
+    else:
+        problem = Problem.ROLLED_BACK
+        there = f"the newest one there is {evidence.latest_id}" if evidence.latest_id else "it has none at all"
+        text = (
+            f"snapshot {last} of this pipeline is gone, with all others of its ({there}): the table was rolled back. "
+            "Whether the rows that went with it are wanted again, nobody but you can tell"
+        )
+    identifier = max(progress.identifier, evidence.latest_id or 0)  # nothing tells, so a number that is large enough
+    lost = progress.reached if entry is not None and entry.snapshot_id == last else None
+    findings = [Finding(table, problem, text)]
+    return Standing(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)
 
 
-def check_identity(positions: Mapping[str, SourcePosition], identity: SourceIdentity) -> None:
-    """Raises PositionRefused when the source is not the one that the tables were filled from."""
-    found = [
-        f"{table}: {change}"
-        for table, position in positions.items()
-        for change in identity_changes(position.identity, identity)
+def _known_ids(evidence: Evidence, entry: IdleTable | None) -> list[int]:
+    """Own snapshots that consumer file and progress file say were there."""
+    ids = (evidence.registered_id, None if entry is None else entry.snapshot_id)
+    return [id_ for id_ in ids if id_ is not None]
+
+
+def _removed(newest: SeenSnapshot, evidence: Evidence, entry: IdleTable | None) -> int | None:
+    """The newest own snapshot that was there once and is not any more, though no older one can have expired."""
+    gone = [id_ for id_ in _known_ids(evidence, entry) if id_ > newest.id]
+    if entry is not None and entry.snapshot_id == newest.id and entry.manifest_list != newest.manifest_list:
+        gone.append(newest.id)  # its id was given away again
+    return max(gone, default=None)
+
+
+def _history(own: Sequence[SeenSnapshot]) -> list[tuple[int, SourcePosition]]:
+    """Oldest first, for `chain_breaks`; what carries no readable position says nothing. own: newest first."""
+    history = []
+    for snapshot in reversed(own):
+        with suppress(CorruptFile):
+            if (position := position_of(snapshot)) is not None:
+                history.append((snapshot.identifier, position))
+    return history
+
+
+def _holes(table: str, own: Sequence[SeenSnapshot]) -> list[Finding]:
+    positions = _history(own)
+    holes = [
+        f"between checkpoints {b.before} and {b.after}: {b.reason}" for b in chain_breaks(positions) if not b.accepted
     ]
-    if found:
-        raise PositionRefused(
-            "the source is not the one these tables were filled from; their offsets count other records there.\n"
-            + "\n".join(found),
-            [
-                "point the pipeline to the source it had",
-                "give the pipeline another name (`pipeline: …`); it then reads the new source as its `start` says",
-            ],
-        )
+    if not holes:
+        return []
+    text = f"the positions of this pipeline's snapshots do not join, {'; '.join(holes[:3])}"
+    return [Finding(table, Problem.HOLE, text)]
+
+
+def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> list[Finding]:
+    changes = routing.changes_from(before) if routing is not None and before is not None else []
+    if not changes:
+        return []
+    text = (
+        f"{'; '.join(changes)}. Records that were read before were not taken by these settings, and are not read again"
+    )
+    return [Finding(table, Problem.ROUTING, text)]
+
+
+def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePosition:
+    """How far the source was read, as far as it concerns a table."""
+    ranges = {p: r for p, r in reached.ranges.items() if routing is None or routing.takes_topic(p.topic)}
+    return replace(reached, ranges=ranges)
+
+
+def position_of(snapshot: SeenSnapshot) -> SourcePosition | None:
+    """None for a snapshot that carries none. Raises CorruptFile for one that can't be read."""
+    text = snapshot.properties.get(POSITION_PROPERTY)
+    return None if text is None else position_from_text(text, snapshot.path)
+
+
+def before_holes(own: Sequence[SeenSnapshot]) -> SeenSnapshot | None:
+    """The newest own snapshot that comes before all holes nobody accepted; None when there is no hole. newest first."""
+    first = next((b.before for b in chain_breaks(_history(own)) if not b.accepted), None)
+    return next((s for s in own if s.identifier == first), None)
 
 
 def read_from(positions: Iterable[SourcePosition]) -> dict[TopicPartition, int]:

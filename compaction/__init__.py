@@ -1,1 +1,1 @@
-"""Fewer runs, and what changed. (The engine itself arrives with the LSM issue.)"""
+"""Fewer runs, and what changed."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
+from checkpoint.routing import Routing
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import Decoder, TargetOf
@@ -18,12 +19,14 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.table_inference import infer_table
 from ingest.pipeline import Parts, Pipeline, Progress
+from ingest.progress_file import ProgressFile, progress_path
 from ingest.settings import Config, FolderSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.table_writer import StorageTable
 from ingest.tables import Tables
 from ingest.waiting import Waiting
+from ingest.ways_out import WaysOut
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
@@ -33,10 +36,11 @@ from storage.write.memory_budget import MemoryBudget
 DEBEZIUM_JSON: Final = "debezium-json"
 
 
-def assemble(config: Config) -> Pipeline:
+def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "tidelake ingest run CONFIG") -> Pipeline:
     """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
 
-    Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    ways_out: what a person decided about positions that can't be proven. command: what runs this pipeline, for
+    messages. Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
     options = dict(config.warehouse_options)
     if (metastore := options.pop("metastore", "filesystem")) != "filesystem":
@@ -65,16 +69,25 @@ def assemble(config: Config) -> Pipeline:
             checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
             queue_bytes=config.write.queue_bytes,
             waiting=Waiting(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
+            routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
+            progress=ProgressFile(io, progress_path(config.warehouse, config.pipeline)),
+            ways_out=ways_out or WaysOut(),
+            command=command,
         )
     )
 
 
-async def run(config: Config, watch: Callable[[Progress], None] | None = None) -> Progress:
+async def run(
+    config: Config,
+    watch: Callable[[Progress], None] | None = None,
+    ways_out: WaysOut | None = None,
+    command: str = "tidelake ingest run CONFIG",
+) -> Progress:
     """Run a pipeline until its source ends, it fails, or SIGTERM or SIGINT comes (see `Pipeline.stop`).
 
-    watch: gets the progress once, at the start; it changes while the pipeline runs.
+    watch: gets the progress once, at the start; it changes while the pipeline runs. The rest: see `assemble`.
     """
-    pipeline = await asyncio.to_thread(assemble, config)
+    pipeline = await asyncio.to_thread(assemble, config, ways_out, command)
     if watch is not None:
         watch(pipeline.progress)
     loop = asyncio.get_running_loop()

@@ -86,8 +86,8 @@ class DeadLetters:
         """
         if not self._waiting:
             return
-        with self._io.open_output(f"{self._location}/{self._first}-{uuid4().hex[:8]}{_SUFFIX}") as output:
-            output.stream.write(b"".join(self._waiting))
+        path = f"{self._location}/{self._first}-{uuid4().hex[:8]}{_SUFFIX}"
+        self._io.create_if_absent(path, b"".join(self._waiting))  # whole or not there: `recover` reads what it finds
         self._waiting, self._waiting_bytes, self._first = [], 0, ""
 
 

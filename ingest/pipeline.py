@@ -20,25 +20,34 @@ from typing import Final, TypeAlias
 
 from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointPolicy, Coordinator
-from checkpoint.offsets import SourcePosition, TopicPartition
-from checkpoint.recovery import OwnSnapshot, Recovered, check_identity, read_from, recover
+from checkpoint.epoch import EPOCH_PROPERTY, Epoch, new_writer
+from checkpoint.fence import Overtaken
+from checkpoint.offsets import TopicPartition
+from checkpoint.recovery import read_from
+from checkpoint.routing import ROUTING_PROPERTY, Routing
 from checkpoint.states import State
 from ingest.batch_writer import BatchWriter
+from ingest.beginning import Beginning, BeginningFinder
 from ingest.channel import Channel
 from ingest.clock import Clock, SystemClock, wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import DecodedBatch, Decoder
 from ingest.formats.source_table import SourceTable
+from ingest.keeper import Keeper
+from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
 from ingest.router import Router
-from ingest.sources.base import Earliest, Source, Start
+from ingest.sources.base import Source, Start
 from ingest.table_writer import TableSink
 from ingest.threads import to_its_end
 from ingest.waiting import Pending, Waiting
+from ingest.ways_out import WaysOut
+from storage.errors import PositionRefused
 from storage.logs import get_logger
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
+TAKE_OVER_ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
 
 log = get_logger(__name__)
 
@@ -66,6 +75,8 @@ class Parts:
 
     sinks: the tables that exist, by name; it may grow when `create` is called (see `ingest.tables`).
     start: for tables that have no position yet. queue_bytes: what each of the two channels may hold.
+    routings: what the configuration says of each table. progress: None keeps none. ways_out: what a person decided
+    about a position that can't be proven. command: runs this pipeline, for messages.
     """
 
     source: Source
@@ -80,21 +91,10 @@ class Parts:
     queue_bytes: int
     waiting: Waiting
     clock: Clock = field(default_factory=SystemClock)
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a run begins.
-
-    positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
-    pipeline never committed to. chosen: tables for which `start` chose a place, which is published first.
-    """
-
-    positions: Mapping[str, SourcePosition]
-    starts: Mapping[TopicPartition, int]
-    fresh: Sequence[str]
-    chosen: Sequence[str]
-    last_identifier: int
+    routings: Mapping[str, Routing] = field(default_factory=dict)
+    progress: ProgressFile | None = None
+    ways_out: WaysOut = field(default_factory=WaysOut)
+    command: str = "tidelake ingest run CONFIG"
 
 
 class Pipeline:
@@ -113,6 +113,18 @@ class Pipeline:
         self._is_stopping = False
         self._is_halted = False
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
+        self._finder = BeginningFinder(
+            parts.source,
+            parts.router,
+            parts.sinks,
+            parts.start,
+            parts.routings,
+            parts.progress,
+            parts.ways_out,
+            parts.command,
+        )
+        self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
+        self._tasks: asyncio.TaskGroup | None = None  # while records flow
 
     def stop(self) -> None:
         """First call: read no more, write and commit what was read, end. Second: end at once.
@@ -125,6 +137,8 @@ class Pipeline:
         elif self._whole is not None and not self._is_halted:
             self._is_halted = True
             self._whole.cancel()
+            for sink in self._parts.sinks.values():  # a checkpoint that waits for them would hold up the end
+                sink.hurry()
 
     async def run(self) -> Progress:
         """Until the source ends, `stop` is called, or something fails.
@@ -151,7 +165,7 @@ class Pipeline:
     async def plan(self) -> Beginning:
         """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would."""
         try:
-            return await self._find_beginning()
+            return await self._finder.find()
         finally:
             await self._parts.source.close()
 
@@ -159,9 +173,8 @@ class Pipeline:
 
     async def _run(self) -> None:
         parts = self._parts
-        beginning = await self._find_beginning()
+        beginning = await self._taken_over()
         await asyncio.to_thread(parts.dead_letters.recover, beginning.starts)
-        self._coordinator = Coordinator(beginning.positions, beginning.last_identifier, parts.checkpoints)
         floors = {table: position.ends for table, position in beginning.positions.items()}
         self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
         log.info(
@@ -170,47 +183,56 @@ class Pipeline:
             partitions=len(beginning.starts),
             fresh_tables=len(beginning.fresh),
         )
-        self._unpinned = set(beginning.chosen)
-        await self._pin()
+        self._unpinned = set(beginning.chosen) - parts.sinks.keys()
         await self._flow(beginning.starts)
+        await self._keeper.end(parts.source.identity, self._coordinator.reached)
+        await self._keeper.register()
+        if isinstance(self._source_error, PositionRefused):
+            await self._finder.find()  # the same, told table by table with what each way out would do
         if self._source_error is not None:
             raise self._source_error
 
-    async def _find_beginning(self) -> Beginning:
-        parts = self._parts
-        newest: dict[str, OwnSnapshot | None] = dict.fromkeys(parts.router.tables)
-        newest |= {name: await asyncio.to_thread(sink.newest_own) for name, sink in parts.sinks.items()}
-        recovered = recover(newest)
-        there = await parts.source.open(read_from(recovered.positions.values()).keys())
-        check_identity(recovered.positions, parts.source.identity)
-        positions, chosen = await self._positions(recovered, there)
-        starts = {partition: at for partition, at in read_from(positions.values()).items() if partition in there}
-        return Beginning(positions, starts, recovered.fresh, chosen, recovered.last_identifier)
+    async def _taken_over(self) -> Beginning:
+        """Find where to go on, and make it known in every table that this process does.
 
-    async def _positions(
-        self, recovered: Recovered, there: Collection[TopicPartition]
-    ) -> tuple[dict[str, SourcePosition], list[str]]:
-        """Where each table stands, its new partitions included, and the tables for which `start` chose a place.
-
-        A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
-        to the table from where `start` says. What `start` says may be another place tomorrow ("latest"), so it is
-        published before anything is read.
+        From then on an older process of the pipeline can't commit any more. One that committed since we looked makes us
+        look again. Raises WriterFenced when another process that started beside us came first.
         """
-        positions: dict[str, SourcePosition] = {}
-        chosen = []
-        for table in self._parts.router.tables:
-            position = recovered.positions.get(table, SourcePosition())
-            topics = {partition.topic for partition in position.ranges}
-            new = {p for p in there if p not in position.ranges and table in self._parts.router.tables_of(p.topic)}
-            grown = {partition for partition in new if partition.topic in topics}
-            if grown:
-                position = position.including(await self._parts.source.offsets(grown, Earliest()))
-            if new - grown:
-                position = position.including(await self._parts.source.offsets(new - grown, self._parts.start))
-                if self._parts.start != Earliest():
-                    chosen.append(table)
-            positions[table] = position
-        return positions, chosen
+        for attempt in range(TAKE_OVER_ATTEMPTS):
+            beginning = await self._finder.find()
+            try:
+                await self._take_over(beginning)
+            except (Overtaken, ExceptionGroup) as error:
+                errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+                if attempt == TAKE_OVER_ATTEMPTS - 1 or not all(isinstance(e, Overtaken) for e in errors):
+                    raise
+            else:
+                break
+        return beginning
+
+    async def _take_over(self, beginning: Beginning) -> None:
+        """Publish an empty snapshot with our epoch, and with the position found, in every table.
+
+        *Crash in between: some tables are at an epoch that nobody has; the next process goes above it.*
+        """
+        parts = self._parts
+        epoch = Epoch(beginning.last_epoch + 1, new_writer())
+        identifier = beginning.last_identifier + bool(parts.sinks)  # none is used up where there is no table yet
+
+        def stamps(table: str) -> dict[str, str]:
+            routing = parts.routings.get(table)
+            return {EPOCH_PROPERTY: epoch.to_text()} | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
+
+        self._coordinator = Coordinator(beginning.positions, identifier, parts.checkpoints, stamps)
+        announcements = [
+            TableCommittable(table, identifier, (), beginning.positions[table], stamps(table))
+            for table in sorted(parts.sinks)
+        ]
+        # The first table alone: of two processes that start at once the same one must come first in all of them.
+        await self._publish(announcements[:1], self._finder.settled)
+        await self._publish(announcements[1:], self._finder.settled)
+        await self._keeper.begin(parts.source.identity, self._coordinator.reached, identifier, epoch)
+        await self._keeper.register()
 
     # ------------------------------------------------------------ while records flow
 
@@ -218,6 +240,7 @@ class Pipeline:
         raw = Channel[RawBatch](self._parts.queue_bytes)
         decoded = Channel[tuple[RawBatch, DecodedBatch]](self._parts.queue_bytes)
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             self._reading = tasks.create_task(self._read(starts, raw), name="read")
             tasks.create_task(self._decode(raw, decoded), name="decode")
             tasks.create_task(self._write(decoded), name="write")
@@ -367,25 +390,30 @@ class Pipeline:
         if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
             return
         try:
-            self._coordinator.begin()
+            identifier = self._coordinator.begin()
             await to_its_end(self._parts.dead_letters.flush)
             sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
-            messages = {name: await to_its_end(sink.prepare) for name, sink in sinks}
+            messages = {name: await to_its_end(sink.prepare, identifier) for name, sink in sinks}
             committables = self._coordinator.prepared(messages, self._parts.source.identity, pin)
-            await self._publish(committables)
+            await self._keeper.strike([committable.table for committable in committables], identifier)
+            await self._publish(committables, self._coordinator.committed)
             self._coordinator.completed()
+            await self._keeper.committed(self._parts.source.identity, self._coordinator.reached)
         except BaseException:
             self._coordinator.failed()
             raise
         self.progress.checkpoints += 1
-        log.info("checkpoint", identifier=self._coordinator.identifier, tables=len(committables))
+        log.info("checkpoint", identifier=identifier, tables=len(committables))
+        if self._keeper.is_register_due and self._tasks is not None:
+            self._tasks.create_task(self._keeper.register(), name="register")
         await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
 
-    async def _publish(self, committables: Sequence[TableCommittable]) -> None:
-        """Publish, a few tables at a time.
+    async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
+        """Publish, a few tables at a time. committed: told each table whose snapshot exists.
 
-        Cancelled: waits until the outcome of each is known, then the cancellation goes on. When one fails the others
-        are still waited for; the tables that got through know how far they are.
+        Raises what a table raised, several at once as a group. Cancelled: waits until the outcome of each is known,
+        then the cancellation goes on. When one fails the others are still waited for; the tables that got through know
+        how far they are.
         """
         limit = asyncio.Semaphore(COMMITS_AT_ONCE)
 
@@ -394,7 +422,7 @@ class Pipeline:
                 snapshot = await asyncio.to_thread(
                     self._parts.sinks[committable.table].commit, committable.to_storage()
                 )
-            self._coordinator.committed(committable.table)
+            committed(committable.table)
             if snapshot is not None:
                 self.progress.snapshots[committable.table] = snapshot
 
@@ -405,6 +433,8 @@ class Pipeline:
             await asyncio.wait({publishing})
             raise
         errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if len(errors) == 1:
+            raise errors[0]
         if errors:
             raise ExceptionGroup("tables could not be committed", errors)
 

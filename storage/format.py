@@ -17,6 +17,10 @@ INDEX_MANIFEST_VERSION: Final = 1
 # Identifier of commits that are not part of a numbered stream (Java: BatchWriteBuilder.COMMIT_IDENTIFIER).
 BATCH_COMMIT_IDENTIFIER: Final = 2**63 - 1
 
+# In the properties of our COMPACT snapshots: why files were compacted, for people. Paimon's own properties begin
+# otherwise, and it keeps what it does not know.
+COMPACTION_REASON_PROPERTY: Final = "tidelake.compaction.reason"
+
 
 class RowKind(IntEnum):
     """Column `_VALUE_KIND` (TINYINT)."""

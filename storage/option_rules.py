@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from storage.aggregate_functions import DEFAULT_FUNCTION_OPTION, column_aggregations
 from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import BadInput
 from storage.near_names import did_you_mean
 from storage.option_values import parse_boolean, parse_map
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
 from storage.types import STRING_ROOTS, TIMESTAMP_ROOTS, AtomicType, DataType, Root, VectorType, walk_types
 
@@ -138,9 +140,11 @@ def _holds(file_format: str, data_type: DataType) -> bool:
 
 def _field_options_name_columns(schema: TableSchema, options: TableOptions) -> None:
     for key in options:
-        if key.startswith("fields.") and key != "fields.default-aggregate-function":
-            for name in key.split(".")[1].split(","):
-                _column_type(f"option {key}", name, schema)
+        if key.startswith("fields.") and key != DEFAULT_FUNCTION_OPTION:
+            names = key.split(".")[1].split(",")
+            types = [_column_type(f"option {key}", name, schema) for name in names]
+            if len(names) == 1 and key.count(".") > 2 and types[0].root is Root.ROW:
+                raise BadInput(f"option {key}: fields inside {names[0]!r} {types[0]} have no options; name the column")
 
 
 def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
@@ -173,6 +177,13 @@ def _record_time_is_a_time(schema: TableSchema, options: TableOptions) -> None:
         found = _column_type(f"option {key}", name, schema)
         if found.root not in (Root.INT, Root.BIGINT, *TIMESTAMP_ROOTS):
             raise BadInput(f"option {key} = {name!r}: the column is {found}; name an INT, BIGINT or TIMESTAMP")
+
+
+def _merge_engine_fits(schema: TableSchema, options: TableOptions) -> None:
+    if schema.has_primary_key and options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+        PartialUpdateOptions.of(schema, options)
+    if schema.has_primary_key and options.merge_engine is MergeEngine.AGGREGATION:
+        column_aggregations(schema, options)
 
 
 def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
@@ -290,5 +301,6 @@ OPTION_RULES: Final[tuple[Rule, ...]] = (
     _sequence_fields_fit,
     _row_kind_field_is_text,
     _record_time_is_a_time,
+    _merge_engine_fits,
     _options_go_together,
 )

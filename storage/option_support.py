@@ -25,16 +25,20 @@ _log = get_logger(__name__)
 
 
 class Operation(StrEnum):
-    """READ: the table at a snapshot. CHANGES: what changed between snapshots. WRITE: adding rows."""
+    """READ: the table at a snapshot. CHANGES: what changed between snapshots. WRITE: adding rows. COMPACT: rewriting
+    files, in a job of its own.
+    """
 
     READ = "read"
     CHANGES = "changes"
     WRITE = "write"
+    COMPACT = "compact"
 
 
 _READING: Final = frozenset({Operation.READ, Operation.CHANGES})
 _ALL: Final = frozenset(Operation)
-_WRITE: Final = frozenset({Operation.WRITE})
+_WRITE: Final = frozenset({Operation.WRITE, Operation.COMPACT})  # whatever makes files
+_ADD_ROWS: Final = frozenset({Operation.WRITE})
 _READ: Final = frozenset({Operation.READ})
 
 Condition = Callable[[str, TableOptions], bool]
@@ -74,7 +78,6 @@ _PASS_TO_SCAN: Final = "Unset it, and pass snapshot=, tag= or as_of= to scan()"
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     Refusal("type", _ALL, "only ordinary tables are supported", _USE_JAVA, _other_than("table")),
-    Refusal("merge-engine", _ALL, "only deduplicate is supported so far", _USE_JAVA, _other_than("deduplicate")),
     Refusal("deletion-vectors.enabled", _ALL, "rows marked as deleted would reappear", _USE_JAVA, _is_true),
     Refusal(
         "changelog-producer",
@@ -144,30 +147,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     Refusal("data-file.external-paths", _WRITE, "files would lie in the table's own directory", "Unset it", _is_set),
     Refusal(
         "write.sequence-number-init-mode",
-        _WRITE,
+        _ADD_ROWS,
         "sequence numbers start from the files of a bucket",
         "Unset it",
         _other_than("scan"),
     ),
     Refusal("commit.strict-mode.last-safe-snapshot", _WRITE, "the check is not made", "Unset it", _is_set),
     Refusal("commit.callbacks", _WRITE, "Java classes can't be called", "Unset it", _is_set),
-    Refusal("tag.callbacks", _WRITE, "Java classes can't be called", "Unset it", _is_set),
+    Refusal("tag.callbacks", _ADD_ROWS, "Java classes can't be called", "Unset it", _is_set),
     Refusal(
         "tag.automatic-creation",
-        _WRITE,
+        _ADD_ROWS,
         "no tags would be made",
         _SET_WRITE_ONLY,
         _unless_write_only(_other_than("none")),
     ),
     Refusal(
-        "partition.expiration-time", _WRITE, "old partitions would stay", _SET_WRITE_ONLY, _unless_write_only(_is_set)
+        "partition.expiration-time",
+        _ADD_ROWS,
+        "old partitions would stay",
+        _SET_WRITE_ONLY,
+        _unless_write_only(_is_set),
     ),
-    Refusal("record-level.expire-time", _WRITE, "old rows would stay", _SET_WRITE_ONLY, _unless_write_only(_is_set)),
-    Refusal("commit.force-compact", _WRITE, "nothing is compacted", _SET_WRITE_ONLY, _unless_write_only(_is_true)),
-    Refusal(
-        "full-compaction.delta-commits", _WRITE, "nothing is compacted", _SET_WRITE_ONLY, _unless_write_only(_is_set)
-    ),
-    Refusal("force-lookup", _WRITE, "nothing is compacted", _SET_WRITE_ONLY, _unless_write_only(_is_true)),
     Refusal("variant.shreddingSchema", _WRITE, "variants are written unshredded", "Unset it", _is_set),
     Refusal("variant.inferShreddingSchema", _WRITE, "variants are written unshredded", "Unset it", _is_true),
 )

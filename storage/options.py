@@ -19,6 +19,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 MEBIBYTE: Final = 1 << 20
+INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
 
 
 class MergeEngine(StrEnum):
@@ -33,6 +34,11 @@ class ChangelogProducer(StrEnum):
     INPUT = "input"
     LOOKUP = "lookup"
     FULL_COMPACTION = "full-compaction"
+
+
+class LookupCompact(StrEnum):
+    RADICAL = "radical"
+    GENTLE = "gentle"
 
 
 class TableOptions(Mapping[str, str]):
@@ -60,6 +66,10 @@ class TableOptions(Mapping[str, str]):
     def rebase(self, stored: Mapping[str, str]) -> TableOptions:
         """The same dynamic options over another schema's."""
         return TableOptions(stored, self._dynamic)
+
+    def overridden(self, dynamic: Mapping[str, str]) -> TableOptions:
+        """These, with more dynamic ones on top."""
+        return TableOptions(self._values, {**self._dynamic, **dynamic})
 
     def _parsed(self, keys: str | tuple[str, ...], parse: Callable[[str], T], default: T) -> T:
         """The first key that is set decides; the others are older names of the same option."""
@@ -122,18 +132,149 @@ class TableOptions(Mapping[str, str]):
     def ignore_update_before(self) -> bool:
         return self._parsed("ignore-update-before", parse_boolean, False)
 
-    @property
-    def num_levels(self) -> int:
-        """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
-        return self._parsed("num-levels", int, self.compaction_trigger + 1)
-
-    @property
-    def compaction_trigger(self) -> int:
-        return self._parsed("num-sorted-run.compaction-trigger", int, 5)
+    # ------------------------------------------------------------ compaction
 
     @property
     def write_only(self) -> bool:
         return self._parsed(("write-only", "write.compaction-skip"), parse_boolean, False)
+
+    @property
+    def aggregation_removes_on_delete(self) -> bool:
+        """merge-engine = aggregation: a -D removes the record, instead of taking its values back."""
+        return self._parsed("aggregation.remove-record-on-delete", parse_boolean, False)
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
+        return self._parsed("num-levels", int, min(self.compaction_trigger + 1, INT_MAX))
+
+    @property
+    def compaction_trigger(self) -> int:
+        """Sorted runs of a bucket from which on compaction is considered."""
+        return self._parsed("num-sorted-run.compaction-trigger", int, 5)
+
+    @property
+    def stop_trigger(self) -> int:
+        """Sorted runs of a bucket above which a flush waits for its compaction."""
+        trigger = self.compaction_trigger
+        return max(trigger, self._parsed("num-sorted-run.stop-trigger", int, min(trigger + 3, INT_MAX)))
+
+    @property
+    def max_size_amplification_percent(self) -> int:
+        return self._parsed("compaction.max-size-amplification-percent", int, 200)
+
+    @property
+    def size_ratio_percent(self) -> int:
+        return self._parsed("compaction.size-ratio", int, 1)
+
+    @property
+    def offpeak_start_hour(self) -> int:
+        return self._parsed("compaction.offpeak.start.hour", int, -1)
+
+    @property
+    def offpeak_end_hour(self) -> int:
+        return self._parsed("compaction.offpeak.end.hour", int, -1)
+
+    @property
+    def offpeak_ratio_percent(self) -> int:
+        return self._parsed("compaction.offpeak-ratio", int, 0)
+
+    @property
+    def optimization_interval_ms(self) -> int | None:
+        return self._optional("compaction.optimization-interval", parse_duration_ms)
+
+    @property
+    def compaction_total_size_threshold_bytes(self) -> int | None:
+        return self._optional("compaction.total-size-threshold", parse_size_bytes)
+
+    @property
+    def compaction_incremental_size_threshold_bytes(self) -> int | None:
+        return self._optional("compaction.incremental-size-threshold", parse_size_bytes)
+
+    @property
+    def force_up_level_0(self) -> bool:
+        return self._parsed("compaction.force-up-level-0", parse_boolean, False)
+
+    @property
+    def force_rewrite_all_files(self) -> bool:
+        return self._parsed("compaction.force-rewrite-all-files", parse_boolean, False)
+
+    def compaction_file_size_bytes(self, *, has_primary_key: bool) -> int:
+        """Smaller files are rewritten together with their neighbours, larger ones may stay as they are."""
+        ratio = self._parsed("compaction.small-file-ratio", float, 0.7)
+        return int(self.target_file_size_bytes(has_primary_key=has_primary_key) * ratio)
+
+    @property
+    def compaction_min_file_num(self) -> int:
+        """Append tables: how many small files are worth a rewrite."""
+        return self._parsed("compaction.min.file-num", int, 5)
+
+    @property
+    def compaction_file_num_limit(self) -> int:
+        """Append tables: how many files are looked at together."""
+        return self._parsed("compaction.file-num-limit", int, 100_000)
+
+    @property
+    def sort_sample_magnification(self) -> int:
+        """Sort compaction: how finely values are sampled."""
+        return self._parsed("sort-compaction.local-sample.magnification", int, 1_000)
+
+    @property
+    def commit_force_compact(self) -> bool:
+        return self._parsed("commit.force-compact", parse_boolean, False)
+
+    @property
+    def full_compaction_delta_commits(self) -> int | None:
+        """Every how many commits all buckets written since are compacted in full; at least 1."""
+        commits = self._optional("full-compaction.delta-commits", int)
+        return None if commits is None else max(commits, 1)
+
+    @property
+    def partial_update_removes_on_delete(self) -> bool:
+        return self._parsed("partial-update.remove-record-on-delete", parse_boolean, False)
+
+    @property
+    def partial_update_removes_on_sequences(self) -> tuple[str, ...]:
+        """Sequence fields whose deletes remove the record (`partial-update.remove-record-on-sequence-group`)."""
+        return self._parsed("partial-update.remove-record-on-sequence-group", parse_names, ())
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Whether rows of level 0 are visible (or tell what changed) only once they were compacted."""
+        return (
+            self.merge_engine is MergeEngine.FIRST_ROW
+            or self.changelog_producer is ChangelogProducer.LOOKUP
+            or self._parsed("deletion-vectors.enabled", parse_boolean, False)
+            or self._parsed("force-lookup", parse_boolean, False)
+        )
+
+    @property
+    def lookup_wait(self) -> bool:
+        return self._parsed(("lookup-wait", "changelog-producer.lookup-wait"), parse_boolean, True)
+
+    @property
+    def lookup_compact(self) -> LookupCompact:
+        return self._choice("lookup-compact", LookupCompact.RADICAL)
+
+    @property
+    def lookup_compact_max_interval(self) -> int:
+        """With gentle lookup compaction: after how many picks of nothing level 0 must go up."""
+        trigger = self.compaction_trigger
+        return max(trigger, self._parsed("lookup-compact.max-interval", int, min(trigger * 2, INT_MAX)))
+
+    @property
+    def sort_spill_threshold(self) -> int:
+        """Java spills runs beyond it to disk; we read any number of runs in bounded memory."""
+        return self._parsed("sort-spill-threshold", int, min(self.stop_trigger + 1, INT_MAX))
+
+    @property
+    def record_level_expire_time_s(self) -> int | None:
+        expire_ms = self._optional("record-level.expire-time", parse_duration_ms)
+        return None if expire_ms is None else expire_ms // 1000
+
+    @property
+    def record_level_time_field(self) -> str | None:
+        return self.get("record-level.time-field")
 
     # ------------------------------------------------------------ data files
 
@@ -321,3 +462,57 @@ class TableOptions(Mapping[str, str]):
     @property
     def discard_duplicate_files(self) -> bool:
         return self._parsed("commit.discard-duplicate-files", parse_boolean, False)
+
+    # ------------------------------------------------------------ what stays, and how long
+
+    @property
+    def snapshot_num_retained_min(self) -> int:
+        return self._parsed("snapshot.num-retained.min", int, 10)
+
+    @property
+    def snapshot_num_retained_max(self) -> int:
+        return self._parsed("snapshot.num-retained.max", int, 2**31 - 1)
+
+    @property
+    def snapshot_time_retained_ms(self) -> int:
+        return self._parsed("snapshot.time-retained", parse_duration_ms, 3_600_000)
+
+    @property
+    def snapshot_expire_limit(self) -> int:
+        """How many snapshots one round of expiry removes at most."""
+        return self._parsed("snapshot.expire.limit", int, 50)
+
+    @property
+    def changelog_num_retained_min(self) -> int:
+        return self._parsed("changelog.num-retained.min", int, self.snapshot_num_retained_min)
+
+    @property
+    def changelog_num_retained_max(self) -> int:
+        return self._parsed("changelog.num-retained.max", int, self.snapshot_num_retained_max)
+
+    @property
+    def changelog_time_retained_ms(self) -> int:
+        return self._parsed("changelog.time-retained", parse_duration_ms, self.snapshot_time_retained_ms)
+
+    @property
+    def changelog_outlives_snapshots(self) -> bool:
+        """Whether changelogs stay when their snapshots expire (Java: changelogLifecycleDecoupled)."""
+        return (
+            self.changelog_num_retained_max > self.snapshot_num_retained_max
+            or self.changelog_time_retained_ms > self.snapshot_time_retained_ms
+            or self.changelog_num_retained_min > self.snapshot_num_retained_min
+        )
+
+    @property
+    def consumer_expiration_ms(self) -> int | None:
+        """How old a consumer's file may grow before it no longer holds snapshots back; None for ever."""
+        return self._optional("consumer.expiration-time", parse_duration_ms)
+
+    @property
+    def consumer_changelog_only(self) -> bool:
+        """Consumers hold back long-lived changelogs only, not snapshots."""
+        return self._parsed("consumer.changelog-only", parse_boolean, False)
+
+    @property
+    def index_file_in_data_file_directory(self) -> bool:
+        return self._parsed("index-file-in-data-file-dir", parse_boolean, False)

@@ -18,6 +18,8 @@ from storage.format import (
     KEY_COLUMN_PREFIX,
     KIND_COLUMN,
     KIND_FIELD_ID,
+    LEVEL_COLUMN,
+    LEVEL_FIELD_ID,
     SCHEMA_VERSION,
     SEQUENCE_COLUMN,
     SEQUENCE_FIELD_ID,
@@ -26,6 +28,7 @@ from storage.format import (
 from storage.pretty_json import pretty_json
 from storage.types import (
     BIGINT,
+    INT,
     TINYINT,
     ArrayType,
     DataField,
@@ -42,6 +45,7 @@ from storage.types import (
 
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
+LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row lies in; never stored
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ class TableContext:
         """The same table seen under another version of its schema; dynamic options stay."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
 
+    def with_options(self, options: Mapping[str, str]) -> TableContext:
+        """The same table with dynamic options over its own."""
+        return replace(self, options=self.options.overridden(options))
+
     @classmethod
     def open(
         cls,

@@ -14,4 +14,5 @@ pytest_plugins = [
     "tests.support.pypaimon",
     "tests.support.s3_server",
     "tests.support.spark_session",
+    "tests.support.unreliable_s3",
 ]

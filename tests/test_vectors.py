@@ -11,9 +11,6 @@ from tests.support.cases import TESTS, is_overridden, vector_files
 
 # A suite leaves this list when a test module calls vectors("<suite>").
 NOT_YET: Final[Mapping[str, str]] = {
-    "aggregators": "merge engine aggregation",
-    "changelog_decoupled": "expiry",
-    "compact_task": "compaction",
     "cross_partition": "dynamic buckets",
     "deletion_vector_bytes": "deletion vectors",
     "dv_maintainer": "deletion vectors",
@@ -26,20 +23,11 @@ NOT_YET: Final[Mapping[str, str]] = {
     "file-index-range-bitmap": "file indexes",
     "first_row_wrapper": "merge engine first-row",
     "full_changelog_wrapper": "changelog producer full-compaction",
-    "levels": "compaction",
     "lookup_changelog_wrapper": "changelog producer lookup",
     "lookup_file_search": "changelog producer lookup",
     "lookup_insert_into": "changelog producer lookup",
-    "lookup_merge_function": "changelog producer lookup",
-    "offpeak_hours": "compaction",
-    "option_derivation": "compaction",
-    "pick_full_compaction": "compaction",
     "postpone_bucket_num": "postpone buckets",
-    "record_level_expire": "record-level expiry",
     "simple_bucket_assigner": "dynamic buckets",
-    "unit_filter": "compaction",
-    "universal_compaction": "compaction",
-    "upgrade_strategy": "changelog producers",
 }
 
 

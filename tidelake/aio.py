@@ -14,18 +14,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 import tidelake
+from compaction.job import StopRequest
+from compaction.report import CompactionReport
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.schema_changes import SchemaChange
+from storage.snapshots.expire_now import ExpirySummary
 from storage.snapshots.snapshot import Snapshot
+from storage.types import DataField
+from storage.write.memory_budget import MemoryBudget
 
 T = TypeVar("T")
 
@@ -41,6 +47,16 @@ async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     end = object()
     while (item := await asyncio.to_thread(next, iterator, end)) is not end:
         yield item  # type: ignore[misc]
+
+
+async def _waited_for(publish: Callable[[], T]) -> T:
+    """What it returns. A thread can't be cancelled: who stops waiting for a commit would not know what became of it."""
+    task = asyncio.create_task(asyncio.to_thread(publish))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 class Catalog:
@@ -64,7 +80,7 @@ class Catalog:
     async def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: pa.Schema | Sequence[DataField],
         *,
         primary_key: Sequence[str] = (),
         partition_by: Sequence[str] = (),
@@ -104,20 +120,41 @@ class Table:
     def __init__(self, inner: tidelake.Table) -> None:
         self._inner = inner
 
+    def __repr__(self) -> str:
+        return f"aio.{self._inner!r}"
+
     @property
     def name(self) -> str:
         return self._inner.name
+
+    @property
+    def location(self) -> str:
+        return self._inner.location
 
     @property
     def schema(self) -> pa.Schema:
         return self._inner.schema
 
     @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._inner.primary_key
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self._inner.partition_by
+
+    @property
     def options(self) -> Mapping[str, str]:
         return self._inner.options
 
-    def writer(self, *, commit_user: str | None = None) -> Writer:
-        return Writer(self._inner.writer(commit_user=commit_user))
+    def writer(
+        self,
+        *,
+        commit_user: str | None = None,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] = False,
+    ) -> Writer:
+        return Writer(self._inner.writer(commit_user=commit_user, memory=memory, overwrite=overwrite))
 
     async def scan(
         self,
@@ -148,8 +185,53 @@ class Table:
             async for change in _iterate(lambda found=changes: found):  # type: ignore[misc]
                 yield change
 
+    async def compact(
+        self,
+        *,
+        full: bool = False,
+        where: Predicate | Any = None,
+        order_by: Sequence[str] = (),
+        strategy: str | None = None,
+    ) -> CompactionReport:
+        """Cancelled, it gives up what is not in the table yet, and ends when nothing runs any more."""
+        stop = StopRequest()
+        job = asyncio.create_task(
+            asyncio.to_thread(
+                self._inner.compact, full=full, where=where, order_by=order_by, strategy=strategy, stop=stop
+            )
+        )
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            stop.insist()
+            await asyncio.wait({job})
+            raise
+
+    async def truncate(
+        self,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await _waited_for(
+            partial(self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier)
+        )
+
+    async def expire(
+        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
+    ) -> ExpirySummary:
+        """Cancelled, it goes on to its end in a thread of its own."""
+        return await asyncio.to_thread(
+            self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
+        )
+
     async def snapshots(self) -> list[Snapshot]:
         return await asyncio.to_thread(self._inner.snapshots)
+
+    async def tags(self) -> dict[str, Snapshot]:
+        return await asyncio.to_thread(self._inner.tags)
 
 
 class Scan:
@@ -182,6 +264,10 @@ class Writer:
     def __init__(self, inner: tidelake.Writer) -> None:
         self._inner = inner
 
+    @property
+    def commit_user(self) -> str:
+        return self._inner.commit_user
+
     async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         await asyncio.to_thread(self._inner.write, rows)
 
@@ -193,14 +279,7 @@ class Writer:
         watermark: int | None = None,
     ) -> int | None:
         """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
-        publish = asyncio.create_task(
-            asyncio.to_thread(self._inner.commit, identifier, properties=properties, watermark=watermark)
-        )
-        try:
-            return await asyncio.shield(publish)
-        except asyncio.CancelledError:
-            await asyncio.wait({publish})
-            raise
+        return await _waited_for(partial(self._inner.commit, identifier, properties=properties, watermark=watermark))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._inner.close)

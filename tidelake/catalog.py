@@ -10,6 +10,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.schema_changes import SchemaChange
+from storage.types import DataField
 from tidelake.table import Table
 
 
@@ -39,7 +40,7 @@ class Catalog:
     def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: pa.Schema | Sequence[DataField],
         *,
         primary_key: Sequence[str] = (),
         partition_by: Sequence[str] = (),
@@ -49,17 +50,19 @@ class Catalog:
     ) -> Table:
         """A new table at its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
 
+        schema: columns as Arrow has them, or with Paimon's own types where Arrow lacks one (`CHAR(3)`).
         Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go
         together.
         """
-        if not isinstance(schema, pa.Schema):
+        is_of_columns = isinstance(schema, Sequence) and all(isinstance(column, DataField) for column in schema)
+        if not isinstance(schema, pa.Schema) and not is_of_columns:
             raise BadInput(f"table {name}: the schema is a pyarrow.Schema, not a {type(schema).__name__}")
         self._inner.create_table(
             name,
             schema,
-            primary_key=tuple(primary_key),
-            partition_by=tuple(partition_by),
-            options=dict(options or {}),
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=options,
             comment=comment,
             if_not_exists=if_not_exists,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from compaction.report import CompactionReport
 from storage.errors import (
     BadInput,
     CommitConflict,
@@ -43,6 +44,7 @@ __all__ = [
     "Column",
     "CommitConflict",
     "CommitOutcomeUnknown",
+    "CompactionReport",
     "CorruptFile",
     "DropColumn",
     "PositionRefused",

@@ -11,10 +11,15 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from compaction.clustering import Strategy
+from compaction.job import StopRequest, compact_table
+from compaction.manager import compactors
+from compaction.report import CompactionReport
+from compaction.request import CompactionRequest
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
-from storage.read.follow import Consumer, Follower, StartAt, follow
+from storage.read.follow import Follower, StartAt, follow
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
@@ -22,6 +27,11 @@ from storage.read.split import Split
 from storage.schema import TableSchema
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import CommitMessage, Committable
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.expire_now import ExpirySummary, expire_now
+from storage.snapshots.expire_worker import ExpiryWorker
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.retention import retention_of
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
@@ -68,15 +78,22 @@ class Table:
     def options(self) -> Mapping[str, str]:
         return self._context.options
 
-    def writer(self, *, commit_user: str | None = None, memory: MemoryBudget | None = None) -> Writer:
+    def writer(
+        self,
+        *,
+        commit_user: str | None = None,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] = False,
+    ) -> Writer:
         """commit_user: names this stream of commits for ever; keep it over restarts, so that replays are recognised.
 
         Without one, a new user is drawn and nothing can be replayed: for one-off writes.
         memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
+        overwrite: each commit replaces rows instead of adding some, and makes no changelog. True: all rows, or with
+        partitions those of the partitions written to (option `dynamic-partition-overwrite`). A partition column's value
+        (or several): the partitions that agree, where all rows must go then.
         """
-        if commit_user is not None and not commit_user.strip():
-            raise BadInput("the commit user is blank; name it, or pass None for a new one")
-        return Writer(self._context, commit_user or self._random_user(), memory)
+        return Writer(self._context, self._user(commit_user), memory, overwrite)
 
     def scan(
         self,
@@ -136,10 +153,61 @@ class Table:
         kept = Consumer(context.io, context.paths, consumer) if consumer is not None else None
         return Follower(ChangeReader(context), start, kept, context.options.discovery_interval_ms)
 
-    def compact(self, *, full: bool = False) -> None:
-        """Not in this release."""
-        raise UnsupportedFeature(
-            f"{self.name}: compact", "this release writes level 0 only", "Run a dedicated compaction job of Java Paimon"
+    def compact(
+        self,
+        *,
+        full: bool = False,
+        where: Predicate | Any = None,
+        order_by: Sequence[str] = (),
+        strategy: str | None = None,
+        stop: StopRequest | None = None,
+    ) -> CompactionReport:
+        """Rewrite files into fewer, without changing a row. Tells what was done; nothing, when nothing is due.
+
+        full: everything into one sorted run a bucket, or all small files together; else only what is due.
+        where: on partition columns; only these partitions.
+        order_by: lay the rows of an append table out by these columns, so that filters on them read fewer files;
+        strategy: `order`, `zorder`, `hilbert`, or None to choose by the number of columns.
+
+        Writers may go on meanwhile; on tables with a primary key they should be write-only, or both may compact the
+        same files. Raises CommitConflict when others were first again and again.
+        """
+        if isinstance(order_by, str):
+            raise BadInput(f"compact(order_by={order_by!r}): order_by is a list of columns")
+        request = CompactionRequest(
+            full=full,
+            where=as_predicate(where, self.schema) if where is not None else None,
+            order_by=tuple(order_by),
+            strategy=Strategy.named(strategy) if strategy is not None else None,
+        )
+        return compact_table(self._context, request, stop=stop)
+
+    def truncate(
+        self,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Remove all rows, or those of the partitions that agree with `partition` (column -> value), in one snapshot.
+
+        Returns its id, None when (commit_user, identifier) was committed before. Older snapshots keep the rows.
+        """
+        commit = TableCommit(self._context, self._user(commit_user))
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
+
+    def expire(
+        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
+    ) -> ExpirySummary:
+        """Remove snapshots that nobody needs any more, and the files that only they name; writers may go on.
+
+        retain_min, retain_max, retain_ms: in place of the options `snapshot.num-retained.min`, `.max` and
+        `snapshot.time-retained`. What consumers have still to read stays, and so do tags. Writers do this by themselves
+        after commits, a little at a time, unless the table is write-only.
+        """
+        return expire_now(
+            self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
     def snapshots(self) -> list[Snapshot]:
@@ -181,6 +249,11 @@ class Table:
         if found is None:
             raise BadInput(f"{self.name} has no snapshot from {as_of} or before")
         return found
+
+    def _user(self, commit_user: str | None) -> str:
+        if commit_user is not None and not commit_user.strip():
+            raise BadInput("the commit user is blank; name it, or pass None for a new one")
+        return commit_user or self._random_user()
 
     def _random_user(self) -> str:
         prefix = self._context.options.commit_user_prefix
@@ -234,13 +307,35 @@ class Writer:
     A commit that fails loses no rows: they belong to the next one. One thread at a time.
     """
 
-    def __init__(self, context: TableContext, commit_user: str, memory: MemoryBudget | None = None) -> None:
-        self.commit_user = commit_user
-        self._writer = TableWriter(context, memory=memory)
-        self._commit = TableCommit(context, commit_user)
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] = False,
+    ) -> None:
+        self._commit_user = commit_user
+        self._overwrite = overwrite
+        manifests = ManifestStore(context)
+        self._writer = TableWriter(
+            context,
+            memory=memory,
+            compactor_of=compactors(),
+            manifests=manifests,
+            replaces=overwrite is not False,
+        )
+        self._commit = TableCommit(
+            context, commit_user, manifests=manifests, on_lost_compaction=self._writer.compaction_lost
+        )
+        self._expiry = ExpiryWorker()
+        self._expire = self._expiry.watch(context)
         self._table_name = context.name
         self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
         self._unknown: int | None = None  # the identifier of a commit that may have landed
+
+    @property
+    def commit_user(self) -> str:
+        return self._commit_user
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
@@ -268,10 +363,10 @@ class Writer:
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         self._refuse_while_unknown(number)
-        self._unpublished += self._writer.prepare_commit()
+        self._unpublished += self._writer.prepare_commit(number)
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
-            published = self._commit.commit(committable)
+            published = self._publish(committable)
         except (BadInput, CommitConflict, UnsupportedFeature):  # surely not
             raise
         except BaseException:
@@ -280,7 +375,15 @@ class Writer:
         self._unpublished, self._unknown = [], None
         if published is not None:
             self._writer.committed(published)
+            self._expire(published)
+        else:
+            self._writer.dropped()
         return published
+
+    def _publish(self, committable: Committable) -> int | None:
+        if self._overwrite is False:
+            return self._commit.commit(committable)
+        return self._commit.overwrite(committable, None if self._overwrite is True else self._overwrite)
 
     def _refuse_while_unknown(self, identifier: int | None = None) -> None:
         """More rows in the same commit would be lost if it turned out to be a replay."""
@@ -298,6 +401,7 @@ class Writer:
         if self._unknown is None:
             self._commit.abort(self._unpublished)
             self._unpublished = []
+        self._expiry.close(finish=True)
 
     def __enter__(self) -> Self:
         return self

@@ -5,9 +5,7 @@ Takes only what it reads exactly as `debezium_careful` would, and refuses the wh
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -21,6 +19,7 @@ from ingest.formats.decoded_piece import Piece
 from ingest.formats.record_key import KeysOf
 from ingest.formats.replica_identity import says_more
 from ingest.formats.source_table import SourceTable
+from ingest.garbage_collection import garbage_collection_paused
 from storage.format import RowKind
 
 CANT_READ_FAST: Final = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -33,19 +32,6 @@ _KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (
     RowKind.UPDATE_AFTER,
     RowKind.DELETE,
 )
-
-
-@contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """For the milliseconds of a chunk: thousands of objects come and go, none in a cycle, and looking costs a tenth."""
-    if not gc.isenabled():  # off for good, or paused by another thread, which will resume it
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class FastReader:
@@ -95,7 +81,7 @@ class FastReader:
         payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they are in the batch.
         keys: those of the whole raw batch.
         """
-        with _garbage_collection_paused():
+        with garbage_collection_paused():
             return self._read(payloads, rows, keys)
 
     def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> Piece:

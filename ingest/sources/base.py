@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from checkpoint.offsets import SourceIdentity, TopicPartition
+from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.raw_batch import RawBatch
 from storage.errors import TidelakeError
 
@@ -81,6 +81,10 @@ class Source(Protocol):
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         """The next offset of each partition for a first read. Raises BadInput for a start the source can't find."""
+        ...
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        """Which offsets there are now: the oldest record's, and the next to come. Left out where nobody can tell."""
         ...
 
     def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:

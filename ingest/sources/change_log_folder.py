@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from checkpoint.offsets import SourceIdentity, TopicPartition
+from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start, nothing_up_to
@@ -70,6 +70,10 @@ class ChangeLogFolder:
         if start != Earliest():
             raise BadInput(f"a folder of change logs is read from its beginning; it has no start {start}")
         return dict.fromkeys(partitions, 0)
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Nothing: a file that was read may be removed, and where the folder ends is known when it was read."""
+        return {}
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         self._positions = dict(positions)

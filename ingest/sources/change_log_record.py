@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
+from ingest.garbage_collection import garbage_collection_paused
 from ingest.raw_batch import KEPT_HEADERS, BinaryColumn, Headers, RawBatch
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -83,11 +84,12 @@ def records_of(block: bytes | memoryview) -> list[Records]:
     Raises BadLine for the first line that is no record.
     """
     try:
-        lines: Sequence[_Line] = _line_decoder.decode_lines(block)
-        groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
-        for line in lines:
-            groups[line.topic, line.partition].append(line)
-        return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
+        with garbage_collection_paused():
+            lines: Sequence[_Line] = _line_decoder.decode_lines(block)
+            groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
+            for line in lines:
+                groups[line.topic, line.partition].append(line)
+            return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _first_bad_line(bytes(block)) from None
 
@@ -99,7 +101,7 @@ def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
         np.array([line.timestamp_ms for line in lines], np.int64),
         _column([line.key for line in lines], [line.key_base64 for line in lines]),
         _column([line.value for line in lines], [line.value_base64 for line in lines]),
-        _kept_headers([bytes(line.headers) for line in lines]),
+        _kept_headers([line.headers for line in lines]),
     )
 
 
@@ -110,17 +112,17 @@ def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColum
     return pa.array([text if data is None else data for text, data in zip(texts, encoded, strict=True)], pa.binary())
 
 
-def _kept_headers(texts: list[bytes]) -> dict[int, Headers]:
+def _kept_headers(texts: list[msgspec.Raw]) -> dict[int, Headers]:
     """Row number to its headers named in KEPT_HEADERS. Most rows say the same as the first."""
     first = texts[0]
     usual = _decoded_headers(first)
-    kept = dict.fromkeys(range(len(texts)), usual) if usual else {}
-    for row in [row for row, text in enumerate(texts) if text != first]:
-        kept[row] = _decoded_headers(texts[row])
-    return {row: headers for row, headers in kept.items() if headers}
+    if texts.count(first) == len(texts):
+        return dict.fromkeys(range(len(texts)), usual) if usual else {}
+    found = [usual if text == first else _decoded_headers(text) for text in texts]
+    return {row: headers for row, headers in enumerate(found) if headers}
 
 
-def _decoded_headers(text: bytes) -> Headers:
+def _decoded_headers(text: msgspec.Raw) -> Headers:
     pairs = _headers_decoder.decode(text) or []
     return tuple((name, value and value.encode()) for name, value in pairs if name in KEPT_HEADERS)
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from compaction.manager import compactors
 from ingest.formats.base import TableRows, Target, Unchanged
 from ingest.spark.batch_rows import (
     LETTER_COLUMN,
@@ -40,7 +41,7 @@ class _LiesElsewhere(Exception):
 class WriteBuckets:
     """The reduce side: for `mapInArrow` after the shuffle. What is no rows goes through to the driver.
 
-    has_order: whether rows bear order columns. keeps_letters: see `RawRecords`.
+    batch_id: the commit identifier. has_order: whether rows bear order columns. keeps_letters: see `RawRecords`.
     is_alone: whether this task gets all rows of the batch. If not, and a value that did not change is not found, it may
     lie with the rows of another bucket: then the task says so instead of giving up.
 
@@ -49,6 +50,7 @@ class WriteBuckets:
     """
 
     context: TableContext
+    batch_id: int
     has_order: bool
     keeps_letters: bool = False
     is_alone: bool = True
@@ -72,10 +74,10 @@ class WriteBuckets:
 
     def _write(self, rows: pa.RecordBatch, seen: Seen) -> bytes:
         rows = self._filled(self._in_order(rows), seen)
-        writer = TableWriter(self.context)
+        writer = TableWriter(self.context, compactor_of=compactors())
         try:
             writer.write(rows)
-            return pickle.dumps(writer.prepare_commit())
+            return pickle.dumps(writer.prepare_commit(self.batch_id, is_last=True))
         finally:
             writer.abort()
 

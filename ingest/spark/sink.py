@@ -7,6 +7,9 @@
 Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
 second time, under whatever commit user, is refused.
 
+There are no epochs here: the batch id is the fence. A driver that was left for dead and wakes finds its batch committed
+(1, or 3 recognises it), and can't begin another: Spark's checkpoint directory gives each batch id to one driver.
+
 Source: spark notes B6 to B8.
 """
 
@@ -28,11 +31,12 @@ from ingest.spark.bucket_task import WriteBuckets
 from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
 from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, PositionRefused, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict, PositionRefused, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import CommitMessage, Committable
+from storage.snapshots.publisher import Guard
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 
@@ -115,25 +119,33 @@ class TableSink:
         if committed is not None and committed.commit_identifier >= batch_id:
             _log.info("batch_replayed", table=self.table, batch_id=batch_id, snapshot=committed.id)
             return
-        messages, seen = self._write(batch, context, user)
+        messages, seen = self._write(batch, batch_id, context, user)
+        based_on = snapshots.latest_id() or 0
         properties = self._position(context, snapshots, seen)
         self._keep_letters(user, batch_id, seen)
         if messages:
-            published = TableCommit(context, user).commit(Committable(batch_id, messages, properties=properties))
+            # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
+            guard = _position_guard(self.table, user, based_on) if properties else None
+            commit = TableCommit(context, user, guard=guard, on_lost_compaction=lambda _: None)
+            published = commit.commit(Committable(batch_id, messages, properties=properties))
             _log.info("batch_committed", table=self.table, batch_id=batch_id, snapshot=published)
 
-    def _write(self, batch: DataFrame, context: TableContext, user: str) -> tuple[list[CommitMessage], Seen]:
+    def _write(
+        self, batch: DataFrame, batch_id: int, context: TableContext, user: str
+    ) -> tuple[list[CommitMessage], Seen]:
         slots = _slots(batch, context)
-        found = self._written(batch, context, slots)
+        found = self._written(batch, batch_id, context, slots)
         if found[Kind.ALONE]:
             TableCommit(context, user).abort(_messages(found))  # of this attempt, and shown to nobody
-            found = self._written(batch, context, 1)
+            found = self._written(batch, batch_id, context, 1)
         return _messages(found), merge_seen(found[Kind.SEEN])
 
-    def _written(self, batch: DataFrame, context: TableContext, slots: int) -> dict[Kind, list[bytes]]:
+    def _written(self, batch: DataFrame, batch_id: int, context: TableContext, slots: int) -> dict[Kind, list[bytes]]:
         """Payloads that came back from the tasks, by kind."""
         parts = batch.mapInArrow(MakeParts(context, self.input, slots), PARTS_SCHEMA)
-        writers = WriteBuckets(context, self.input.has_order, self.dead_letters is not None, is_alone=slots == 1)
+        writers = WriteBuckets(
+            context, batch_id, self.input.has_order, self.dead_letters is not None, is_alone=slots == 1
+        )
         written = parts.repartitionById(slots, "slot").mapInArrow(writers, PARTS_SCHEMA)
         found: dict[Kind, list[bytes]] = {kind: [] for kind in Kind}
         for row in written.select("kind", "payload").collect():
@@ -175,6 +187,22 @@ class TableSink:
         starts = {partition: found.start for partition, found in seen.ranges.items()}
         ends = {partition: found.end for partition, found in seen.ranges.items()}
         return {POSITION_PROPERTY: position_to_text(known.including(starts).advanced(ends))}
+
+
+def _position_guard(table: str, user: str, based_on: int) -> Guard:
+    """Against another stream that moved the table's position after ours was compared with it."""
+
+    def guard(snapshots: Sequence[Snapshot]) -> None:
+        for snapshot in snapshots:
+            is_other = snapshot.id > based_on and snapshot.commit_user != user
+            if is_other and POSITION_PROPERTY in snapshot.properties:
+                raise CommitConflict(
+                    f"{table}: while this batch was written, {snapshot.commit_user!r} moved the table's position, in "
+                    f"snapshot {snapshot.id}: two streams read into it. Nothing of the batch was published. Stop one "
+                    "of them; the batch is compared with the new position when it is done again"
+                )
+
+    return guard
 
 
 def _messages(found: Mapping[Kind, list[bytes]]) -> list[CommitMessage]:

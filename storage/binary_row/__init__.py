@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from storage.binary_row.decode import decode_rows
 from storage.binary_row.encode import encode_rows, serialize, serialize_row, serialize_rows
-from storage.binary_row.hashing import hash_rows
+from storage.binary_row.hashing import hash_bytes, hash_rows
 
-__all__ = ["decode_rows", "encode_rows", "hash_rows", "serialize", "serialize_row", "serialize_rows"]
+__all__ = ["decode_rows", "encode_rows", "hash_bytes", "hash_rows", "serialize", "serialize_row", "serialize_rows"]

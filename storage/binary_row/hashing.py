@@ -1,4 +1,4 @@
-"""The hash of a BinaryRow, which picks the bucket of a row."""
+"""Java's hash of a BinaryRow, which picks the bucket of a row, and of texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from storage.arrow_buffers import byte_ranges
 from storage.binary_row.encode import Column, Field, Words, fields_of, header_of
 from storage.format import RowKind
 from storage.types import DataType
@@ -22,6 +24,20 @@ def hash_rows(columns: Sequence[Column], types: Sequence[DataType]) -> NDArray[n
         return _hash(fields_of(columns, types))
     blocks = range(0, len(columns[0]), _BLOCK_ROWS)
     return np.concatenate([_hash(fields_of([c.slice(at, _BLOCK_ROWS) for c in columns], types)) for at in blocks])
+
+
+def hash_bytes(column: pa.Array) -> NDArray[np.int32]:
+    """What Java's `BinaryString.hashCode()` returns for each text; arbitrary for nulls."""
+    data, starts, lengths = byte_ranges(column)
+    hashes = np.full(len(column), _SEED, np.uint32)
+    for number in range(int(lengths.max(initial=0)) // 4):
+        rows = np.flatnonzero(lengths // 4 > number)
+        hashes[rows] = _mix_half(hashes[rows], data.load(starts[rows] + 4 * number, 4).astype(np.uint32))
+    for number in range(3):  # what is left of a word is mixed byte by byte, as signed ones
+        rows = np.flatnonzero(lengths % 4 > number)
+        last = data.load(starts[rows] + lengths[rows] // 4 * 4 + number, 1).astype(np.int8)
+        hashes[rows] = _mix_half(hashes[rows], last.astype(np.uint32))
+    return _finish(hashes ^ lengths.astype(np.uint32)).view(np.int32)
 
 
 def _hash(fields: Sequence[Field]) -> NDArray[np.int32]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio.base import FileIO
+from storage.fileio.location import absolute
 from storage.format import DEFAULT_BRANCH
 from storage.near_names import did_you_mean
 from storage.paths import TablePaths
@@ -41,12 +42,13 @@ def _epoch_ms() -> int:
 class FileSystemCatalog:
     """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
 
-    warehouse: a location that `io` serves; it need not exist yet. now_ms: the clock that dates schemas.
+    warehouse: a location that `io` serves; it need not exist yet. A relative path counts from the current directory of
+    this moment. now_ms: the clock that dates schemas.
     """
 
     def __init__(self, io: FileIO, warehouse: str, now_ms: Callable[[], int] = _epoch_ms) -> None:
         self._io = io
-        self.warehouse = warehouse.rstrip("/") or "/"
+        self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
 
     def __repr__(self) -> str:

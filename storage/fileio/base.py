@@ -30,7 +30,8 @@ class FileStatus:
 
 class Output(Protocol):
     """A file being written. It appears under its path, whole and durable, when the `with` block ends well;
-    when the block raises, nothing appears and what was written is dropped.
+    when the block raises, nothing appears and what was written is dropped. After a power cut before the block's end a
+    part of it may be there: it is for files that nobody believes in until something durable names them.
 
     `stream` is what Arrow and fastavro write to, inside the block; one thread at a time. Whether they close it is all
     the same.
@@ -64,13 +65,17 @@ class FileIO(Protocol):
         ...
 
     def open_output(self, path: str) -> Output:
-        """A new file under a name nobody else uses (data files, manifests). See `Output` for when it appears."""
+        """A new file under a name nobody else uses (data files, manifests). See `Output` for when it appears.
+
+        What is found by listing a directory (dead letters) is for `create_if_absent`.
+        """
         ...
 
-    def write(self, path: str, data: bytes) -> None:
-        """Create or replace, all at once: a reader sees the old bytes or the new ones (hint files, tags, consumers).
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace, all at once: a reader sees the old bytes or the new ones (consumers, hints).
 
-        After a power cut too, but which of the two is not promised: use it for what can be rebuilt or guessed again.
+        Durable: after a power cut too; once this returned, the new ones. Not durable: after a power cut the file may
+        hold anything, or nothing. That is for the hint `LATEST`.
         """
         ...
 

@@ -3,9 +3,9 @@
 One request decides: a put with `If-None-Match: *` (S3, Azure) or `x-goog-if-generation-match: 0` (GCS). Of any number
 of writers the store lets one through. Two things could still make a liar of it:
 
-1. The client repeats a put that was answered with a server error, or not at all. If the first had landed all the same,
-   the second finds the name taken, by ourselves. So each call leaves a mark of its own on the object, and whose mark is
-   found decides.
+1. The client repeats a put that was answered with a server error, or not at all, or not to the end. If the first had
+   landed all the same, the second finds the name taken, by ourselves. So each call leaves a mark of its own on the
+   object, and whose mark is found decides.
 2. A store that does not know the condition ignores it and replaces the object; one that drops metadata loses the mark.
    So before the first call, once a bucket and process, both are tried on an object that nobody else will use.
 """
@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
 from storage.errors import UnsupportedFeature
-from storage.fileio.store_errors import first_paragraph
+from storage.fileio.store_errors import first_paragraph, whole_answer
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -77,7 +77,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
 
 
 def _put_marked(store: ObjectStore, key: str, data: bytes, mark: str) -> None:
-    obstore.put(store, key, data, mode="create", attributes={_MARK: mark})
+    whole_answer(lambda: obstore.put(store, key, data, mode="create", attributes={_MARK: mark}))
 
 
 def _mark_of(store: ObjectStore, key: str) -> str | None:

@@ -6,6 +6,7 @@ Paimon's `Path`.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final, NamedTuple
 
@@ -61,3 +62,10 @@ def local_path(location: str) -> str:
     if host not in ("", "localhost") or not slash:
         raise BadInput(f"{location!r} names the host {host!r}; local paths are file:///path or /path")
     return slash + path
+
+
+def absolute(location: str) -> str:
+    """The same place, whatever becomes the current directory later, or in another process. Remote ones as they are."""
+    if scheme_of(location) != LOCAL_SCHEME or os.path.isabs(path := local_path(location)):
+        return location
+    return os.path.abspath(path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +25,9 @@ from storage.fileio.conditional_put import put_if_absent, require_conditional_pu
 from storage.fileio.location import remote_path
 from storage.fileio.object_output import ObjectOutput
 from storage.fileio.range_reader import TAIL_BYTES, RangeReader
-from storage.fileio.store_errors import told_as_os_errors
+from storage.fileio.store_errors import told_as_os_errors, whole_answer
 from storage.fileio.stores import Options, open_store, require_own_process, store_options
+from storage.logs import get_logger
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
@@ -37,8 +39,11 @@ _COPIES_IN_FLIGHT: Final = 8
 # An empty object by which a directory without files exists; hidden to Java, and not listed here.
 _DIRECTORY_MARK: Final = ".directory"
 
-# Buckets whose store has passed require_conditional_put in this process.
+# Buckets whose store has passed require_conditional_put in this process. Only who writes needs that, and asks for it.
 _TRIED: Final[set[tuple[str, str, Options]]] = set()
+_TRYING: Final = threading.Lock()
+
+_log = get_logger(__name__)
 
 
 class ObjectStoreFileIO:
@@ -105,7 +110,7 @@ class ObjectStoreFileIO:
         """`modified_ms` of a directory is 0: stores do not keep it."""
         store, key = self._locate(path)
         with told_as_os_errors(path):
-            listed = obstore.list_with_delimiter(store, key or None)
+            listed = whole_answer(lambda: obstore.list_with_delimiter(store, key or None))
         names = map(posixpath.basename, listed["common_prefixes"])
         directories = [FileStatus(name, 0, 0, is_directory=True) for name in names]
         # Hadoop marks a directory with an empty object named `directory/`, which obstore reads back as `directory`.
@@ -118,19 +123,22 @@ class ObjectStoreFileIO:
         store, key = self._locate_file(path)
         return ObjectOutput(store, key, path)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         store, key = self._locate_file(path)
         with told_as_os_errors(path):
-            obstore.put(store, key, data, use_multipart=False)
+            whole_answer(lambda: obstore.put(store, key, data, use_multipart=False))
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         """See FileIO and conditional_put. After an OSError nobody knows: the put may have landed, or may yet."""
         store, key = self._locate_file(path)
         scheme, authority, _ = remote_path(path)
         with told_as_os_errors(path):
-            if (bucket := (scheme, authority, self._options)) not in _TRIED:
-                require_conditional_put(store, key, f"{scheme}://{authority}")
-                _TRIED.add(bucket)
+            with _TRYING:
+                if (bucket := (scheme, authority, self._options)) not in _TRIED:
+                    # A catalog with a lock, once there is one, may let a store pass that fails here.
+                    require_conditional_put(store, key, f"{scheme}://{authority}")
+                    _TRIED.add(bucket)
+                    _log.info("tried: the store creates an object only if absent", store=f"{scheme}://{authority}")
             return put_if_absent(store, key, data, path)
 
     def make_directory(self, path: str) -> None:
@@ -154,8 +162,7 @@ class ObjectStoreFileIO:
         if not key:
             raise BadInput(f"{path} is a whole bucket; this deletes a directory in one")
         with told_as_os_errors(path):
-            for entries in obstore.list(store, key):
-                _delete(store, [entry["path"] for entry in entries])
+            _delete(store, [entry["path"] for entry in _list(store, key)])
 
     def rename_directory(self, source: str, target: str) -> None:
         """See FileIO. Copies all, then deletes: a crash in between leaves the source whole, and part of a copy."""
@@ -165,8 +172,8 @@ class ObjectStoreFileIO:
         store = self._bucket(old_scheme, old_bucket)
         with told_as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"
-            target_exists = any(entry["path"] != mark for some in obstore.list(store, new) for entry in some)
-            entries = [entry for some in obstore.list(store, old) for entry in some]
+            target_exists = any(entry["path"] != mark for entry in _list(store, new))
+            entries = _list(store, old)
         if target_exists:
             raise FileExistsError(errno.EEXIST, "there are files already", target)
         if not entries:
@@ -206,9 +213,14 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
             raise  # else Hadoop's mark of a directory, listed under a name that it does not have
 
 
+def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
+    """All below."""
+    return whole_answer(lambda: [entry for some in obstore.list(store, key) for entry in some])
+
+
 def _delete(store: ObjectStore, keys: list[str]) -> None:
     try:
-        obstore.delete(store, keys)
+        whole_answer(lambda: obstore.delete(store, keys))
     except FileNotFoundError:  # S3 does not mind a missing object; other stores do, and stop there
         for key in keys:
             with suppress(FileNotFoundError):

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final, TypeVar
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from storage.errors import BadInput
+
+# S3 and STS say so with a 400, which obstore takes for any other failure.
+_EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+
+_TORN_ATTEMPTS: Final = 4
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -24,9 +34,29 @@ def told_as_os_errors(path: str) -> Iterator[None]:
     except (PermissionDeniedError, UnauthenticatedError) as error:
         raise PermissionError(errno.EACCES, first_paragraph(error), path) from None
     except BaseError as error:
-        raise OSError(errno.EIO, first_paragraph(error), path) from None
+        said = first_paragraph(error)
+        if any(code in said for code in _EXPIRED):
+            told = f"the store says that the credentials have expired; renew them and start again ({said})"
+            raise PermissionError(errno.EACCES, told, path) from None
+        raise OSError(errno.EIO, said, path) from None
     except ValueError as error:
         raise BadInput(f"{path!r}: {first_paragraph(error)}") from None
+
+
+def whole_answer(ask: Callable[[], T]) -> T:
+    """What `ask` gives; it is called again when the answer broke off, a few times, so it must be safe to repeat.
+
+    obstore repeats requests that get no answer or a server's error (with jitter, see `stores`), and goes on where the
+    bytes of an object broke off; but not where a list, or what the server said of a failure, did.
+    """
+    for attempt in range(_TORN_ATTEMPTS):
+        try:
+            return ask()
+        except BaseError as error:
+            if "body error" not in str(error) or attempt == _TORN_ATTEMPTS - 1:
+                raise
+            time.sleep(random.uniform(0, 0.1) * 2**attempt)
+    raise AssertionError("unreachable")
 
 
 def first_paragraph(error: Exception) -> str:

@@ -6,6 +6,7 @@ Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`; storage-format no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from storage.format import FileSource
 
@@ -59,3 +60,11 @@ class DataFileMeta:
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
     write_columns_sequences: tuple[int, ...] | None = None
+
+    @property
+    def created_epoch_ms(self) -> int | None:
+        """When it was made, if its writer's clock shows the local time of this process, as Java takes it."""
+        if self.creation_time_ms is None:
+            return None
+        shown = datetime.fromtimestamp(self.creation_time_ms / 1000, UTC).replace(tzinfo=None)
+        return round(shown.timestamp() * 1000)

@@ -24,7 +24,7 @@ from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.base import ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
-from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
@@ -50,8 +50,9 @@ def read_data_file(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most batch_rows rows, never empty, with the columns `read_fields`, in file order.
 
-    read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`. A column
-        newer than the file is null; default values are not filled in (they were when rows were written).
+    read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_LEVEL`
+        (the file's). A column newer than the file is null; default values are not filled in (they were when rows were
+        written).
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
 
@@ -69,6 +70,7 @@ def read_data_file(
         source, path, plan.stored, batch_rows=batch_rows, chunk_filter=plan.chunk_filter(context, predicate)
     )
     for stored in stored_batches:
+        plan.check_never_null(stored, path)
         yield batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema)
 
 
@@ -85,12 +87,14 @@ def _opened(io: FileIO, path: str) -> pa.NativeFile:
 class _ReadPlan:
     """stored: the columns to read, as the file has them, each once. position: of a wanted column (by id) among them.
 
-    constants: partition columns (by id) with their one value.
+    constants: partition columns and `_LEVEL` (by id) with their one value. never_null: positions of stored columns whose
+    nulls would mean that this is another table's file: a column that a file lacks reads as null.
     """
 
     stored: Sequence[DataField]
     position: Mapping[int, int]
     constants: Mapping[int, pa.Scalar]
+    never_null: Sequence[int]
 
     @classmethod
     def of(
@@ -101,6 +105,7 @@ class _ReadPlan:
         written = file_schema.fields if file.write_columns is None else file_schema.select(file.write_columns)
         by_id = {f.id: f for f in written} | _STORED_AS_THEY_ARE
         constants = _partition_values(context, partition)
+        constants[LEVEL_FIELD.id] = pa.scalar(file.level, arrow_type(LEVEL_FIELD.type))
         stored: dict[int, DataField] = {}
         position = {}
         for f in wanted:
@@ -108,7 +113,15 @@ class _ReadPlan:
             if value_id in by_id and f.id not in constants:
                 stored.setdefault(value_id, by_id[value_id])
                 position[f.id] = list(stored).index(value_id)
-        return cls(list(stored.values()), position, constants)
+        keys = {*file_schema.primary_keys, *(f.name for f in _STORED_AS_THEY_ARE.values())}
+        never_null = [i for i, f in enumerate(stored.values()) if f.name in keys]
+        return cls(list(stored.values()), position, constants, never_null)
+
+    def check_never_null(self, batch: pa.RecordBatch, path: str) -> None:
+        for position in self.never_null:
+            if nulls := batch.column(position).null_count:
+                name = self.stored[position].name
+                raise CorruptFile(path, f"column {name!r} without nulls", f"{nulls} in {batch.num_rows} rows")
 
     def column(self, wanted: DataField, batch: pa.RecordBatch) -> pa.Array:
         if wanted.id in self.constants:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_functions.deduplicate import is_retract
-from storage.merge.order_words import ColumnWords, RowWords, aligned_words, column_words, count_up_to
+from storage.merge.merge_functions.base import is_retract
+from storage.merge.order_words import ColumnWords, RowWords, Word, aligned_words, column_words, count_up_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,9 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """One merged stream, in key order; retracts that win are still in it (see `drop_retracts`).
 
-    runs: batches in key order, a key at most once in a run, all of the same schema. `_VALUE_KIND` may be missing where
-    no run holds retracts; `_SEQUENCE_NUMBER` may be missing where `order.runs_in_order`.
+    runs: batches in key order, all of the same schema. A run has a key once; where it has it more often, its rows lie
+    in one batch, oldest first. `_VALUE_KIND` may be missing where no run holds retracts; `_SEQUENCE_NUMBER` may be
+    missing where `order.runs_in_order`.
     """
     cursors = [cursor for run in runs if (cursor := _Cursor.open(run, order)) is not None]
     while cursors:
@@ -72,6 +73,13 @@ def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge_function: MergeFu
     return _merged([rows], words, order, merge_function)
 
 
+def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
+    """Rows that lie in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
+    (keys,) = aligned_words([_key_words(rows, order)])
+    by_key, is_last = merge_order(keys, _sequences(rows, row_kinds(rows), order))
+    return rows.take(pa.array(by_key)), is_last
+
+
 def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
     """Row kind of each row; +I where the column is missing."""
     if KIND_COLUMN not in rows.schema.names:
@@ -93,6 +101,11 @@ def _merged(
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
     kinds = row_kinds(rows)
+    return merge_function.merge(rows, kinds, *merge_order(keys, _sequences(rows, kinds, order)))
+
+
+def _sequences(rows: pa.RecordBatch, kinds: NDArray[np.int8], order: MergeOrder) -> list[Word]:
+    """Words that order the rows of a key."""
     sequences = [
         word
         for name in order.sequence_fields
@@ -101,7 +114,7 @@ def _merged(
     if not order.runs_in_order:
         # equal numbers: an add is newer than a retract, as in Java
         sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(kinds)).astype(np.int64)]
-    return merge_function.merge(rows, kinds, *merge_order(keys, sequences))
+    return sequences
 
 
 def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[ColumnWords]:

@@ -6,48 +6,16 @@ and 13.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from storage.errors import BadInput, CorruptFile
-from storage.fileio.base import FileIO
-from storage.paths import TablePaths
+from storage.errors import BadInput
 from storage.read.changes import ChangeBatch, ChangeReader
+from storage.snapshots.consumers import Consumer
 
 StartAt: TypeAlias = int | str  # a snapshot id, "latest" or "earliest"
 
 _FIRST_WAIT_MS: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A reader's position, kept in the table: snapshots from it on are spared by expiry. Paimon's own file."""
-
-    io: FileIO
-    paths: TablePaths
-    name: str
-
-    def __post_init__(self) -> None:
-        if not self.name.strip() or "/" in self.name:
-            raise BadInput(f"consumer {self.name!r}: its name is part of a file's; it can't be blank or hold a slash")
-
-    def next_snapshot_id(self) -> int | None:
-        """None when this consumer never wrote a position."""
-        path = self.paths.consumer(self.name)
-        try:
-            data = self.io.read(path)
-        except FileNotFoundError:
-            return None
-        try:
-            return int(json.loads(data)["nextSnapshot"])
-        except (ValueError, KeyError, TypeError) as e:
-            raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
-
-    def write(self, next_snapshot_id: int) -> None:
-        text = json.dumps({"nextSnapshot": next_snapshot_id}, indent=2)
-        self.io.write(self.paths.consumer(self.name), text.encode())
 
 
 class Follower:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from storage.errors import BadInput
 from storage.files.bounds import Bounds, ColumnBounds
+from storage.read.number_comparison import as_number, is_number_type, same_comparison
 
 Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
 
@@ -81,25 +81,26 @@ class Compare(_Combinable):
     def columns(self) -> frozenset[str]:
         return frozenset([self.column])
 
-    def fitting_scalar(self, schema: pa.Schema) -> pa.Scalar:
-        """The value as the column's type, where it fits without loss."""
-        return _fitting(self.value, self.column, schema)
+    def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
+        """(operator, value of the column's type) that says the same of the column."""
+        return _in_type_of_column(self.operator, self.value, self.column, schema)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return _COMPARE[self.operator](pc.field(self.column), pc.scalar(self.fitting_scalar(schema)))
+        operator, value = self.in_type_of_column(schema)
+        return _COMPARE[operator](pc.field(self.column), pc.scalar(value))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        if self.operator == "!=":
-            return None  # floating-point bounds leave NaN out, and NaN != x holds
+        operator, value = self.in_type_of_column(schema)
         known = bounds(self.column)
-        value = self.fitting_scalar(schema)
-        match self.operator:
+        match operator:
+            case "!=":
+                return None  # floating-point bounds leave NaN out, and NaN != x holds
             case "==":
                 fits = pc.and_kleene(pc.less_equal(known.minimum, value), pc.greater_equal(known.maximum, value))
             case "<" | "<=":
-                fits = (pc.less if self.operator == "<" else pc.less_equal)(known.minimum, value)
+                fits = (pc.less if operator == "<" else pc.less_equal)(known.minimum, value)
             case _:
-                fits = (pc.greater if self.operator == ">" else pc.greater_equal)(known.maximum, value)
+                fits = (pc.greater if operator == ">" else pc.greater_equal)(known.maximum, value)
         return _unless_false(fits) & ~_all_null(known)
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
@@ -120,8 +121,8 @@ class IsIn(_Combinable):
     def _value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
         kind = schema.field(_known(self.column, schema)).type
-        fitting = [_fitting(value, self.column, schema) for value in self.values if value is not None]
-        values = pa.array([value for value in fitting if value.type == kind], kind)  # others equal no value of it
+        given = [_in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
+        values = pa.array([value for operator, value in given if operator == "=="], kind)  # others equal nothing
         if not pa.types.is_floating(kind):
             return values
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(values, 0.0)).as_py() else [], kind)
@@ -187,6 +188,28 @@ class IsNull(_Combinable):
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return self if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class IsNan(_Combinable):
+    """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
+
+    column: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        if not pa.types.is_floating(schema.field(_known(self.column, schema)).type):
+            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {self.column!r} is none")
+        return pc.is_nan(pc.field(self.column))
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        return None  # bounds leave NaN out
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
         return self if self.column in columns else None
@@ -309,6 +332,9 @@ class Column:
             raise BadInput(f"{self._name}.is_in takes a list of values, not {values!r}; for one value write ==")
         return IsIn(self._name, tuple(values))
 
+    def is_nan(self) -> IsNan:
+        return IsNan(self._name)
+
     def is_null(self) -> IsNull:
         return IsNull(self._name)
 
@@ -335,7 +361,7 @@ def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
         if schema is None:
             raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
         return ArrowCondition(given, _columns_of(given, schema))
-    if isinstance(given, Compare | IsIn | StartsWith | IsNull | Not | And | Or | ArrowCondition):
+    if isinstance(given, Compare | IsIn | StartsWith | IsNull | IsNan | Not | And | Or | ArrowCondition):
         return given
     raise BadInput(f"a filter is made with tidelake.col or pyarrow.compute.field, not {type(given).__name__}")
 
@@ -363,30 +389,30 @@ def _known(column: str, schema: pa.Schema) -> str:
     return column
 
 
-def _fitting(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
-    """The value as the column's type where that is possible without loss, else (5 with 2.5) as a type Arrow can
-    compare.
-    """
+def _in_type_of_column(operator: str, value: Any, column: str, schema: pa.Schema) -> tuple[str, pa.Scalar]:
+    """Raises BadInput where values of the column's type can't be compared with this one."""
     kind = schema.field(_known(column, schema)).type
-    if type(value) is int and (pa.types.is_decimal(kind) or not -(2**63) <= value < 2**63):
-        value = Decimal(value)  # Arrow takes an int64 for 19 digits, which few decimals can hold
-    given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
-    if given.type == kind:
-        return given
+    if isinstance(value, pa.Scalar) and value.type == kind:
+        return operator, value
+    number = as_number(value)
+    if number is not None and is_number_type(kind):
+        return same_comparison(operator, number, kind)
+    given = _as_scalar(value, column, kind)
     if _is_text(given.type) or not _is_text(kind):  # Arrow would compare texts with 5 as with "5"
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return given.cast(kind)
-    if _is_number(given.type) and _is_number(kind):
-        return given
+            return operator, given.cast(kind)
     raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
+
+
+def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    except (pa.ArrowException, OverflowError, TypeError):
+        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r}") from None
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _unless_false(truth: pa.Array) -> Maybe:

@@ -20,6 +20,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
 from storage.merge.sorted_run import Section, key_ranges
 from storage.option_support import Operation, check_supported
+from storage.options import MergeEngine
 from storage.read.predicate import Compare, Maybe, Predicate
 from storage.read.split import Packing, Split, append_groups, merge_tree_groups
 from storage.snapshots.live_files import live_entries
@@ -52,9 +53,12 @@ class TableScan:
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         entries = live_entries(self.context, snapshot)
+        if self.context.schema.has_primary_key and self.context.options.merge_engine is MergeEngine.FIRST_ROW:
+            # level 0 may hold keys anew that have their first row already: compaction finds out
+            entries = [entry for entry in entries if entry.file.level > 0]
         if self.predicate is None:
             return entries
-        wanted = self._wanted_partitions({entry.partition for entry in entries})
+        wanted = wanted_partitions(self.context, {entry.partition for entry in entries}, self.predicate)
         bucketing = Bucketing.of(self.context.schema, self.context.options)
         keys = self._wanted_bucket_keys(bucketing)
         buckets_of: dict[int, set[int]] = {}  # by the bucket count of the partition: after a rescale they differ
@@ -71,18 +75,6 @@ class TableScan:
             kept.append(entry)
         return kept
 
-    def _wanted_partitions(self, partitions: set[bytes]) -> set[bytes]:
-        """Exact: partition values are known, so the condition on them is simply applied."""
-        fields = self.context.schema.partition_fields
-        names = frozenset(field.name for field in fields)
-        condition = self.predicate.within(names) if self.predicate is not None else None
-        if condition is None or not partitions:
-            return partitions
-        rows = sorted(partitions)
-        values = decode_rows(rows, [field.type for field in fields])
-        table = pa.table([*values, pa.array(rows, pa.binary())], names=[*(f.name for f in fields), "_row"])
-        return set(table.filter(condition.expression(self.context.schema.arrow)).column("_row").to_pylist())
-
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
         """Columns of bucket keys that matching rows must have, when the condition names one value for each; else
         None.
@@ -92,12 +84,12 @@ class TableScan:
         columns = []
         for field in self.context.schema.select(bucketing.key_columns):
             condition = self.predicate.within(frozenset([field.name]))
-            if not isinstance(condition, Compare) or condition.operator != "==":
+            if not isinstance(condition, Compare):
                 return None
             if field.type.root in (Root.FLOAT, Root.DOUBLE):
                 return None  # a filter takes 0.0 and -0.0 for equal; they live in two buckets
-            value = condition.fitting_scalar(self.context.schema.arrow)
-            if value.type != self.context.schema.arrow.field(field.name).type:
+            operator, value = condition.in_type_of_column(self.context.schema.arrow)
+            if operator != "==":
                 return None
             columns.append(pa.array([value], value.type))
         return columns
@@ -140,3 +132,17 @@ class TableScan:
         bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
         return files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]
+
+
+def wanted_partitions(context: TableContext, partitions: set[bytes], predicate: Predicate) -> set[bytes]:
+    """Those that may hold a matching row. Exact as to partition columns: their values are known, so what the condition
+    says of them alone is simply applied.
+    """
+    fields = context.schema.partition_fields
+    condition = predicate.within(frozenset(field.name for field in fields))
+    if condition is None or not partitions:
+        return partitions
+    rows = sorted(partitions)
+    values = decode_rows(rows, [field.type for field in fields])
+    table = pa.table([*values, pa.array(rows, pa.binary())], names=[*(f.name for f in fields), "_row"])
+    return set(table.filter(condition.expression(context.schema.arrow)).column("_row").to_pylist())

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,19 +15,15 @@ import pyarrow.compute as pc
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
-from storage.merge.merge_functions import Deduplicate
+from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_runs
+from storage.merge.section import batch_rows, oldest_first
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.predicate import Predicate
 from storage.read.split import Split
-from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
-
-_BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
-_BATCH_ROWS_MIN: Final = 1_024
-_SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
-_DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ class SnapshotReader:
     ) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
-        batches = self._read_run(run, directory, partition, fields, _batch_rows([run]), self.predicate)
+        batches = self._read_run(run, directory, partition, fields, batch_rows([run]), self.predicate)
         return drop_retracts(batches)
 
     def _merged(
@@ -76,23 +70,26 @@ class SnapshotReader:
     ) -> Iterator[pa.RecordBatch]:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
         schema, options = self.context.schema, self.context.options
-        runs = sorted(section, key=lambda run: min(file.min_sequence_number for file in run))
-        in_order = all(
-            max(file.max_sequence_number for file in older) < min(file.min_sequence_number for file in newer)
-            for older, newer in pairwise(runs)
-        )
+        runs, in_order = oldest_first(section)
         order = MergeOrder(
             schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
         )
-        needed = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
-        fields: list[DataField] = list(schema.select(needed))
+        wanted = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
+        needed = self._merge_function.columns_needed(wanted)
+        fields: list[DataField] = [
+            LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in (*wanted, *needed)
+        ]
         fields += [] if in_order else [SEQUENCE_FIELD]
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
-        batch_rows = _batch_rows(runs)
-        streams = [self._read_run(run, directory, partition, fields, batch_rows, key_condition) for run in runs]
-        merged = merge_runs(streams, order, Deduplicate(options.ignore_delete))
+        rows = batch_rows(runs)
+        streams = [self._read_run(run, directory, partition, fields, rows, key_condition) for run in runs]
+        merged = merge_runs(streams, order, self._merge_function)
         return self._filtered(drop_retracts(merged), self.predicate)
+
+    @cached_property
+    def _merge_function(self) -> MergeFunction:
+        return merge_function_of(self.context)
 
     @cached_property
     def _output_fields(self) -> tuple[DataField, ...]:
@@ -106,14 +103,14 @@ class SnapshotReader:
         directory: str,
         partition: bytes,
         fields: Sequence[DataField],
-        batch_rows: int,
+        rows: int,
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
         for file in run:
             path = data_file_path(directory, file)
             batches = read_data_file(
-                self.context, file, path, fields, partition=partition, batch_rows=batch_rows, predicate=condition
+                self.context, file, path, fields, partition=partition, batch_rows=rows, predicate=condition
             )
             yield from self._filtered(batches, condition)
 
@@ -127,11 +124,3 @@ class SnapshotReader:
 def _may_hold_retracts(file: DataFileMeta) -> bool:
     """Level-0 files are looked into whatever their metadata says: pypaimon writes 0 for files that hold deletes."""
     return file.level == 0 or file.delete_row_count != 0
-
-
-def _batch_rows(runs: Sequence[Sequence[DataFileMeta]]) -> int:
-    """Rows a batch, so that one open batch of every run fits the memory of a section."""
-    files = [file for run in runs for file in run]
-    rows = sum(file.row_count for file in files)
-    row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
-    return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _SECTION_MEMORY_BYTES // (row_bytes * len(runs))))

@@ -7,6 +7,7 @@ Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.j
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,7 +15,8 @@ from typing import Any, Final
 from storage.bucketing import Bucketing
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.files.bucket_directory import all_paths, bucket_directory
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
+from storage.logs import get_logger
 from storage.snapshots.changes import Changes, changes_of
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.conflicts import Bucket
@@ -26,6 +28,8 @@ from storage.snapshots.publisher import CommitEnvironment, Guard, Proposal, Publ
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
+_log = get_logger(__name__)
+
 _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work leave it out, as Java's API does
 
 
@@ -33,6 +37,9 @@ class TableCommit:
     """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
 
     commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
+    on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
+    jobs compact one bucket). Given this, it is thrown away: its files are deleted, this is told whose, and the commit
+    succeeds without it. None: CommitConflict.
     Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
     before, or when there was nothing to commit and an empty snapshot isn't asked for.
 
@@ -48,13 +55,24 @@ class TableCommit:
         guard: Guard | None = None,
         environment: CommitEnvironment | None = None,
         manifests: ManifestStore | None = None,
+        on_lost_compaction: Callable[[Sequence[CommitMessage]], None] | None = None,
     ) -> None:
         self._context = context
         self._options = context.options
+        self._on_lost_compaction = on_lost_compaction
         self._manifests = manifests or ManifestStore(context)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment(), self._manifests)
+
+    def newest_own(self) -> Snapshot | None:
+        """The newest numbered snapshot of this commit user, as the table stands now."""
+        return self._publisher.newest_own()
+
+    @property
+    def known_own(self) -> Snapshot | None:
+        """The same as far as this committer has looked, what it published included; nothing is read."""
+        return self._publisher.known_own
 
     def commit(self, committable: Committable) -> int | None:
         """Add what was written, then what was compacted: one snapshot or two.
@@ -68,11 +86,23 @@ class TableCommit:
         settled: Settled | None = None
         for number, change in enumerate(changes):
             is_compaction = change.kind is CommitKind.COMPACT
-            proposal = Proposal(committable, _always(change), {} if is_compaction else bases, is_first=number == 0)
-            settled = self._publish_next(proposal, settled)
+            envelope = _with_reasons(committable) if is_compaction else committable
+            proposal = Proposal(envelope, _always(change), {} if is_compaction else bases, is_first=number == 0)
+            try:
+                settled = self._publish_next(proposal, settled)
+            except CommitConflict as e:
+                if settled is None or self._on_lost_compaction is None:
+                    raise
+                self._throw_away_compaction(committable.messages, e)
+                self._on_lost_compaction(committable.messages)
+                break
             if settled.is_replay:
                 return None
         return settled.snapshot.id if settled is not None else None
+
+    def _throw_away_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:
+        _log.warning("compaction thrown away", table=self._context.name, reason=str(reason))
+        self.abort([replace(m, new_files=(), changelog_files=()) for m in messages])
 
     def overwrite(
         self,
@@ -131,11 +161,11 @@ class TableCommit:
         paths: list[str] = []
         for message in messages:
             directory = bucket_directory(self._context, message.partition, message.bucket)
-            # moved to another level only: the file itself is still the table's
+            # moved to another level only: the file itself is the table's, or among the new ones
             kept = {file.file_name for file in message.compact_before}
-            for files in (message.new_files, message.changelog_files, message.compact_after, message.compact_changelog):
-                for file in files:
-                    paths += all_paths(directory, file) if file.file_name not in kept else ()
+            compacted = [file for file in message.compact_after if file.file_name not in kept]
+            for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog):
+                paths += all_paths(directory, file)
         self._context.io.delete_all(paths)
 
     # ------------------------------------------------------------ what to publish
@@ -227,6 +257,15 @@ class TableCommit:
         proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
         settled = self._publish_next(proposal, None)
         return None if settled.is_replay else settled.snapshot.id
+
+
+def _with_reasons(committable: Committable) -> Committable:
+    """Tells, in the snapshot of the compaction, why it was picked: the most frequent reason first."""
+    counts = Counter(message.compact_reason for message in committable.messages if message.compact_reason)
+    if not counts:
+        return committable
+    text = ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts.most_common())
+    return replace(committable, properties={COMPACTION_REASON_PROPERTY: text, **committable.properties})
 
 
 def _always(changes: Changes) -> Callable[[Snapshot | None], Changes]:

@@ -28,7 +28,8 @@ class CommitMessage:
 
     partition: serialized BinaryRow. total_buckets: None takes the table's option `bucket`.
     new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
-    compact_*: what a compaction read, what it wrote, and the changes it found. They become a second snapshot.
+    compact_*: what a compaction read, what it wrote, the changes it found, and why it was picked, for people. They
+    become a second snapshot.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
     """
 
@@ -46,6 +47,7 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     base_snapshot_id: int | None = None
+    compact_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,6 @@ def check_base_is_current(
         if written > base:
             raise CommitConflict(
                 f"{name_partition(partition)}, bucket {bucket}: snapshot {written} of another writer came after "
-                f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Open the "
-                "table anew and write again; to write from several jobs, set sequence.field"
+                f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Nothing "
+                "was published. Open the table anew and write again; to write from several jobs, set sequence.field"
             )

@@ -163,6 +163,16 @@ class Publisher:
             self._environment.sleep_ms(self._wait_ms(retry))
             retry += 1
 
+    def newest_own(self) -> Snapshot | None:
+        """Our user's newest numbered snapshot now. The guard is shown it, and what came since, at the next commit."""
+        self._look(search_own=True)
+        return self.known_own
+
+    @property
+    def known_own(self) -> Snapshot | None:
+        """The same as far as we have looked; nothing is read."""
+        return self._tail.newest_own
+
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, proposal: Proposal, unknown: list[Draft], retry: int) -> Settled | None:
@@ -171,10 +181,11 @@ class Publisher:
         landed = self._landed(unknown)
         if landed is not None:
             return self._settle(landed, unknown)
+        # Before replays: an identifier may be "committed" because the writer that fenced us used it for its own.
+        self._run_guard()
         replay = self._replay(proposal)
         if replay is not None:
             return replay
-        self._run_guard()
 
         base = self._tail.latest
         changes = self._checked(proposal, proposal.changes(base), base)
@@ -253,12 +264,12 @@ class Publisher:
     def _run_guard(self) -> None:
         if self._guard is None:
             return
+        self._guard(self._unguarded.snapshots)
         if not self._unguarded.is_complete:
             raise CommitConflict(
                 f"{self._context.name}: snapshots expired since we last looked, so nobody can tell whether a newer "
-                "writer took over. Open the table anew"
+                "writer took over. Nothing was published. Open the table anew and write again"
             )
-        self._guard(self._unguarded.snapshots)
         self._unguarded = News([])
 
     def _checked(self, proposal: Proposal, changes: Changes, base: Snapshot | None) -> Changes:
@@ -295,7 +306,7 @@ class Publisher:
         if base is not None and self._store.find(base.id) == base:
             return True
         newest = max(self._store.ids(), default=0)
-        if newest == snapshot.id:
+        if newest <= snapshot.id and self._store.exists(snapshot.id):  # smaller: the store's listing lags
             return True
         successor = self._store.find(snapshot.id + 1)
         if successor is not None:

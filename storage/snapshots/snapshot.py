@@ -166,24 +166,33 @@ class SnapshotStore:
     def latest_id(self) -> int | None:
         """None for a table without snapshots.
 
-        The hint is right when nothing follows what it names; else the directory is listed.
+        The hint is right when what it names is there and nothing follows; else the directory is listed.
         """
         hint = self._hint(self._paths.latest_hint)
-        if hint is not None and not self.exists(hint + 1):
+        if hint is not None and not self.exists(hint + 1) and self.exists(hint):
             return hint
-        return max(self.ids(), default=None)
+        return self._listed_latest_id()
 
     def latest(self) -> Snapshot | None:
-        latest_id = self.latest_id()
-        if latest_id is None:
-            return None
-        found = self.find(latest_id)
-        if found is not None:
+        hint = self._hint(self._paths.latest_hint)
+        if hint is not None and not self.exists(hint + 1) and (found := self.find(hint)) is not None:
             return found
-        newest = max(self.ids(), default=None)  # the hint lagged so far behind that what it names has expired
-        return None if newest is None else self.get(newest)
+        latest_id = self._listed_latest_id()
+        return None if latest_id is None else self.get(latest_id)
+
+    def _listed_latest_id(self) -> int | None:
+        """A listing may lag behind what single files tell, so it is not the last word."""
+        latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
+        while self.exists(latest_id + 1):
+            latest_id += 1
+        return latest_id if latest_id >= FIRST_SNAPSHOT_ID else None
 
     def earliest_id(self) -> int | None:
+        """None for a table without snapshots.
+
+        A hint that names one that is there is believed, whatever lies below: expiry moves it first, and what is below
+        may have lost files already.
+        """
         hint = self._hint(self._paths.earliest_hint)
         if hint is not None and self.exists(hint):
             return hint
@@ -250,7 +259,13 @@ class SnapshotStore:
     def hint_latest(self, snapshot_id: int) -> None:
         """For readers in a hurry. That it failed is no error: a stale hint makes them list the directory."""
         with suppress(Exception):
-            self._io.write(self._paths.latest_hint, str(snapshot_id).encode())
+            self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
+
+    def hint_earliest(self, snapshot_id: int) -> None:
+        """For readers that begin with the earliest. Durable: expiry then deletes what is below, and who finds no hint
+        lists the directory, where snapshots may lie that it had begun with.
+        """
+        self._io.write(self._paths.earliest_hint, str(snapshot_id).encode())
 
     def withdraw(self, snapshot_id: int) -> None:
         """Delete a file that is surely not part of the table's history."""

@@ -71,6 +71,18 @@ class TagStore:
             raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")
 
 
+def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
+    """Of all tags of a branch, by id; a tag that goes while we look is none. Raises CorruptFile."""
+    tags = TagStore(io, paths)
+    found = []
+    for name in tags.names():
+        try:
+            found.append(tags.get(name))
+        except BadInput:
+            continue
+    return sorted(found, key=lambda snapshot: snapshot.id)
+
+
 def _time_parts(time: datetime) -> list[int]:
     """[year, month, day, hour, minute, second, nanosecond]; zeros at the end are left out, down to five parts."""
     parts = [time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond * 1000]

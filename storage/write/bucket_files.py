@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from storage.files.bucket_directory import all_paths, bucket_directory, data_fil
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.files.writer import RollingFileWriter
+from storage.format import FileSource
 from storage.paths import DataFileNames
 from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
+from storage.types import DataField
 from storage.write.router import BucketKey
 
 _BATCH_ROWS: Final = 65_536
@@ -25,23 +28,54 @@ class BucketFiles:
     def __init__(self, context: TableContext, key: BucketKey) -> None:
         self._context = context
         self._partition = key.partition
-        self._directory = bucket_directory(context, key.partition, key.bucket)
+        self.directory = bucket_directory(context, key.partition, key.bucket)
         self._data_names = DataFileNames(context.options.data_file_prefix)
         self._changelog_names = DataFileNames(context.options.changelog_file_prefix)
 
-    def data(self) -> RollingFileWriter:
-        """For a run of rows on level 0, or for rows of an append table."""
-        return RollingFileWriter(self._context, self._directory, names=self._data_names)
+    def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
+        """For a sorted run of this level, or for rows of an append table."""
+        return RollingFileWriter(
+            self._context, self.directory, level=level, file_source=file_source, names=self._data_names
+        )
 
     def changelog(self) -> RollingFileWriter:
-        return RollingFileWriter(self._context, self._directory, changelog=True, names=self._changelog_names)
+        return RollingFileWriter(self._context, self.directory, changelog=True, names=self._changelog_names)
 
     def delete(self, files: Iterable[DataFileMeta]) -> None:
         """Files that no snapshot holds."""
-        self._context.io.delete_all(path for file in files for path in all_paths(self._directory, file))
+        self._context.io.delete_all(path for file in files for path in all_paths(self.directory, file))
 
-    def read(self, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
-        """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, as they lie in the file."""
-        fields = [*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD]
-        path = data_file_path(self._directory, file)
-        yield from read_data_file(self._context, file, path, fields, partition=self._partition, batch_rows=_BATCH_ROWS)
+    @cached_property
+    def row_fields(self) -> tuple[DataField, ...]:
+        """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`: all that a row is."""
+        return (*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD)
+
+    def read(
+        self, file: DataFileMeta, fields: Sequence[DataField] | None = None, *, batch_rows: int = _BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows as they lie in the file. fields: None is `row_fields`."""
+        yield from read_data_file(
+            self._context,
+            file,
+            data_file_path(self.directory, file),
+            self.row_fields if fields is None else fields,
+            partition=self._partition,
+            batch_rows=batch_rows,
+        )
+
+    @cached_property
+    def _file_columns(self) -> tuple[list[str], list[str]]:
+        """Of a data file: where each column comes from, and what it is called."""
+        schema = self._context.schema
+        rest = [SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
+        if self._context.options.thin_mode:
+            return rest, rest
+        return [*schema.trimmed_primary_keys, *rest], [*(f.name for f in schema.key_fields), *rest]
+
+    def file_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND` (and others) as the columns of a primary-key file, in order.
+
+        `_KEY_x` shares the memory of `x`.
+        """
+        sources, names = self._file_columns
+        return rows.select(sources).rename_columns(names)

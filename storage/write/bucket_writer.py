@@ -10,14 +10,15 @@ Source: Java `mergetree/MergeTreeWriter.java`, `append/AppendOnlyWriter.java`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from storage.files.data_file import DataFileMeta
 from storage.files.writer import RollingFileWriter
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
+from storage.logs import get_logger
 from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
@@ -25,7 +26,11 @@ from storage.merge.order_words import aligned_words, column_words
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
+from storage.write.compactor import Compactor, CompactResult
+from storage.write.increment import Increment, fold
 from storage.write.write_buffer import WriteBuffer
+
+_log = get_logger(__name__)
 
 # A buffer this large makes a file worth having: flush it instead of writing the rows down twice.
 FLUSH_RATHER_THAN_SPILL_BYTES: Final = 32 * 1024 * 1024
@@ -48,14 +53,30 @@ class BucketWriter(Protocol):
 
     def give_back(self) -> None: ...
 
-    def prepare_commit(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        """Flush; hand over (data files, changelog files) finished since the last call. They are durable, and nobody's
-        yet.
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
+        """Flush; hand over what was finished since the last call.
+
+        wait_compaction: also for what is being compacted. full_compaction: compact everything, and wait for it.
         """
         ...
 
     def committed(self) -> None:
-        """What was handed over is in a snapshot."""
+        """What was handed over is in a snapshot, or never will be."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is held, handed over and not committed, or being compacted: the writer may be forgotten."""
+        ...
+
+    def give_up_compaction(self) -> None:
+        """Compact no more; what runs ends soon, without result. From any thread, and quick."""
+        ...
+
+    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+        """The table is not as this bucket's compaction knows it. files: what a snapshot has of the bucket; all that was
+        handed over is in it, or never will be.
+        """
         ...
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
@@ -71,7 +92,7 @@ class BucketWriter(Protocol):
 
 
 class PrimaryKeyBucketWriter:
-    """Every flush makes one sorted run on level 0."""
+    """Every flush makes one sorted run on level 0. compactor: None leaves it there."""
 
     def __init__(
         self,
@@ -81,19 +102,22 @@ class PrimaryKeyBucketWriter:
         merge_function: MergeFunction,
         next_sequence_number: int,
         spill_directory: str | None,
+        compactor: Compactor | None = None,
     ) -> None:
         self._key_columns = order.key_columns
-        self._key_names = [f.name for f in context.schema.key_fields]
-        self._table_columns = context.schema.names
+        self._table_name = context.name
         self._writes_changelog = context.options.changelog_producer is ChangelogProducer.INPUT
         # the changelog holds every row as it came; a segment on disk is merged
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
-        self._thin = context.options.thin_mode
+        self._waits_for_compaction = context.options.commit_force_compact
         self._files = files
         self._buffer = WriteBuffer(order, merge_function, next_sequence_number, spill_directory)
+        self._compactor = compactor
         self._new_files: list[DataFileMeta] = []
         self._changelog_files: list[DataFileMeta] = []
+        self._compacted = CompactResult()
         self._handed_over: list[DataFileMeta] = []
+        self._awaits_commit = False
         self._lock = threading.Lock()
 
     @property
@@ -115,17 +139,38 @@ class PrimaryKeyBucketWriter:
             else:
                 self._flush()
 
-    def prepare_commit(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
         with self._lock:
-            self._flush()
-            handed_over = self._new_files, self._changelog_files
+            self._flush(wait_compaction=wait_compaction or full_compaction, full_compaction=full_compaction)
+            if self._compactor is not None:
+                # one more than at a flush: runs may have piled up over commits whose compactions were lost
+                is_late = self._compactor.excess_runs > 1
+                self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
+            increment = Increment(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
             self._handed_over += self._new_files
-            self._new_files, self._changelog_files = [], []
-            return handed_over
+            self._awaits_commit |= not increment.is_empty
+            self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
+            return increment
 
     def committed(self) -> None:
         with self._lock:
-            self._handed_over = []
+            self._handed_over, self._awaits_commit = [], False
+
+    @property
+    def is_idle(self) -> bool:
+        is_compacting = self._compactor is not None and self._compactor.is_busy
+        return self._buffer.is_empty and not self._awaits_commit and not is_compacting
+
+    def give_up_compaction(self) -> None:
+        if self._compactor is not None:  # not under the lock: whoever waits for compaction holds it
+            self._compactor.give_up()
+
+    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+        with self._lock:
+            if self._compactor is not None:
+                self._files.delete(self._compacted.new_files)
+                self._compacted = CompactResult()
+                self._compactor.reset([*files, *self._new_files])
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         with self._lock:
@@ -135,36 +180,61 @@ class PrimaryKeyBucketWriter:
 
     def abandon(self) -> None:
         with self._lock:
+            if self._compactor is not None:
+                self._compactor.close()
             self._buffer.clear()
-            self._files.delete(self._new_files + self._changelog_files)
-            self._new_files, self._changelog_files = [], []
+            self._files.delete(self._new_files + self._changelog_files + self._compacted.new_files)
+            self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
-    def _flush(self) -> None:
-        if self._buffer.is_empty:
-            return
+    def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
+        """Also takes what was compacted meanwhile, and begins the next compaction."""
+        is_late = False
+        if not self._buffer.is_empty:
+            is_late = self._compactor is not None and self._compactor.excess_runs > 0
+            self._write_files()
+        if self._compactor is not None:
+            if is_late:
+                self._wait_for_fewer_runs(self._compactor)
+            self._take_compacted(wait=wait_compaction)
+            self._compactor.trigger(full=full_compaction)
+
+    def _wait_for_fewer_runs(self, compactor: Compactor) -> None:
+        """Back-pressure: whoever writes faster than the bucket is compacted waits, or reads would decay."""
+        started = time.monotonic()
+        excess_runs = compactor.excess_runs
+        self._take_compacted(wait=True)
+        _log.info(
+            "writing waited for compaction",
+            table=self._table_name,
+            directory=self._files.directory,
+            waited_ms=int((time.monotonic() - started) * 1000),
+            reason=f"{excess_runs} sorted runs more than num-sorted-run.stop-trigger allows",
+        )
+
+    def _take_compacted(self, *, wait: bool) -> None:
+        result = self._compactor.take(wait=wait) if self._compactor is not None else None
+        if result is not None:
+            self._compacted, needless = fold(self._compacted, result)
+            self._files.delete(needless)
+
+    def _write_files(self) -> None:
         changelog = _write_all(self._files.changelog(), self._changelog()) if self._writes_changelog else []
         try:
-            data = _write_all(self._files.data(), map(self._file_columns, self._buffer.drain()))
+            data = _write_all(self._files.data(), map(self._files.file_rows, self._buffer.drain()))
         except BaseException:
             self._files.delete(changelog)
             raise
         self._new_files += data
         self._changelog_files += changelog
+        if self._compactor is not None:
+            self._compactor.added(data)
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
         """Every row that arrived, by key and arrival."""
         rows = self._buffer.arrived()
         words = [column_words(rows.column(n), nullable=rows.schema.field(n).nullable) for n in self._key_columns]
         order, _ = merge_order(aligned_words([words])[0])
-        yield self._file_columns(rows.take(pa.array(order)))
-
-    def _file_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Columns in the order of a data file; `_KEY_x` shares the memory of `x`."""
-        names = [*(() if self._thin else self._key_columns), SEQUENCE_COLUMN, KIND_COLUMN, *self._table_columns]
-        picked = rows.select(names)
-        if self._thin:
-            return picked
-        return picked.rename_columns([*self._key_names, *names[len(self._key_names) :]])
+        yield self._files.file_rows(rows.take(pa.array(order)))
 
 
 class AppendBucketWriter:
@@ -192,14 +262,24 @@ class AppendBucketWriter:
         with self._lock:
             self._flush()
 
-    def prepare_commit(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
         with self._lock:
             self._flush()
             finished, self._open = self._open, None
-            return finished.close() if finished is not None else [], []
+            return Increment(tuple(finished.close())) if finished is not None else Increment()
 
     def committed(self) -> None:
         """Nothing is remembered of files that were handed over."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._batches and self._open is None
+
+    def give_up_compaction(self) -> None:
+        """Nothing compacts beside it."""
+
+    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+        """The same."""
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise AssertionError("rows of an append table have no key to be looked up by")

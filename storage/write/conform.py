@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from storage.default_values import default_value
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge.merge_functions.deduplicate import is_retract
+from storage.merge.merge_functions.base import is_retract
 from storage.options import TableOptions
 from storage.schema import TableSchema
 from storage.types import DataField, arrow_type

@@ -1,4 +1,4 @@
-"""What a writer must know of the table before its first row: where each bucket's sequence numbers stand.
+"""What a writer must know of the table before its first row: where each bucket's sequence numbers stand, and its files.
 
 Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check),
 `io/DataFileMeta.getMaxSequenceNumber`.
@@ -6,10 +6,12 @@ Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from storage.errors import BadInput
+from storage.files.data_file import DataFileMeta
 from storage.snapshots.live_files import live_entries
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
@@ -21,12 +23,13 @@ class TableState:
     """The table as its writer found it. snapshot_id: None for a table without snapshots.
 
     next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition
-    with files.
+    with files. files: of each bucket, where they were asked for.
     """
 
     snapshot_id: int | None = None
     next_sequence_numbers: Mapping[BucketKey, int] = field(default_factory=dict)
     total_buckets: Mapping[bytes, int] = field(default_factory=dict)
+    files: dict[BucketKey, list[DataFileMeta]] = field(default_factory=dict)
 
     def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
         """Raises BadInput when the partition was written with another number of buckets."""
@@ -38,15 +41,18 @@ class TableState:
             )
 
 
-def restore(context: TableContext) -> TableState:
-    """Reads the live files of the latest snapshot once."""
+def restore(context: TableContext, *, with_files: bool = False) -> TableState:
+    """Reads the live files of the latest snapshot once. with_files: keep them."""
     snapshot = SnapshotStore(context.io, context.paths).latest()
     if snapshot is None:
         return TableState()
     numbers: dict[BucketKey, int] = {}
     totals: dict[bytes, int] = {}
+    files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
     for entry in live_entries(context, snapshot):
         key = BucketKey(entry.partition, entry.bucket)
         numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
         totals[entry.partition] = entry.total_buckets
-    return TableState(snapshot.id, numbers, totals)
+        if with_files:
+            files[key].append(entry.file)
+    return TableState(snapshot.id, numbers, totals, dict(files))

@@ -7,30 +7,29 @@ place these bytes go anyway.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
-_ROWS_PER_BATCH: Final = 16_384  # what a merge holds of each segment at a time
-
 
 class SpillFile:
-    """One segment: rows in key order, each key at most once. Deleted by `delete`, at the latest with the process's
-    directory.
-    """
+    """One segment: batches in key order. Deleted by `delete`, at the latest with the process's directory."""
 
-    def __init__(self, directory: str | None, rows: pa.RecordBatch) -> None:
-        """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError."""
+    def __init__(self, directory: str | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError.
+
+        batches: what a merge will hold of this segment at a time.
+        """
         with tempfile.NamedTemporaryFile(
             prefix="tidelake-spill-", suffix=".arrow", dir=directory, delete=False
         ) as file:
             self.path = Path(file.name)
             try:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
-                with pa.ipc.new_stream(file, rows.schema, options=options) as stream:
-                    stream.write_table(pa.Table.from_batches([rows]), max_chunksize=_ROWS_PER_BATCH)
+                with pa.ipc.new_stream(file, schema, options=options) as stream:
+                    for batch in batches:
+                        stream.write_batch(batch)
             except BaseException:
                 self.delete()
                 raise

@@ -6,7 +6,7 @@ Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -15,14 +15,20 @@ import pyarrow as pa
 from storage.bucketing import Bucketing
 from storage.errors import BadInput, TidelakeError
 from storage.files.data_file import DataFileMeta
-from storage.merge.merge_functions import Deduplicate
-from storage.merge.merge_reader import MergeOrder
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.merge.merge_functions import check_kinds, merge_function_of
+from storage.merge.merge_reader import MergeOrder, row_kinds
 from storage.option_support import Operation, check_supported
 from storage.snapshots.commit_message import CommitMessage
+from storage.snapshots.live_files import live_entries_of
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
+from storage.write.compactor import CompactorOf
 from storage.write.conform import Conformer
+from storage.write.increment import Increment
 from storage.write.memory_budget import MemoryBudget
 from storage.write.restore import TableState, restore
 from storage.write.router import BucketKey, Router
@@ -33,24 +39,43 @@ class TableWriter:
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that must leave memory before their flush; None is the system's temporary directory.
+    compactor_of: compacts buckets beside their writing; None leaves all runs on level 0.
+    manifests: to share with the committer, so that nothing is read twice.
+    replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
+    written with another number of buckets.
 
     Call it from one thread at a time. After an error other than BadInput the writer is done for: `abort` it, open
     another, and write again what was not committed.
     """
 
     def __init__(
-        self, context: TableContext, *, memory: MemoryBudget | None = None, spill_directory: str | None = None
+        self,
+        context: TableContext,
+        *,
+        memory: MemoryBudget | None = None,
+        spill_directory: str | None = None,
+        compactor_of: CompactorOf | None = None,
+        manifests: ManifestStore | None = None,
+        replaces: bool = False,
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
         self._conformer = Conformer(context.schema, context.options, context.name)
         self._router = Router(context.schema, self._bucketing)
+        self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
-        self._state: TableState | None = None
+        self._compactor_of = None if context.options.write_only or replaces else compactor_of
+        self._manifests = manifests or ManifestStore(context)
+        self._state: TableState | None = TableState() if replaces else None
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
-        self._prepared: list[BucketKey] = []
+        self._prepared: list[CommitMessage] = []
+        self._lost_compactions: set[BucketKey] = set()
+        self._full_every = context.options.full_compaction_delta_commits if self._compactor_of is not None else None
+        # what must be compacted in full next, and what was by the last commit
+        self._not_full: set[BucketKey] = set()
+        self._full_prepared: set[BucketKey] = set()
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
@@ -67,31 +92,48 @@ class TableWriter:
                 f"{type(rows).__name__}. Convert them: pyarrow.Table.from_pylist, from_pydict, from_pandas"
             )
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        for batch in [self._conformer.conform(batch) for batch in batches]:
+        for batch in [self._conformed(batch) for batch in batches]:
             parts = self._router.route(batch)
             with self._fatal_errors():
                 for key, part in parts:
                     self._bucket(key).write(part)
+                    if self._full_every is not None:
+                        self._not_full.add(key)
                 self._memory.rebalance()
 
-    def prepare_commit(self) -> list[CommitMessage]:
+    def prepare_commit(
+        self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False
+    ) -> list[CommitMessage]:
         """Flush every bucket, in threads. Returns one message for each bucket that has new files, and forgets them.
 
-        A bucket without new files since the last call is closed: a table with a partition a day must not keep them all.
+        identifier: what they will be committed under. What is being compacted joins a later commit, unless none may
+        come (a one-off commit, or is_last: this writer is done, and one of many), or options ask to wait:
+        `commit.force-compact`, `full-compaction.delta-commits`, `lookup-wait`.
+        A bucket that has nothing more to do is closed: a table with a partition a day must not keep them all.
         """
+        options = self._context.options
+        is_batch = identifier == BATCH_COMMIT_IDENTIFIER
+        waits = is_last or is_batch or (options.needs_lookup and options.lookup_wait)
         with self._fatal_errors():
+            full = self._due_for_full_compaction(identifier, only_written=is_last)
             writers = list(self._buckets.items())
             if not writers:
                 return []
+
+            def prepare(item: tuple[BucketKey, BucketWriter]) -> Increment:
+                key, writer = item
+                return writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
+
             with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
-                flushed = list(threads.map(lambda item: item[1].prepare_commit(), writers))
+                increments = list(threads.map(prepare, writers))
             messages = []
-            for (key, writer), (data, changelog) in zip(writers, flushed, strict=True):
-                if data or changelog:
-                    messages.append(self._message(key, data, changelog))
-                else:
+            for (key, writer), increment in zip(writers, increments, strict=True):
+                if not increment.is_empty:
+                    messages.append(self._message(key, increment))
+                elif writer.is_idle:
                     self._close_bucket(key, writer)
-            self._prepared += [BucketKey(message.partition, message.bucket) for message in messages]
+            self._prepared += messages
+            self._full_prepared |= full
             return messages
 
     def committed(self, snapshot_id: int) -> None:
@@ -99,10 +141,35 @@ class TableWriter:
 
         Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
         """
-        self._bases.update(dict.fromkeys(self._prepared, snapshot_id))
+        self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
+        self._settled()
+
+    def dropped(self) -> None:
+        """What `prepare_commit` handed over never will be committed: it was in the table already (a replay)."""
+        self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
+        self._settled()
+
+    def compaction_lost(self, messages: Sequence[CommitMessage]) -> None:
+        """Somebody else compacted these buckets: what they were compacted to here will not be committed."""
+        self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
+
+    def give_up_compactions(self) -> None:
+        """Compact no more; what is being compacted ends soon, without result, and whoever waits for it goes on.
+
+        From any thread, and quick. Writing and committing go on.
+        """
+        self._compactor_of = None
+        for bucket in list(self._buckets.values()):
+            bucket.give_up_compaction()
+
+    def _settled(self) -> None:
         self._prepared = []
         for bucket in self._buckets.values():
             bucket.committed()
+        for key in self._lost_compactions & self._buckets.keys():
+            self._buckets[key].reset_compaction(self._newest_files(key))
+        self._not_full -= self._full_prepared - self._lost_compactions
+        self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         """All versions of rows written here that no snapshot holds: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
@@ -126,21 +193,46 @@ class TableWriter:
     def held_bytes(self) -> int:
         return sum(bucket.held_bytes for bucket in self._buckets.values())
 
+    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        conformed = self._conformer.conform(batch)
+        if self._merge_function is not None:
+            check_kinds(self._merge_function, row_kinds(conformed), self._context.name)
+        return conformed
+
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:
             self._buckets[key] = self._open_bucket(key)
             self._memory.join(self._buckets[key])
         return self._buckets[key]
 
-    def _message(self, key: BucketKey, data: list[DataFileMeta], changelog: list[DataFileMeta]) -> CommitMessage:
+    def _message(self, key: BucketKey, increment: Increment) -> CommitMessage:
         return CommitMessage(
             partition=key.partition,
             bucket=key.bucket,
             total_buckets=self._bucketing.total_buckets,
-            new_files=tuple(data),
-            changelog_files=tuple(changelog),
+            new_files=increment.new_files,
+            changelog_files=increment.changelog_files,
+            compact_before=increment.compacted.before,
+            compact_after=increment.compacted.after,
+            compact_changelog=increment.compacted.changelog,
             base_snapshot_id=self._bases.get(key, self._restored().snapshot_id),
+            compact_reason=increment.compacted.reason,
         )
+
+    def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
+        """only_written: leave what earlier writers left behind to the other tasks, whose buckets it may be in."""
+        every = self._full_every
+        if self._compactor_of is None or every is None:
+            return set()
+        if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
+            return set()
+        if not only_written:
+            max_level = self._context.options.num_levels - 1
+            found = self._restored().files.items()  # of the buckets that were not opened yet
+            self._not_full |= {key for key, files in found if any(file.level < max_level for file in files)}
+        for key in self._not_full:
+            self._bucket(key)
+        return set(self._not_full)
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
         self._memory.leave(writer)
@@ -153,22 +245,37 @@ class TableWriter:
         next_sequence_number = self._next_sequence_numbers.get(key, 0)
         files = BucketFiles(self._context, key)
         schema, options = self._context.schema, self._context.options
-        if not schema.has_primary_key:
+        if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
         order = MergeOrder(schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending)
         return PrimaryKeyBucketWriter(
             self._context,
             files,
             order,
-            Deduplicate(options.ignore_delete),
+            self._merge_function,
             next_sequence_number,
             self._spill_directory,
+            self._compactor_of and self._compactor_of(self._context, key, self._live_files(key)),
         )
+
+    def _live_files(self, key: BucketKey) -> list[DataFileMeta]:
+        """Of a bucket that is opened."""
+        state = self._restored()
+        if (files := state.files.pop(key, None)) is not None:
+            return files
+        if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
+            return []  # it was empty, and nothing was written to it here
+        return self._newest_files(key)
+
+    def _newest_files(self, key: BucketKey) -> list[DataFileMeta]:
+        latest = SnapshotStore(self._context.io, self._context.paths).latest()
+        live = live_entries_of(self._manifests, latest, {key.partition}, self._context.name)
+        return [entry.file for entry in live if entry.bucket == key.bucket]
 
     def _restored(self) -> TableState:
         """Read when the first row asks for it: opening a writer costs nothing."""
         if self._state is None:
-            self._state = restore(self._context)
+            self._state = restore(self._context, with_files=self._compactor_of is not None)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

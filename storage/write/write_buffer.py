@@ -1,7 +1,8 @@
 """Rows of one bucket of a primary-key table on their way into a sorted, merged run.
 
-A buffer numbers rows as they arrive. When memory is short it sorts and merges what it holds into a segment on disk;
-at the flush all segments and what is still in memory are merged as runs, oldest first.
+A buffer numbers rows as they arrive. When memory is short it sorts what it holds into a segment on disk, merged where
+the merge engine may merge in steps; at the flush all segments and what is still in memory are merged as runs, oldest
+first.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`; data-files notes section 7.
 """
@@ -10,14 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
+from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from storage.write.spill import SpillFile
+
+SEGMENT_BATCH_ROWS: Final = 16_384
 
 
 class WriteBuffer:
@@ -63,12 +69,12 @@ class WriteBuffer:
         yield from self._batches
 
     def spill(self) -> None:
-        """Free the memory; the rows, merged among themselves, go to disk. A full disk raises OSError, and nothing is
-        lost.
-        """
-        if self._batches:
-            self._segments.append(SpillFile(self._spill_directory, self._merge_memory()))
-            self._forget_memory()
+        """Free the memory; the rows go to disk. A full disk raises OSError, and nothing is lost."""
+        if not self._batches:
+            return
+        rows, is_last = self._as_run()
+        self._segments.append(SpillFile(self._spill_directory, rows.schema, _in_pieces(rows, is_last)))
+        self._forget_memory()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes
@@ -80,7 +86,7 @@ class WriteBuffer:
         else:
             runs = [segment.read() for segment in self._segments]
             if self._batches:
-                runs.append(iter([self._merge_memory()]))
+                runs.append(iter([self._as_run()[0]]))
             yield from merge_runs(runs, self._order, self._merge_function)
         self.clear()
 
@@ -90,10 +96,29 @@ class WriteBuffer:
         self._segments = []
         self._forget_memory()
 
+    def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
+        """What is in memory as a run that is merged with others later; and which rows are the last of their key."""
+        if not self._merge_function.merges_in_steps:
+            return sort_batch(self._concatenated(), self._order)
+        merged = self._merge_memory()
+        return merged, np.ones(merged.num_rows, np.bool_)
+
     def _merge_memory(self) -> pa.RecordBatch:
-        rows = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
-        return merge_batch(rows, self._order, self._merge_function)
+        return merge_batch(self._concatenated(), self._order, self._merge_function)
+
+    def _concatenated(self) -> pa.RecordBatch:
+        return self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
 
     def _forget_memory(self) -> None:
         self._batches = []
         self.held_bytes = 0
+
+
+def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    """What a merge holds of a segment at a time. A piece ends where a key ends: a merge wants all rows of a key at
+    once.
+    """
+    ends = np.flatnonzero(is_last) + 1
+    full = ends[np.searchsorted(ends, np.arange(SEGMENT_BATCH_ROWS, rows.num_rows, SEGMENT_BATCH_ROWS))]
+    for start, end in pairwise(np.unique([0, *full, rows.num_rows]).tolist()):
+        yield rows.slice(start, end - start)

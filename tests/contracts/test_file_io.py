@@ -241,9 +241,10 @@ def test_outputs_open_at_once_do_not_mix(place: Place) -> None:
 # ---------------------------------------------------------------- write: old or new
 
 
-def test_write_replaces(place: Place) -> None:
-    place.io.write(place.path("snapshot/LATEST"), b"10")
-    place.io.write(place.path("snapshot/LATEST"), b"9")
+@pytest.mark.parametrize("durable", [True, False], ids=["durably", "as a hint"])
+def test_write_replaces(place: Place, durable: bool) -> None:
+    place.io.write(place.path("snapshot/LATEST"), b"10", durable=durable)
+    place.io.write(place.path("snapshot/LATEST"), b"9", durable=durable)
     assert place.io.read(place.path("snapshot/LATEST")) == b"9"
     assert place.names("snapshot") == {"LATEST"}
 

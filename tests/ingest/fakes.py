@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.coordinator import CheckpointPolicy
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from checkpoint.recovery import OwnSnapshot
+from checkpoint.evidence import Evidence, SeenSnapshot
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import (
@@ -32,6 +32,7 @@ from ingest.formats.base import (
 )
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline import Parts, Pipeline
+from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
 from ingest.router import Route, Router
 from ingest.sources.base import Earliest, Start
@@ -93,6 +94,7 @@ class FakeSource:
         self.was_closed = False
         self.is_unreachable = False
         self.first_offset = 0
+        self.held: dict[TopicPartition, OffsetRange] = {}  # what `bounds` tells
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         self.was_opened.set()
@@ -106,6 +108,9 @@ class FakeSource:
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.first_offset if start != Earliest() else 0)
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        return {p: self.held[p] for p in partitions if p in self.held}
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         self.read_from = dict(positions)
@@ -179,7 +184,11 @@ class Published:
 
     identifier: int
     rows: list[tuple[int, str]]
-    position: SourcePosition
+    properties: Mapping[str, str]
+
+    @property
+    def position(self) -> SourcePosition:
+        return position_from_text(self.properties[POSITION_PROPERTY], "here")
 
 
 @dataclass
@@ -192,6 +201,12 @@ class FakeTable:
     name: str
     log: list[str] = field(default_factory=list)
     snapshots: list[Published] = field(default_factory=list)
+    registered_id: int | None = None
+
+    @property
+    def checkpoints(self) -> list[Published]:
+        """Without those that only say that a process took over."""
+        return [snapshot for snapshot in self.snapshots if snapshot.rows]
 
     @property
     def rows(self) -> list[tuple[int, str]]:
@@ -208,41 +223,64 @@ class FakeSink:
         self._table = table
         self._written: list[tuple[int, str]] = []
         self._prepared: list[tuple[int, str]] = []
+        self._newest_id = 0
         self.at_write: Callable[[], None] = lambda: None
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
         self.was_aborted = False
+        self.was_hurried = False
 
     @property
     def name(self) -> str:
         return self._table.name
 
-    def newest_own(self) -> OwnSnapshot | None:
-        if not self._table.snapshots:
+    @property
+    def created_ms(self) -> int:
+        return 1
+
+    def evidence(self) -> Evidence:
+        count = len(self._table.snapshots)
+        own = [snapshot for n in range(count, 0, -1) if (snapshot := self.snapshot(n)) is not None]
+        self._newest_id = count
+        return Evidence(self.created_ms, own, (), 1 if count else None, count or None, self._table.registered_id)
+
+    def newest_own(self) -> SeenSnapshot | None:
+        return self.snapshot(self._newest_id)
+
+    def snapshot(self, snapshot_id: int) -> SeenSnapshot | None:
+        if not 0 < snapshot_id <= len(self._table.snapshots):
             return None
-        newest = self._table.snapshots[-1]
-        properties = {POSITION_PROPERTY: position_to_text(newest.position)}
-        return OwnSnapshot(f"{self.name}/snapshot-{len(self._table.snapshots)}", newest.identifier, properties)
+        found = self._table.snapshots[snapshot_id - 1]
+        path = f"{self.name}/snapshot-{snapshot_id}"
+        return SeenSnapshot(snapshot_id, path, "fake", found.identifier, f"list-{snapshot_id}", found.properties)
+
+    def register(self, snapshot_id: int) -> None:
+        self._table.registered_id = snapshot_id
 
     def write(self, rows: pa.RecordBatch) -> None:
         self.at_write()
         self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
-    def prepare(self) -> list[CommitMessage]:
+    def prepare(self, identifier: int) -> list[CommitMessage]:
         self.at_prepare()
         self._table.log.append(f"prepare {self.name}")
         self._prepared, self._written = self._written, []
         return [CommitMessage(b"", 0)] if self._prepared else []
 
     def commit(self, committable: Committable) -> int | None:
-        self.at_commit()
-        self._table.log.append(f"commit {self.name} {committable.identifier}")
-        position = position_from_text(committable.properties[POSITION_PROPERTY], self.name)
-        self._table.snapshots.append(Published(committable.identifier, self._prepared, position))
+        if committable.messages:  # not when it only takes over
+            self.at_commit()
+            self._table.log.append(f"commit {self.name} {committable.identifier}")
+        self._table.snapshots.append(Published(committable.identifier, self._prepared, committable.properties))
+        self._newest_id = len(self._table.snapshots)
         self._prepared = []
-        self.after_commit()
+        if committable.messages:
+            self.after_commit()
         return len(self._table.snapshots)
+
+    def hurry(self) -> None:
+        self.was_hurried = True
 
     def abort(self) -> None:
         self.was_aborted = True
@@ -288,6 +326,7 @@ class Rig:
     waiting_bytes_max: int = 1 << 20
     start: Start = field(default_factory=Earliest)
     letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
+    progress: ProgressFile | None = None
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
@@ -311,5 +350,6 @@ class Rig:
                 queue_bytes=self.queue_bytes,
                 waiting=Waiting(self.waiting_ms_max, self.waiting_bytes_max),
                 clock=self.clock,
+                progress=self.progress,
             )
         )

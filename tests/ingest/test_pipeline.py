@@ -43,25 +43,25 @@ async def test_everything_up_to_the_end_is_committed_with_its_position() -> None
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0, 1]), raw_batch([0, 5], partition=1), raw_batch([2])]), [table])
     progress = await rig.pipeline.run()
-    (snapshot,) = table.snapshots
+    (snapshot,) = table.checkpoints
     assert sorted(snapshot.rows) == sorted(values(0, 1, 0, 5, 2))
     assert snapshot.position.ranges == {T0: OffsetRange(0, 3), T1: OffsetRange(0, 6)}
     assert snapshot.position.identity.cluster_id == "fake"
     assert (progress.ended, progress.records, progress.rows, progress.checkpoints) == ("end of source", 5, 5, 1)
-    assert progress.snapshots == {"t": 1}
+    assert progress.snapshots == {"t": 2}  # the first one says that this process took over
     assert rig.source.was_closed
 
 
 async def test_a_source_without_records_makes_no_snapshot() -> None:
     table = FakeTable("t")
     progress = await Rig(FakeSource([]), [table]).pipeline.run()
-    assert (table.snapshots, progress.checkpoints, progress.ended) == ([], 0, "end of source")
+    assert (table.checkpoints, progress.checkpoints, progress.ended) == ([], 0, "end of source")
 
 
 async def test_records_without_rows_make_no_snapshot() -> None:
     table = FakeTable("t")
     progress = await Rig(FakeSource([raw_batch([0, 1], [None, b"other/x"])]), [table]).pipeline.run()
-    assert table.snapshots == []
+    assert table.checkpoints == []
     assert progress.skipped == {"tombstone": 1, "table not configured": 1}
 
 
@@ -72,7 +72,7 @@ async def test_a_checkpoint_comes_when_its_time_has_come() -> None:
     await until_waiting(rig)
     rig.clock.advance(499)
     await until_waiting(rig)
-    assert table.snapshots == []
+    assert table.checkpoints == []
     gate = Gate()
     rig.sinks["t"].after_commit = gate
     rig.clock.advance(1)
@@ -88,7 +88,7 @@ async def test_a_checkpoint_comes_when_many_bytes_were_written() -> None:
     size = raw_batch([10, 11]).nbytes
     batches = [raw_batch([n, n + 1]) for n in range(10, 20, 2)]
     await Rig(FakeSource(batches), [table], bytes_max=2 * size).pipeline.run()
-    assert [len(snapshot.rows) for snapshot in table.snapshots] == [4, 4, 2]
+    assert [len(snapshot.rows) for snapshot in table.checkpoints] == [4, 4, 2]
     assert table.rows == values(*range(10, 20))
     assert is_gap_free(table)
 
@@ -99,30 +99,30 @@ async def test_a_table_without_rows_is_left_alone() -> None:
     await Rig(source, [a, b]).pipeline.run()
     source.batches.append(raw_batch([2, 3], [b"a/z", b"b/z"]))
     await Rig(source, [a, b]).pipeline.run()
-    assert [snapshot.position.ranges[T0] for snapshot in a.snapshots] == [OffsetRange(0, 2), OffsetRange(2, 4)]
-    assert [snapshot.position.ranges[T0] for snapshot in b.snapshots] == [OffsetRange(0, 4)]
+    assert [snapshot.position.ranges[T0] for snapshot in a.checkpoints] == [OffsetRange(0, 2), OffsetRange(2, 4)]
+    assert [snapshot.position.ranges[T0] for snapshot in b.checkpoints] == [OffsetRange(0, 4)]
 
 
 async def test_a_table_s_position_tells_of_its_topics_only() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0], [b"a/x"], topic="a"), raw_batch([0], [b"b/x"], topic="b")])
     await Rig(source, [a, b], topics={"a": ["a"], "b": ["*"]}).pipeline.run()
-    assert set(a.snapshots[0].position.ranges) == {TopicPartition("a", 0)}
-    assert set(b.snapshots[0].position.ranges) == {TopicPartition("a", 0), TopicPartition("b", 0)}
+    assert set(a.checkpoints[0].position.ranges) == {TopicPartition("a", 0)}
+    assert set(b.checkpoints[0].position.ranges) == {TopicPartition("a", 0), TopicPartition("b", 0)}
 
 
 async def test_a_partition_that_comes_up_while_reading_starts_where_it_was_announced() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0]), raw_batch([], partition=1, next_offset=3), raw_batch([4, 6], partition=1)])
     await Rig(source, [table]).pipeline.run()
-    assert table.snapshots[0].position.ranges == {T0: OffsetRange(0, 1), T1: OffsetRange(3, 7)}
+    assert table.checkpoints[0].position.ranges == {T0: OffsetRange(0, 1), T1: OffsetRange(3, 7)}
 
 
 async def test_offsets_that_hold_nothing_are_passed() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0], next_offset=2), raw_batch([7]), raw_batch([], next_offset=9)])
     await Rig(source, [table]).pipeline.run()
-    assert table.snapshots[-1].position.ranges == {T0: OffsetRange(0, 9)}
+    assert table.checkpoints[-1].position.ranges == {T0: OffsetRange(0, 9)}
 
 
 async def test_the_source_hears_what_every_table_has() -> None:
@@ -141,7 +141,7 @@ async def test_a_second_run_goes_on_where_the_first_one_ended() -> None:
     source.batches.append(raw_batch([2, 3]))
     await Rig(source, [table]).pipeline.run()
     assert source.read_from == {T0: 2}
-    assert [snapshot.identifier for snapshot in table.snapshots] == [1, 2]
+    assert [snapshot.identifier for snapshot in table.snapshots] == [1, 2, 3, 4]
     assert table.rows == values(0, 1, 2, 3)
     assert is_gap_free(table)
 
@@ -158,15 +158,15 @@ async def test_after_a_crash_between_two_tables_neither_loses_nor_repeats_a_row(
     first.sinks["b"].at_commit = fail
     with pytest.raises(CommitConflict):
         await first.pipeline.run()
-    assert (len(a.snapshots), len(b.snapshots)) == (1, 0)
+    assert (len(a.checkpoints), len(b.checkpoints)) == (1, 0)
 
     source.batches.append(raw_batch([4], [b"a/z"]))
     await Rig(source, [a, b]).pipeline.run()
     assert source.read_from == {T0: 0}
     assert a.rows == [(0, "x"), (2, "y"), (4, "z")]
     assert b.rows == [(1, "x"), (3, "y")]
-    assert [s.identifier for s in a.snapshots] == [1, 2]
-    assert [s.identifier for s in b.snapshots] == [2]
+    assert [s.identifier for s in a.checkpoints] == [2, 4]
+    assert [s.identifier for s in b.checkpoints] == [4]
     assert is_gap_free(a)
 
 
@@ -256,7 +256,8 @@ async def test_the_second_stop_ends_at_once_and_nothing_is_lost() -> None:
     rig.pipeline.stop()
     gate.open()
     progress = await cancelled(run)
-    assert (progress.ended, table.snapshots) == ("stopped at once", [])
+    assert (progress.ended, table.checkpoints) == ("stopped at once", [])
+    assert rig.sinks["t"].was_hurried
     assert rig.sinks["t"].was_aborted
 
     source.ends = True
@@ -320,7 +321,7 @@ async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed
     setattr(rig.sinks["t"], step, boom)
     with pytest.raises(OSError, match="disk full"):
         await asyncio.wait_for(rig.pipeline.run(), 30)
-    assert table.snapshots == []
+    assert table.checkpoints == []
     assert rig.sinks["t"].was_aborted
     assert rig.source.was_closed
     assert rig.source.handed_out < 20
@@ -390,7 +391,7 @@ async def test_a_bad_record_stops_the_pipeline_with_everything_before_it_committ
         with pytest.raises(RecordRefused, match=message):
             await Rig(source, [table]).pipeline.run()
         assert sorted(table.rows) == sorted(values(0, 1, 0, 1, 2))
-    assert table.snapshots[-1].position.ranges[T0] == OffsetRange(0, 3)
+    assert table.checkpoints[-1].position.ranges[T0] == OffsetRange(0, 3)
 
 
 @pytest.mark.parametrize("tolerance", ["all", 2, 3])
@@ -434,7 +435,7 @@ async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> 
 
     rig.dead_letters.flush = logged  # type: ignore[method-assign]
     await rig.pipeline.run()
-    assert table.log == ["1 file of letters", "prepare t", "commit t 1"]
+    assert table.log == ["1 file of letters", "prepare t", "commit t 2"]
 
 
 async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
@@ -444,7 +445,7 @@ async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
     first.sinks["t"].at_commit = boom
     with pytest.raises(OSError, match="disk full"):
         await first.pipeline.run()
-    assert table.snapshots == []
+    assert table.checkpoints == []
     second = Rig(source, [table], tolerance="all", letters_at=first.letters_at)
     await second.pipeline.run()
     assert [letter["offset"] for letter in await letters(second)] == [1, 3]
@@ -497,7 +498,7 @@ async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
     source = FakeSource([MOVED, NEXT, raw_batch([0], [b"w0"], partition=1), ORIGIN])
     progress = await Rig(source, [table], tolerance="none").pipeline.run()
     assert table.rows == [(0, "v0"), (0, "w0"), *ALL_ROWS[1:]]
-    assert table.snapshots[-1].position.ranges == {T0: OffsetRange(0, 4), T1: OffsetRange(0, 51)}
+    assert table.checkpoints[-1].position.ranges == {T0: OffsetRange(0, 4), T1: OffsetRange(0, 51)}
     assert (progress.records, progress.rows) == (6, 6)
 
 
@@ -506,7 +507,7 @@ async def test_while_a_partition_waits_its_position_stays_before_the_record() ->
     source = FakeSource([MOVED, NEXT, ORIGIN])
     await Rig(source, [table], bytes_max=1).pipeline.run()  # a checkpoint after each batch
     assert table.rows == ALL_ROWS
-    assert [s.position.ranges[T0] for s in table.snapshots[:2]] == [OffsetRange(0, 1), OffsetRange(1, 4)]
+    assert [s.position.ranges[T0] for s in table.checkpoints[:2]] == [OffsetRange(0, 1), OffsetRange(1, 4)]
     assert is_gap_free(table)
 
 

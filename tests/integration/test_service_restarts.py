@@ -92,7 +92,8 @@ def test_a_stopped_service_goes_on_without_gap_or_repetition(
 
     positions = history(table)
     assert chain_breaks(positions) == []
-    assert [identifier for identifier, _ in positions] == sorted({identifier for identifier, _ in positions})
+    identifiers = [identifier for identifier, _ in positions]
+    assert identifiers == sorted(identifiers)
     assert len(positions) > 6
     rows = table.scan().to_arrow()
     if has_key:

@@ -4,8 +4,10 @@ writers here.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -71,8 +73,9 @@ def test_a_consumer_of_ours_holds_back_java_s_expiry(table: SharedTable) -> None
     step = follower.step()
     assert step is not None
     assert [batch.snapshot_id for batch in step] == [2, 2]
+    newest = table.ours.snapshots()[-1].id
     table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
-    assert [snapshot.id for snapshot in table.ours.snapshots()] == [3, 4]
+    assert [snapshot.id for snapshot in table.ours.snapshots()] == list(range(3, newest + 1))
     (consumer,) = table.java.system(table.warehouse, NAME, "consumers")
     assert consumer == {"consumer_id": "reader", "next_snapshot_id": 3}
 
@@ -142,6 +145,31 @@ def test_both_write_to_one_bucket_when_a_sequence_field_orders_rows(new_table: N
         writer.write(rows(4))
         assert writer.commit(3) is not None
         table.model.write(changes(rows(4)))
+    table.check()
+
+
+def test_a_writer_is_told_when_java_replaced_its_snapshot(table: SharedTable, tmp_path: Path) -> None:
+    """Java's commit to a disk looks whether the id is free, and then moves its file there, over what came in between.
+
+    The moment between can't be hit from outside: Java commits to a copy of the table, which is then laid over ours.
+    """
+    copy = tmp_path / "copy"
+    with open_writer(table, LAYOUT.rows(range(20))) as writer:
+        shutil.copytree(table.warehouse, copy)
+        writer.write(LAYOUT.rows(range(5), turn=1))
+        assert writer.commit(2) == 2
+        theirs = changes(LAYOUT.rows(range(5, 10), turn=2))
+        assert table.java.write(copy, NAME, theirs, commit_user="java") == 2
+        shutil.copytree(copy, table.warehouse, dirs_exist_ok=True)
+        table.model.write(theirs)
+        writer.write(LAYOUT.rows(range(10, 15), turn=3))
+        with pytest.raises(
+            tidelake.CommitConflict, match="snapshot 2, which we committed, was replaced by one of java"
+        ):
+            writer.commit(3)
+    table.check()
+    lost_and_new = pa.concat_tables([LAYOUT.rows(range(5), turn=1), LAYOUT.rows(range(10, 15), turn=3)])
+    assert table.write(lost_and_new, identifier=2) == 3
     table.check()
 
 

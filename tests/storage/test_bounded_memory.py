@@ -1,4 +1,4 @@
-"""Far more rows than the memory they may take: writing spills, reading merges batch by batch."""
+"""Far more rows than the memory they may take: writing spills, reading and compacting merge batch by batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset, pyarrow.parquet  # not to be counted
 import tidelake
-from storage.read import snapshot_reader
-from storage.write import spill
+from storage.merge import section
+from storage.write import write_buffer
 
 warehouse, runs = sys.argv[1], int(sys.argv[2])  # runs: commits that the rows are spread over
 ROWS, PARTS, PART_ROWS = 200_000, 200, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
-spill._ROWS_PER_BATCH = 128
-snapshot_reader._SECTION_MEMORY_BYTES = 2**20
+write_buffer.SEGMENT_BATCH_ROWS = 128
+section.SECTION_MEMORY_BYTES = 2**20
 
 
 def some_rows():
@@ -57,11 +57,18 @@ def write():
 
 catalog = tidelake.open_catalog(warehouse)
 catalog.create_database("db")
-options = {"bucket": "1", "write-buffer-size": "1 mb", "file.block-size": "1 mb"}
+options = {"bucket": "1", "write-buffer-size": "1 mb", "file.block-size": "1 mb", "write-only": "true"}
 table = catalog.create_table("db.t", SCHEMA, primary_key=["k"], options=options)
 keys, write_peak = peak_of(write)
 rows, read_peak = peak_of(lambda: sum(batch.num_rows for batch in table.scan().to_batches()))
-print(json.dumps({"keys": keys, "rows": rows, "write_peak": write_peak, "read_peak": read_peak}))
+compact_peak = 0
+if runs > 1:
+    _, compact_peak = peak_of(lambda: table.compact(full=True))
+    assert len(table.snapshots()) == runs + 1
+    compacted = sum(batch.num_rows for batch in table.scan().to_batches())
+    assert compacted == rows
+peaks = {"write_peak": write_peak, "read_peak": read_peak, "compact_peak": compact_peak}
+print(json.dumps({"keys": keys, "rows": rows, **peaks}))
 """
 WRITTEN_BYTES: Final = 200_000 * 508
 
@@ -79,7 +86,8 @@ def test_one_commit_of_many_times_the_write_budget(tmp_path: Path) -> None:
     assert told["write_peak"] < WRITTEN_BYTES / 3
 
 
-def test_reading_merges_overlapping_runs_without_holding_them(tmp_path: Path) -> None:
+def test_reading_and_compacting_merge_overlapping_runs_without_holding_them(tmp_path: Path) -> None:
     told = run(tmp_path, runs=5)
     assert told["rows"] == told["keys"]
     assert told["read_peak"] < WRITTEN_BYTES / 3
+    assert told["compact_peak"] < WRITTEN_BYTES / 3

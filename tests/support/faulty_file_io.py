@@ -1,7 +1,10 @@
-"""A FileIO that fails where a test wants it to: before a call did its work, or after, when only the answer is lost."""
+"""A FileIO that fails where a test wants it to: an error before or after the work, no answer, half a file, a crash."""
 
 from __future__ import annotations
 
+import errno
+import io
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,12 +19,25 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
+    """What becomes of one call. What is no write, and what is atomic by contract, can't be TORN: then it is BEFORE."""
+
     BEFORE = auto()  # nothing happened
     AFTER = auto()  # it happened, and nobody was told
+    TORN = auto()  # half of the bytes arrived
+    HANG = auto()  # no answer until the caller's patience ends; nothing happened
+    LATE = auto()  # no answer either; it happens later, when the test says `land`
 
 
 class FaultyIOError(OSError):
     """What a test made happen."""
+
+
+class FaultyTimeout(FaultyIOError, TimeoutError):
+    """What a test made the caller wait for in vain."""
+
+
+class ProcessDied(BaseException):
+    """Not an error that anybody could handle: this process is no more."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +56,21 @@ class Call:
 class FaultyFileIO:
     """Hands every call on to `inner`. Keeps all calls that it was asked for, and what each would read or write.
 
-    fault: asked on each call, may act (let another writer go first) and says whether to fail, and when.
+    fault: asked on each call, may act (let another writer go first) and says whether to fail, and how.
+    on_hang: makes the time pass that a call without an answer takes, on the test's clock.
+    Thread-safe; calls are numbered in the order they come.
     """
 
     def __init__(self, inner: FileIO, fault: Callable[[Call], Fault | None] = lambda _: None) -> None:
         self.inner = inner
         self.fault = fault
+        self.on_hang: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
+        self.is_dead = False
+        self._in_flight: list[Callable[[], object]] = []
+        self._lock = threading.RLock()  # a fault may act through this very FileIO
+
+    # ------------------------------------------------------------ what is to go wrong
 
     def fail_call(self, number: int, fault: Fault) -> None:
         """From now on the number-th call (0 is the next one) fails, the others don't."""
@@ -63,24 +87,67 @@ class FaultyFileIO:
 
         self.fault = for_good
 
+    def crash_call(self, number: int, fault: Fault) -> None:
+        """The process dies in its number-th call, which gets as far as `fault` says: nobody cleans up after it."""
+        last = len(self.calls) + number
+
+        def die(_: Call) -> Fault | None:
+            self.is_dead = self.is_dead or len(self.calls) - 1 == last
+            return fault if self.is_dead else None
+
+        self.fault = die
+
+    def land(self) -> None:
+        """What was LATE happens now."""
+        landing, self._in_flight = self._in_flight, []
+        for action in landing:
+            action()
+
+    # ------------------------------------------------------------ one call
+
     def begin(self, call: Call) -> Fault | None:
-        """Keeps the call, and fails it if that is to be before."""
-        self.calls.append(call)
-        fault = self.fault(call)
-        if fault is Fault.BEFORE:
-            raise FaultyIOError(f"injected before {call.name} {call.path}")
+        """Keeps the call, and fails it if nothing of it is to happen."""
+        with self._lock:
+            if self.is_dead:
+                raise ProcessDied
+            self.calls.append(call)
+            fault = self.fault(call)
+        if fault is Fault.HANG:
+            self.on_hang()
+        if fault in (Fault.BEFORE, Fault.HANG):
+            raise self._error(fault, call)
         return fault
 
-    def _run(self, call: Call, action: Callable[[], T]) -> T:
-        fault = self.begin(call)
-        result = action()
-        if fault is Fault.AFTER:
-            raise FaultyIOError(f"injected after {call.name} {call.path}")
-        return result
+    def end(self, fault: Fault | None, call: Call, action: Callable[[], T], torn: Callable[[], object] | None) -> T:
+        """Does as much of the call as `begin` left to do. torn: half of it, where there is such a thing."""
+        if fault is Fault.LATE:
+            self._in_flight.append(action)
+        elif fault is Fault.TORN and torn is not None:
+            torn()
+        elif fault is not Fault.TORN:
+            result = action()
+            if fault is None:
+                return result
+        raise self._error(fault, call)
+
+    def _error(self, fault: Fault | None, call: Call) -> BaseException:
+        if self.is_dead:
+            return ProcessDied()
+        assert fault is not None
+        kind = FaultyTimeout if fault in (Fault.HANG, Fault.LATE) else FaultyIOError
+        return kind(errno.EIO, f"injected, {fault.name.lower()} {call.name}", call.path)
+
+    def _run(self, call: Call, action: Callable[[], T], torn: Callable[[], object] | None = None) -> T:
+        return self.end(self.begin(call), call, action, torn)
+
+    # ------------------------------------------------------------ FileIO
 
     def read(self, path: str) -> bytes:
-        data = self._run(Call("read", path), lambda: self.inner.read(path))
-        self.calls[-1] = Call("read", path, len(data))
+        call = Call("read", path)
+        data = self._run(call, lambda: self.inner.read(path))
+        with self._lock:
+            at = next(at for at in reversed(range(len(self.calls))) if self.calls[at] is call)
+            self.calls[at] = Call("read", path, len(data))
         return data
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -89,8 +156,12 @@ class FaultyFileIO:
     def open_output(self, path: str) -> Output:
         return _FaultyOutput(self, self.inner.open_output(path))
 
-    def write(self, path: str, data: bytes) -> None:
-        self._run(Call("write", path, len(data)), lambda: self.inner.write(path, data))
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._run(
+            Call("write", path, len(data)),
+            lambda: self.inner.write(path, data, durable=durable),
+            lambda: self.inner.write(path, data[: len(data) // 2]),
+        )
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         return self._run(Call("create_if_absent", path, len(data)), lambda: self.inner.create_if_absent(path, data))
@@ -122,10 +193,12 @@ class FaultyFileIO:
 
 
 class _FaultyOutput:
+    """Keeps the bytes itself until its file is to appear: how many of them arrive is decided then."""
+
     stream: pa.NativeFile
 
-    def __init__(self, io: FaultyFileIO, inner: Output) -> None:
-        self._io = io
+    def __init__(self, faulty: FaultyFileIO, inner: Output) -> None:
+        self._faulty = faulty
         self._inner = inner
 
     @property
@@ -133,20 +206,28 @@ class _FaultyOutput:
         return self._inner.path
 
     def __enter__(self) -> Self:
-        self.stream = self._inner.__enter__().stream
+        if self._faulty.is_dead:
+            raise ProcessDied
+        self._bytes = _KeptBytes()
+        self.stream = pa.PythonFile(self._bytes, mode="w")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._inner.__exit__(kind, error, trace)
-            return
-        try:
-            fault = self._io.begin(Call("open_output", self.path, self.stream.tell()))
-        except FaultyIOError as injected:
-            self._inner.__exit__(type(injected), injected, injected.__traceback__)
-            raise
-        self._inner.__exit__(None, None, None)
-        if fault is Fault.AFTER:
-            raise FaultyIOError(f"injected after open_output {self.path}")
+        if error is None:
+            data = self._bytes.getvalue()
+            call = Call("open_output", self.path, len(data))
+            fault = self._faulty.begin(call)
+            self._faulty.end(fault, call, lambda: self._put(data), lambda: self._put(data[: len(data) // 2]))
+
+    def _put(self, data: bytes) -> None:
+        with self._inner as output:
+            output.stream.write(data)
+
+
+class _KeptBytes(io.BytesIO):
+    """Closing it, as some writers do, does not throw them away."""
+
+    def close(self) -> None:
+        self.flush()

@@ -27,15 +27,27 @@ class Fault(Enum):
     LOST_TO_OTHER = auto()  # someone else is first; the answer is a server error
 
 
+class Reading(Enum):
+    """What happens to a get."""
+
+    BUSY = auto()  # 503
+    CUT = auto()  # half of the body, and then the end of the connection
+    EXPIRED = auto()  # the credentials' time is over: a 400
+
+
 OTHERS_DATA = b"of someone else"
 
 
 @dataclass
 class ScriptedS3:
-    """faults: one for each conditional put to come, then none. The flags say what the store cannot do."""
+    """faults: one for each conditional put to come, then none; readings: for each get. busy: so many requests of any
+    kind are answered with 503. The flags say what the store cannot do.
+    """
 
     endpoint: str = ""
     faults: deque[Fault] = field(default_factory=deque)
+    readings: deque[Reading] = field(default_factory=deque)
+    busy: int = 0
     ignores_conditions: bool = False
     lacks_conditions: bool = False
     drops_metadata: bool = False
@@ -86,7 +98,9 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
         def _key(self) -> str:
             return unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
 
-        def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        def _answer(
+            self, status: int, body: bytes = b"", headers: dict[str, str] | None = None, *, cut: bool = False
+        ) -> None:
             if not status:
                 self.close_connection = True
                 return
@@ -96,9 +110,20 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                self.wfile.write(body[: len(body) // 2] if cut else body)
+            self.close_connection = self.close_connection or cut
+
+        def _is_busy(self) -> bool:
+            with script.lock:
+                is_busy, script.busy = script.busy > 0, script.busy - 1
+            if is_busy:
+                self._body()
+                self._answer(503, b"<Error><Code>SlowDown</Code></Error>")
+            return is_busy
 
         def do_PUT(self) -> None:
+            if self._is_busy():
+                return
             script.requests.append(f"PUT {self._key()}")
             metadata = {name: value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
             if_absent = self.headers.get("If-None-Match") == "*"
@@ -106,19 +131,38 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
 
         def do_GET(self) -> None:
             script.requests.append(f"{self.command} {self._key()}")
+            if self._is_busy():
+                return
+            reading = script.readings.popleft() if script.readings else None
+            if reading is Reading.BUSY:
+                self._answer(503)
+                return
+            if reading is Reading.EXPIRED:
+                self._answer(400, b"<Error><Code>ExpiredToken</Code><Message>Too late.</Message></Error>")
+                return
             found = script.objects.get(self._key())
             if found is None:
                 self._answer(404)
                 return
             data, metadata = found
-            self._answer(200, data, {**metadata, "ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"})
+            headers = {**metadata, "ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+            status, size = 200, len(data)
+            if wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+                start, end = int(wanted[1]), int(wanted[2] or size - 1)
+                data, status = data[start : end + 1], 206
+                headers["Content-Range"] = f"bytes {start}-{end}/{size}"
+            self._answer(status, data, headers, cut=reading is Reading.CUT)
 
         do_HEAD = do_GET
 
         def do_POST(self) -> None:  # DeleteObjects
-            for key in re.findall(rb"<Key>(.*?)</Key>", self._body()):
+            if self._is_busy():
+                return
+            keys = re.findall(rb"<Key>(.*?)</Key>", self._body())
+            for key in keys:
                 script.objects.pop(key.decode(), None)
-            self._answer(200, b"<DeleteResult></DeleteResult>")
+            told = b"".join(b"<Deleted><Key>%s</Key></Deleted>" % key for key in keys)
+            self._answer(200, b"<DeleteResult>%s</DeleteResult>" % told)
 
         def log_message(self, format: str, *args: object) -> None:
             """Silent."""

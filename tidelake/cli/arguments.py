@@ -163,8 +163,10 @@ def _add_ingest(verbs: _Verbs) -> None:
         log_level="info",
     )
     _add_config(run)
+    _add_ways_out(run)
     plan = _command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
     _add_config(plan)
+    _add_ways_out(plan)
 
 
 def _add_spark(verbs: _Verbs) -> None:
@@ -203,12 +205,41 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_ways_out(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_argument_group(
+        "ways out, for a pipeline that refused to go on",
+        "Each is for one start, and kept in the table's next snapshot.",
+    )
+    ways.add_argument(
+        "--accept-gap",
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="go on beyond what is lost; nothing comes twice",
+    )
+    ways.add_argument(
+        "--rewind-to",
+        action="append",
+        default=[],
+        metavar="TABLE=WHERE",
+        help="read again from `earliest`, an ISO time, or TOPIC:PARTITION:OFFSET,…",
+    )
+    ways.add_argument(
+        "--from-snapshot",
+        action="append",
+        default=[],
+        metavar="TABLE=ID",
+        help="go on where this snapshot of the table ended",
+    )
+
+
 # ---------------------------------------------------------------- table
 
 
 def _add_table(verbs: _Verbs) -> None:
     _add_table_management(verbs)
     _add_table_reading(verbs)
+    _add_table_care(verbs)
 
 
 def _add_table_management(verbs: _Verbs) -> None:
@@ -246,12 +277,55 @@ def _add_table_management(verbs: _Verbs) -> None:
     snapshots = _table_command(verbs, "snapshots", "snapshots, newest first")
     snapshots.add_argument("--limit", type=_positive, metavar="N", help="default: 20, or all with --json")
 
-    compact = _table_command(verbs, "compact", "merge files (not in this release: says what to use instead)")
-    compact.add_argument("--full", action="store_true", help="merge everything into one sorted run")
+    _add_compact(verbs)
+
+    truncate = _table_command(
+        verbs, "truncate", "remove all rows, or those of some partitions; older snapshots keep them"
+    )
+    truncate.add_argument(
+        "--partition",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="only partitions that agree, repeatable for several columns",
+    )
+    truncate.add_argument("--yes", action="store_true", help="don't ask")
 
     drop = _table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
     drop.add_argument("--yes", action="store_true", help="don't ask")
     drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+
+
+def _add_compact(verbs: _Verbs) -> None:
+    compact = _command(
+        verbs,
+        "compact",
+        "compact:compact",
+        "rewrite files into fewer, for faster reading; no row changes",
+        "Does what is due, or with --full everything. Writers may go on meanwhile; where theirs say write-only = true\n"
+        "this is the one that compacts: --watch. SIGTERM or Ctrl-C: commits what is being rewritten, then ends; a\n"
+        "second one ends at once. Nothing is lost either way.",
+    )
+    what = compact.add_mutually_exclusive_group(required=True)
+    what.add_argument("name", metavar="NAME", nargs="?", help="database.table, or 'database.table$branch_<name>'")
+    what.add_argument("--database", metavar="DATABASE", help="every table of it, instead of one")
+    _add_warehouse(compact)
+    compact.add_argument("--full", action="store_true", help="everything into one sorted run a bucket")
+    compact.add_argument("--where", metavar="CONDITION", help="on partition columns: only partitions that fulfil it")
+    compact.add_argument(
+        "--order-by",
+        type=_names,
+        default=(),
+        metavar="COLUMNS",
+        help="append tables: lay all rows out by them, parted by commas, so that filters read fewer files",
+    )
+    compact.add_argument(
+        "--strategy",
+        choices=("order", "zorder", "hilbert"),
+        help="of --order-by; default: order for one column, zorder for up to four, else hilbert",
+    )
+    compact.add_argument("--watch", action="store_true", help="go on: look again whenever there is a new snapshot")
 
 
 def _add_table_reading(verbs: _Verbs) -> None:
@@ -294,8 +368,42 @@ def _add_table_reading(verbs: _Verbs) -> None:
     follow.add_argument("--until", type=_positive, metavar="ID", help="end after this snapshot")
 
 
-def _table_command(verbs: _Verbs, name: str, summary: str, details: str = "") -> argparse.ArgumentParser:
-    parser = _command(verbs, name, f"table:{name}", summary, details)
+def _add_table_care(verbs: _Verbs) -> None:
+    expire = _table_command(
+        verbs,
+        "expire",
+        "remove snapshots that nobody needs any more, and the files that only they name",
+        "Keeps what the table's options say (snapshot.num-retained.*, snapshot.time-retained), or the arguments; what\n"
+        "consumers have still to read; tags; the newest snapshot. Writers may go on meanwhile.",
+        place="table_care",
+    )
+    expire.add_argument("--retain-min", type=_positive, metavar="N", help="so many of the newest stay in any case")
+    expire.add_argument("--retain-max", type=_positive, metavar="N", help="no more than so many stay")
+    expire.add_argument("--retain-time", metavar="DURATION", help="younger ones stay: 30 min, 1 d, 0 s")
+    expire.add_argument("--dry-run", action="store_true", help="only say which would go")
+
+    verify = _table_command(
+        verbs,
+        "verify",
+        "see whether everything is there and fits together; changes nothing",
+        "All snapshots, tags and branches: their files and the sizes of these, manifests, counts, levels, the chain\n"
+        "of each pipeline's positions; and files that nothing names. Exit code 1 when something is wrong.",
+        place="table_care",
+    )
+    verify.add_argument("--snapshot", type=_positive, metavar="ID", help="only this one")
+    verify.add_argument("--deep", action="store_true", help="also read every row of every file")
+    verify.add_argument(
+        "--orphans-older-than",
+        default="1 d",
+        metavar="DURATION",
+        help="younger files that nothing names may belong to a commit under way; default: 1 d",
+    )
+
+
+def _table_command(
+    verbs: _Verbs, name: str, summary: str, details: str = "", *, place: str = "table"
+) -> argparse.ArgumentParser:
+    parser = _command(verbs, name, f"{place}:{name}", summary, details)
     parser.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
     _add_warehouse(parser)
     return parser

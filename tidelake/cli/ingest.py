@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingest.assembly
+from ingest.beginning import Beginning
 from ingest.config import load_config, shown
-from ingest.pipeline import Beginning, Progress
-from ingest.settings import Config
+from ingest.pipeline import Progress
+from ingest.settings import HIDDEN, SECRET_NAME, Config
+from ingest.ways_out import parse_ways_out
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import TidelakeError
 from storage.fileio import open_file_io
@@ -31,12 +34,22 @@ class StoppedAtOnce(TidelakeError):
     """A second signal came before everything that was read was committed."""
 
 
-def run(out: Output, *, config: str, settings: Sequence[str]) -> None:
+def run(
+    out: Output,
+    *,
+    config: str,
+    settings: Sequence[str],
+    accept_gap: Sequence[str] = (),
+    rewind_to: Sequence[str] = (),
+    from_snapshot: Sequence[str] = (),
+) -> None:
     """Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start."""
     loaded = load_config(Path(config), settings)
+    ways_out = parse_ways_out(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
     watch = _Watch()
     with _live(out, watch):
-        progress = asyncio.run(ingest.assembly.run(loaded, watch.begin))
+        running = ingest.assembly.run(loaded, watch.begin, ways_out, _command(config, settings))
+        progress = asyncio.run(running)
     if out.is_json:
         out.document(_summary(progress, watch.seconds))
     else:
@@ -47,6 +60,16 @@ def run(out: Output, *, config: str, settings: Sequence[str]) -> None:
             out.note(f"  set aside as dead letters: {progress.dead_letters:,}")
     if progress.ended == "stopped at once":
         raise StoppedAtOnce("stopped before everything was committed; the rest is read again at the next start")
+
+
+def _command(config: str, settings: Sequence[str]) -> str:
+    """What runs this pipeline again, to be pasted; secrets are to be filled in."""
+    shown_settings = (
+        f"{name}={HIDDEN if SECRET_NAME.search(name) else value}"
+        for name, _, value in (setting.partition("=") for setting in settings)
+    )
+    flags = [part for setting in shown_settings for part in ("--set", setting)]
+    return shlex.join(["tidelake", "ingest", "run", str(Path(config).absolute()), *flags])
 
 
 class _Watch:
@@ -119,10 +142,19 @@ def _summary(progress: Progress, seconds: float) -> dict[str, Any]:
 # ---------------------------------------------------------------- plan
 
 
-def plan(out: Output, *, config: str, settings: Sequence[str]) -> None:
+def plan(
+    out: Output,
+    *,
+    config: str,
+    settings: Sequence[str],
+    accept_gap: Sequence[str] = (),
+    rewind_to: Sequence[str] = (),
+    from_snapshot: Sequence[str] = (),
+) -> None:
     """Where `run` would begin. Nothing is written; the source is asked which partitions it has."""
     loaded = load_config(Path(config), settings)
-    pipeline = ingest.assembly.assemble(loaded)
+    ways_out = parse_ways_out(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
+    pipeline = ingest.assembly.assemble(loaded, ways_out, _command(config, settings))
     planned = _plan(loaded, asyncio.run(pipeline.plan()))
     if out.is_json:
         out.document(planned)

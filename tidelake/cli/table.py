@@ -132,24 +132,40 @@ def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
         out.console.print(grid)
 
 
-def compact(out: Output, *, name: str, catalog: CatalogAddress, full: bool) -> None:
-    _table(name, catalog).compact(full=full)
-
-
 def drop(out: Output, *, name: str, catalog: CatalogAddress, yes: bool, if_exists: bool) -> None:
     opened = _open(catalog)
     if not yes:
-        if not sys.stdin.isatty() or out.is_json:
-            raise Refused(f"dropping {name} deletes its data, snapshots and tags for good. Pass --yes if that is meant")
-        sys.stderr.write(f"Delete {name} in {catalog.warehouse}, with all data, snapshots and tags? Type its name: ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip() != name:
-            raise Refused(f"{name} was not dropped")
+        question = f"Delete {name} in {catalog.warehouse}, with all data, snapshots and tags?"
+        _confirm(out, name, question, "was not dropped")
     opened.drop_table(name, if_exists=if_exists)
     if out.is_json:
         out.document({"dropped": name})
     else:
         out.note(f"dropped {name}")
+
+
+def truncate(
+    out: Output, *, name: str, catalog: CatalogAddress, partition: Sequence[tuple[str, str]], yes: bool
+) -> None:
+    table = _table(name, catalog)
+    which = f"rows with {', '.join(f'{column} = {value}' for column, value in partition)}" if partition else "all rows"
+    if not yes:
+        _confirm(out, name, f"Remove {which} from {name} in {catalog.warehouse}?", "was not truncated")
+    snapshot_id = table.truncate(partition=dict(partition) or None)
+    if out.is_json:
+        out.document({"truncated": name, "snapshot": snapshot_id})
+    else:
+        out.note(f"removed {which} from {name}: snapshot {snapshot_id}")
+
+
+def _confirm(out: Output, name: str, question: str, otherwise: str) -> None:
+    """Raises Refused unless a person types the table's name."""
+    if not sys.stdin.isatty() or out.is_json:
+        raise Refused(f"{question} Pass --yes if that is meant")
+    sys.stderr.write(f"{question} Type its name: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != name:
+        raise Refused(f"{name} {otherwise}")
 
 
 # ---------------------------------------------------------------- reading

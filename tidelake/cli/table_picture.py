@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from compaction.history import History
 from storage.binary_row import decode_rows
 from storage.bucketing import Bucketing, BucketMode
 from storage.errors import TidelakeError
@@ -18,6 +20,7 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 from tidelake.cli.plain_values import plain_rows
 from tidelake.cli.texts import offsets_by_topic, size_text, utc_text
+from tidelake.cli.tree_picture import print_trees, space_amplification, trees_of
 from tidelake.table import Table
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 _BUCKETS_SHOWN_MAX = 20
 _PARTITIONS_SHOWN_MAX = 8  # of a source topic
+_SNAPSHOTS_LOOKED_AT = 30  # for compactions: each costs two or three small reads
+_COMPACTIONS_SHOWN = 5
 
 Picture = dict[str, Any]
 
@@ -36,6 +41,10 @@ def picture_of(table: Table) -> Picture:
     schema = context.schema
     store = SnapshotStore(context.io, context.paths)
     latest = store.latest()
+    entries = [] if latest is None else live_entries(context, latest)
+    partitions = _partition_values(context, {entry.partition for entry in entries})
+    trees = trees_of(context, entries, partitions)
+    history = History.of(context, latest, _SNAPSHOTS_LOOKED_AT)
     return {
         "name": context.name,
         "branch": context.branch,
@@ -52,7 +61,14 @@ def picture_of(table: Table) -> Picture:
         "snapshot": None if latest is None else _snapshot(latest),
         "earliest_snapshot": store.earliest_id(),
         "tags": {name: snapshot.id for name, snapshot in table.tags().items()},
-        "files": [] if latest is None else _files(context, latest),
+        "files": _files(entries, partitions),
+        "trees": trees,
+        "space_amplification": space_amplification(trees),
+        "history": {
+            "snapshots": history.snapshots,
+            "write_amplification": history.write_amplification,
+            "compactions": [asdict(one) for one in history.compactions],
+        },
     }
 
 
@@ -89,22 +105,21 @@ def _next_offsets(text: str) -> dict[str, dict[int, int]] | None:
     return offsets_by_topic(position.ends)
 
 
-def _files(context: TableContext, snapshot: Snapshot) -> list[Picture]:
+def _files(entries: Sequence[ManifestEntry], partitions: Mapping[bytes, Picture]) -> list[Picture]:
     """One entry a partition, bucket and level, in this order."""
     groups: dict[tuple[bytes, int, int], list[ManifestEntry]] = defaultdict(list)
-    for entry in live_entries(context, snapshot):
+    for entry in entries:
         groups[entry.partition, entry.bucket, entry.file.level].append(entry)
-    partitions = _partition_values(context, {partition for partition, _, _ in groups})
     return [
         {
             "partition": partitions[partition],
             "bucket": bucket,
             "level": level,
-            "files": len(entries),
-            "rows": sum(entry.file.row_count for entry in entries),
-            "bytes": sum(entry.file.file_size for entry in entries),
+            "files": len(of_level),
+            "rows": sum(entry.file.row_count for entry in of_level),
+            "bytes": sum(entry.file.file_size for entry in of_level),
         }
-        for (partition, bucket, level), entries in sorted(groups.items(), key=lambda item: item[0])
+        for (partition, bucket, level), of_level in sorted(groups.items(), key=lambda item: item[0])
     ]
 
 
@@ -135,6 +150,9 @@ def print_picture(console: Console, picture: Picture, *, all_buckets: bool) -> N
     if picture["files"]:
         console.print()
         console.print(_file_grid(picture["files"], all_buckets=all_buckets))
+        console.print()
+        print_trees(console, picture["trees"], show_all=all_buckets)
+        _print_history(console, picture["history"], picture["space_amplification"])
 
 
 def _column_grid(picture: Picture) -> Grid:
@@ -148,7 +166,7 @@ def _column_grid(picture: Picture) -> Grid:
         "bucket key": bucket_key if bucket_key != usual_bucket_key else [],
     }
     has_descriptions = any(column["description"] for column in picture["columns"])
-    grid = _grid("column", "type", "", *(["description"] if has_descriptions else []))
+    grid = plain_grid("column", "type", "", *(["description"] if has_descriptions else []))
     for column in picture["columns"]:
         mine = ", ".join(role for role, names in roles.items() if column["name"] in names)
         cells = [Text(column["name"]), Text(column["type"]), Text(mine, style="cyan")]
@@ -169,6 +187,37 @@ def _fact_grid(picture: Picture) -> Grid:
     for name, fact in facts:
         grid.add_row(name, Text(fact))
     return grid
+
+
+def _print_history(console: Console, history: Picture, space: float | None) -> None:
+    """What compaction did lately, newest first, what it cost, and what it left."""
+    from rich.text import Text
+
+    compactions, write = history["compactions"], history["write_amplification"]
+    looked_at = f"the last {history['snapshots']:,} snapshots" if history["snapshots"] > 1 else "the one snapshot"
+    many = f"{len(compactions) or 'no'} compaction{'' if len(compactions) == 1 else 's'}"
+    costs = [f"{many} in {looked_at}"]
+    costs += [] if write is None else [f"write amplification {write:.2f}"]
+    costs += [] if space is None else [f"space amplification {space:.2f}"]
+    console.print(Text(" · ".join(costs)))
+    if not compactions:
+        return
+    grid = plain_grid("snapshot", "committed (UTC)", "buckets", "files", "size", "why")
+    for column in grid.columns[:-1]:
+        column.no_wrap = True
+    for column in (grid.columns[0], *grid.columns[2:5]):
+        column.justify = "right"
+    for one in compactions[:_COMPACTIONS_SHOWN]:
+        cells = (
+            str(one["snapshot_id"]),
+            utc_text(one["time_ms"]),
+            f"{one['buckets']:,}",
+            f"{one['files_before']:,} → {one['files_after']:,}",
+            f"{size_text(one['bytes_before'])} → {size_text(one['bytes_after'])}",
+            one["reason"] or "not said",
+        )
+        grid.add_row(*map(Text, cells))
+    console.print(grid)
 
 
 def _keys(picture: Picture) -> str:
@@ -214,7 +263,9 @@ def _file_grid(files: Sequence[Picture], *, all_buckets: bool) -> Grid:
     shown = set(names if all_buckets else largest[:_BUCKETS_SHOWN_MAX])
     levels = sorted({group["level"] for group in files})
     has_partitions = any(group["partition"] for group in files)
-    grid = _grid(*(["partition"] if has_partitions else []), "bucket", *(f"L{n} files" for n in levels), "rows", "size")
+    grid = plain_grid(
+        *(["partition"] if has_partitions else []), "bucket", *(f"L{n} files" for n in levels), "rows", "size"
+    )
     for column in grid.columns[has_partitions:]:
         column.justify = "right"
     for name in names:
@@ -238,7 +289,7 @@ def _partition_text(partition: Mapping[str, object]) -> str:
     return " ".join(f"{name}={'null' if value is None else value}" for name, value in partition.items())
 
 
-def _grid(*titles: str) -> Grid:
+def plain_grid(*titles: str) -> Grid:
     from rich import box
     from rich.table import Table as Grid
 

@@ -25,6 +25,19 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:,.1f} TiB"
 
 
+def age_text(age_ms: float) -> str:
+    """`3 s`, `12 min`, `5 h`, `40 d`: the largest unit of which there are two, or the smallest."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if age_ms >= 2 * unit_ms:
+            return f"{age_ms // unit_ms:,.0f} {unit}"
+    return f"{age_ms // 1000:.0f} s"
+
+
+def cut_text(text: str, width: int) -> str:
+    """With an ellipsis in place of what does not fit."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     """Topic to partition to next offset."""
     topics: dict[str, dict[int, int]] = {}

@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
-from checkpoint.offsets import SourceIdentity, TopicPartition, identity_changes
+from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
@@ -45,6 +45,7 @@ BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before t
 _POLL_WAIT_MS: Final = 500
 _RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000
+_START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each way out does to which table"
 
 log = get_logger(__name__)
 
@@ -103,7 +104,7 @@ class KafkaSource:
         if changes := identity_changes(self._identity, identity):
             raise PositionRefused(
                 f"{self}: {'; '.join(changes)} while it was read. What has been read is committed up to the change",
-                ["give the pipeline another name (`pipeline: …`) to read the new topic from its `start`"],
+                [_START_AGAIN],
             )
         self._identity = identity
         found = frozenset(_partitions_of(metadata.topics))
@@ -128,6 +129,14 @@ class KafkaSource:
                 return self._complete(partitions, offsets, "`source.start.offsets`")
             case FromGroup(group_id):
                 return self._complete(partitions, await self._group_offsets(group_id), f"consumer group {group_id}")
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """An end below the beginning is one that retention passed while we asked."""
+        if not partitions:
+            return {}
+        ends = await self._ends(partitions)
+        beginnings = await self._beginnings(partitions)
+        return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
     async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         found = await self._patiently("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
@@ -240,10 +249,7 @@ class KafkaSource:
             f"{self}: the topic doesn't hold the offsets any more, or not yet: "
             + ", ".join(f"{partition} at {offset}" for partition, offset in sorted(lost.items()))
             + ". Retention deleted records before they were read, or the topic lost records that had been read",
-            [
-                "give the pipeline another name (`pipeline: …`) to read what is left from its `start`",
-                "if changes were lost, first have the connector take a new snapshot of its tables into the topic",
-            ],
+            [_START_AGAIN],
         )
 
     def _check_silence(self, silence: Silence, now_ms: int) -> None:

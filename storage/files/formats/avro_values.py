@@ -137,11 +137,12 @@ def _atom(values: Values, data_type: AtomicType, avro_type: AvroType) -> pa.Arra
 
 
 def _decimals(values: Sequence[bytes | None], target: pa.DataType) -> pa.Array:
-    numbers = [0 if v is None else int.from_bytes(v, "big", signed=True) for v in values]
-    if any(abs(n) >= 10**target.precision for n in numbers):
-        raise pa.ArrowInvalid(f"a number with more digits than {target} has")
-    data = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
-    valid = pa.array([v is not None for v in values], pa.bool_())
+    """Null where a number has more digits than the column, as Java reads it: a sum that outgrew its DECIMAL."""
+    limit = 10**target.precision
+    numbers = [limit if v is None else int.from_bytes(v, "big", signed=True) for v in values]
+    fits = [abs(n) < limit for n in numbers]
+    data = b"".join((n if fit else 0).to_bytes(16, "little", signed=True) for n, fit in zip(numbers, fits, strict=True))
+    valid = pa.array(fits, pa.bool_())
     buffers = [valid.buffers()[1], pa.py_buffer(data)]  # a bit a value, as validity has it
     return pa.Array.from_buffers(target, len(values), buffers)
 

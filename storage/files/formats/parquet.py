@@ -305,7 +305,10 @@ def _told_as_bad_input(column: str | None = None) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as e:
         where = "" if column is None else f"column {column!r}: "
-        raise BadInput(f"{where}these rows don't fit a Parquet file: {str(e).splitlines()[0]}") from None
+        reason = str(e).splitlines()[0]
+        if "cast from Decimal" in reason:
+            reason += "; a sum has outgrown its DECIMAL: change the column to one of more digits"
+        raise BadInput(f"{where}these rows don't fit a Parquet file: {reason}") from None
 
 
 class _FooterCatcher:

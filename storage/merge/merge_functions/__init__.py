@@ -2,5 +2,7 @@
 
 from storage.merge.merge_functions.base import MergeFunction
 from storage.merge.merge_functions.deduplicate import Deduplicate
+from storage.merge.merge_functions.of_table import merge_function_of
+from storage.merge.merge_functions.refused_rows import check_kinds
 
-__all__ = ["Deduplicate", "MergeFunction"]
+__all__ = ["Deduplicate", "MergeFunction", "check_kinds", "merge_function_of"]

@@ -1,27 +1,72 @@
 """What every merge engine can do.
 
-Source: Java `mergetree/compact/MergeFunction.java`, `ReducerMergeFunctionWrapper.java`; merge-engines notes section 1.
+Source: Java `mergetree/compact/MergeFunction.java`, `ReducerMergeFunctionWrapper.java`, `MergeFunctionFactory.java`
+(`adjustReadType`); merge-engines notes section 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from storage.format import RowKind
+from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
 
 
 class MergeFunction(Protocol):
+    """Get one from `merge_function_of`. Immutable, thread-safe."""
+
+    @property
+    def merges_in_steps(self) -> bool:
+        """Whether merging the rows of a key in parts, and then the results, gives what merging all of them gives.
+
+        Where it does not, rows that leave a write buffer for a while must stay unmerged.
+        """
+        ...
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """What rows must hold beside `wanted` so that merging gives the wanted columns their right values.
+
+        Names of table columns and, last, maybe `_LEVEL` (the level of the file that a row comes from, int32: field
+        `storage.schema.LEVEL_FIELD` of `read_data_file`); none that is wanted already. Key columns, `sequence.field`,
+        `_SEQUENCE_NUMBER` and `_VALUE_KIND` are not among them: merge order asks for those, whatever the engine.
+        """
+        ...
+
     def merge(
-        self, rows: pa.RecordBatch, kinds: NDArray[np.int8], order: RowIndices, is_last: NDArray[np.bool_]
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
         """One row, at most, for each key.
 
-        rows: whole groups of equal keys, any column order. kinds (n,): row kind of each row.
+        rows: whole groups of equal keys, any column order, with what `columns_needed` asks for. `_LEVEL` may be missing
+            where no row comes from a file.
+        kinds (n,): row kind of each row.
         order, is_last (n,): rows in merge order (oldest first within a key), as from `kernels.merge_order`.
-        Returns rows in key order with the same columns; retracts that survive are still there.
+        shortcut (m,): which of the groups, each of one row, come out as they are, without a look at them; None is all
+            groups of one row (as Java's reducer).
+        Returns rows in key order with the same columns; retracts that survive are still there. `_VALUE_KIND` and
+        `_SEQUENCE_NUMBER`, where rows have them, are those of Java's result. Raises BadInput for rows that the engine
+        does not take.
         """
         ...
+
+
+def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Which row kinds take a row back (-U, -D)."""
+    retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+    return retract
+
+
+def shortcut_groups(groups: Groups, shortcut: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """(m,): `shortcut` as given to `MergeFunction.merge`, or what its None stands for."""
+    return groups.lengths == 1 if shortcut is None else shortcut

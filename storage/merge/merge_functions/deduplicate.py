@@ -5,20 +5,16 @@ Source: Java `mergetree/compact/DeduplicateMergeFunction.java`; merge-engines no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import RowKind
+from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
-
-
-def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Which row kinds take a row back (-U, -D)."""
-    retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
-    return retract
+from storage.merge.merge_functions.base import is_retract, shortcut_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +26,35 @@ class Deduplicate:
 
     ignore_delete: bool = False
 
-    def merge(
-        self, rows: pa.RecordBatch, kinds: NDArray[np.int8], order: RowIndices, is_last: NDArray[np.bool_]
-    ) -> pa.RecordBatch:
-        return rows.take(pa.array(self.winners(kinds, order, is_last)))
+    @property
+    def merges_in_steps(self) -> bool:
+        return True
 
-    def winners(self, kinds: NDArray[np.int8], order: RowIndices, is_last: NDArray[np.bool_]) -> RowIndices:
-        """Indices of the surviving rows, in key order."""
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return ()
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        return rows.take(pa.array(self.winners(kinds, order, is_last, shortcut)))
+
+    def winners(
+        self,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> RowIndices:
+        """Indices of the surviving rows, in key order. Parameters as of `merge`."""
         retract = is_retract(kinds)[order] if self.ignore_delete else None
         if retract is None or not retract.any():
             return order[is_last]
-        ends = np.flatnonzero(is_last)
-        starts = np.concatenate(([0], ends[:-1] + 1))
-        newest_add = np.maximum.reduceat(np.where(retract, -1, np.arange(len(order))), starts)
-        alone = ends == starts
-        winners = np.where(alone, ends, newest_add)
+        groups = Groups.of(order, is_last)
+        newest_add = np.maximum.reduceat(np.where(retract, -1, np.arange(len(order))), groups.starts)
+        winners = np.where(shortcut_groups(groups, shortcut), groups.starts, newest_add)
         return order[winners[winners >= 0]]

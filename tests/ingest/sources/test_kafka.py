@@ -306,7 +306,7 @@ async def test_records_that_retention_deleted_are_not_jumped_over(kafka_broker: 
     with pytest.raises(PositionRefused) as raised:
         await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): 2}))
     assert f"{topic}-0 at 2" in raised.value.found
-    assert len(raised.value.ways_out) == 2
+    assert "start the pipeline again" in raised.value.ways_out[0]
 
 
 async def test_a_position_at_the_new_beginning_is_fine(kafka_broker: KafkaBroker) -> None:

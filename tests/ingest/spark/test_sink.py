@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from ingest.spark.sink import TableSink
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import sink
 
@@ -238,6 +239,22 @@ def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records
     records.options["reread"] = True
     run_records(records, "a third")
     assert rows_of(table) == [(1, "a2", 2), (2, "b", 1)]
+
+
+def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
+    table = records.create(primary_key=["id"])
+    records.put([change(0, "c", {"id": 1, "name": "a", "version": 1})])
+    keep_letters = TableSink._keep_letters  # comes between the comparison and the commit
+
+    def other_stream_first(*arguments: Any) -> None:
+        keep_letters(*arguments)
+        with table.writer(commit_user="other") as writer:
+            writer.commit(identifier=1, properties={"tidelake.position": "…"})
+
+    monkeypatch.setattr(TableSink, "_keep_letters", other_stream_first)
+    with pytest.raises(Exception, match="'other' moved the table's position, in snapshot 1"):
+        run_records(records)
+    assert [snapshot.commit_user for snapshot in table.snapshots()] == ["other"]
 
 
 def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, tmp_path: Path) -> None:

@@ -89,6 +89,18 @@ def test_a_new_warehouse_is_empty(catalog: FileSystemCatalog) -> None:
     assert catalog.list_databases() == []
 
 
+@pytest.mark.parametrize("location", ["lake", "./lake/", "file:lake"])
+def test_a_relative_warehouse_stays_where_it_is_when_the_process_goes_elsewhere(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    catalog = FileSystemCatalog(open_file_io(location), location)
+    catalog.create_database("shop")
+    monkeypatch.chdir("/")
+    assert catalog.list_databases() == ["shop"]
+    assert catalog.warehouse == str(tmp_path / "lake")
+
+
 def test_databases_that_were_created_are_listed_sorted_and_empty(catalog: FileSystemCatalog) -> None:
     for name in ("b", "a", "läden"):
         catalog.create_database(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -92,11 +94,26 @@ def test_a_store_that_cannot_is_refused_before_anything_is_published(flag: str, 
         assert server.objects == {}
 
 
-def test_a_store_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_tried_once_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(object_store, "_TRIED", set())
+    caplog.set_level(logging.INFO)
     with scripted_s3() as server:
-        for number in range(3):
-            open_file_io(PATH, server.options).create_if_absent(f"{PATH}{number}", MINE)
+        with ThreadPoolExecutor(3) as threads:  # several writers of one process begin at once
+            io = [open_file_io(PATH, server.options) for _ in range(3)]
+            assert all(threads.map(lambda n: io[n].create_if_absent(f"{PATH}{n}", MINE), range(3)))
+        assert caplog.messages == ["tried: the store creates an object only if absent store='s3://bucket'"]
         puts = [request for request in server.requests if request.startswith("PUT")]
         assert [put.endswith(".tmp") for put in puts] == [True, True, False, False, False]
         assert set(server.objects) == {f"{KEY}0", f"{KEY}1", f"{KEY}2"}
+
+
+def test_who_only_reads_does_not_try_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_TRIED", set())
+    with scripted_s3() as server:
+        server.objects[KEY] = (MINE, {})
+        io = open_file_io(PATH, server.options)
+        assert io.exists(PATH)
+        assert io.read(PATH) == MINE
+        assert not [request for request in server.requests if not request.startswith(("GET", "HEAD"))]

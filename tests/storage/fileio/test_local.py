@@ -71,34 +71,61 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trace:
     return trace
 
 
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that promises no more than POSIX does."""
+    monkeypatch.setattr(local, "_keeps_names", lambda _: False)
+
+
+@pytest.fixture
+def journaling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose fsync of a file keeps its name too."""
+    monkeypatch.setattr(local, "_keeps_names", lambda _: True)
+
+
 def test_create_if_absent_makes_the_content_durable_before_the_name(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     assert io.create_if_absent(f"{tmp_path}/t/snapshot-1", b"{}")
     assert trace.told == ["fsync file temporary", "link snapshot-1", "fsync directory t"]
 
 
+@pytest.mark.usefixtures("journaling")
+def test_an_output_is_durable_with_one_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None:
+    with io.open_output(f"{tmp_path}/t/dt=1/data-1") as output:
+        output.stream.write(b"rows")
+    assert trace.told == ["mkdir dt=1", "rename data-1", "fsync file data-1"]
+
+
+@pytest.mark.usefixtures("strict")
 def test_an_output_is_durable_with_one_fsync_for_bytes_and_one_for_the_name(
     io: FileIO, tmp_path: Path, trace: Trace
 ) -> None:
     with io.open_output(f"{tmp_path}/t/data-1") as output:
         output.stream.write(b"rows")
-    assert trace.told == ["fsync file temporary", "rename data-1", "fsync directory t"]
+    assert trace.told == ["rename data-1", "fsync file data-1", "fsync directory t"]
 
 
 def test_write_makes_the_content_durable_before_it_replaces(io: FileIO, tmp_path: Path, trace: Trace) -> None:
-    io.write(f"{tmp_path}/t/LATEST", b"1")
-    assert trace.told == ["fsync file temporary", "replace LATEST"]
+    io.write(f"{tmp_path}/t/consumer-c", b"1")
+    assert trace.told == ["fsync file temporary", "replace consumer-c", "fsync directory t"]
 
 
+def test_a_hint_costs_no_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None:
+    io.write(f"{tmp_path}/t/LATEST", b"1", durable=False)
+    assert trace.told == ["replace LATEST"]
+
+
+@pytest.mark.usefixtures("strict")
 def test_new_parent_directories_are_durable_from_the_top_down(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     with io.open_output(f"{tmp_path}/t/dt=1/bucket-0/data-1"):
         pass
     assert trace.told == [
         *("mkdir dt=1", "fsync directory t"),
         *("mkdir bucket-0", "fsync directory dt=1"),
-        *("fsync file temporary", "rename data-1", "fsync directory bucket-0"),
+        *("rename data-1", "fsync file data-1", "fsync directory bucket-0"),
     ]
 
 
+@pytest.mark.usefixtures("strict")
 def test_a_renamed_directory_is_durable_at_both_ends(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     io.write(f"{tmp_path}/t/a/f", b"")
     trace.steps.clear()
@@ -107,6 +134,29 @@ def test_a_renamed_directory_is_durable_at_both_ends(io: FileIO, tmp_path: Path,
         *("mkdir u", f"fsync directory {tmp_path.name}"),
         *("rename b", "fsync directory u", "fsync directory t"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "keeps"),
+    [
+        pytest.param(0xEF53, True, id="ext4"),
+        pytest.param(0x58465342, True, id="XFS"),
+        pytest.param(0x9123683E, True, id="Btrfs"),
+        pytest.param(0x6969, False, id="NFS"),
+        pytest.param(None, False, id="no answer"),
+    ],
+)
+def test_which_file_systems_keep_names_with_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, keeps: bool
+) -> None:
+    class LibC:
+        def statfs(self, path: bytes, found: ctypes.Array[ctypes.c_char]) -> int:
+            assert path == os.fsencode(tmp_path)
+            ctypes.c_long.from_buffer(found).value = number or 0
+            return 0 if number else -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_: LibC())
+    assert local._keeps_names(str(tmp_path)) is keeps
 
 
 # ---------------------------------------------------------------- a full disk
@@ -205,6 +255,7 @@ def test_an_output_that_cannot_be_published_leaves_nothing(
     assert names(tmp_path) == set()
 
 
+@pytest.mark.usefixtures("strict")
 def test_an_output_whose_name_did_not_become_durable_is_taken_back(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

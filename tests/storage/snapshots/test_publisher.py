@@ -254,6 +254,44 @@ def test_a_store_that_asked_twice_and_met_its_own_file_has_published(table: Tabl
     assert metadata_files(table) == named_by_snapshots(table)
 
 
+@pytest.mark.parametrize(
+    "lands_at",
+    [
+        pytest.param("exists", id="before we look"),
+        pytest.param("open_output", id="after we looked"),
+        pytest.param("create_if_absent", id="just before our second try"),
+    ],
+)
+def test_a_commit_that_lands_after_we_gave_it_up_is_ours_and_the_second_try_is_not(
+    table: TableContext, io: FaultyFileIO, lands_at: str
+) -> None:
+    def fault(call: Call) -> Fault | None:
+        created = [c for c in io.calls if creates_snapshot(c)]
+        if creates_snapshot(call) and len(created) == 1:
+            return Fault.LATE
+        if created and call.name == lands_at:
+            io.land()
+        return None
+
+    io.fault = fault
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert live_names(table) == ["a"]
+    assert len(snapshots(seen_by_others(table))) == 1
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothing_is_deleted(io: FaultyFileIO) -> None:
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", options={"commit.timeout": "3 min"})
+    time = FakeTime()
+    started_ms = time.now_ms
+    io.on_hang = lambda: time.sleep(60_000)  # as long as a client waits for an answer
+    io.fault = on_create(lambda _: Fault.HANG)
+    with pytest.raises(CommitOutcomeUnknown, match=r"may or may not have been published \(.*hang create_if_absent"):
+        committer(table, time=time).commit(Committable(1, [added("a")]))
+    assert 180_000 < time.now_ms - started_ms < 250_000
+    assert not any(call.name == "delete" for call in io.calls)
+
+
 def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
     table: TableContext, io: FaultyFileIO
 ) -> None:
@@ -466,6 +504,53 @@ def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: Ta
     io.fault = fault
     with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, and expired before"):
         committer(table).commit(Committable(1, [added("ours")]))
+
+
+def test_a_listing_that_lags_makes_no_first_snapshot_look_like_a_late_one(
+    table: TableContext, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no base to prove it by, and what the directory shows is older than our own file."""
+    monkeypatch.setattr(io, "list_directory", lambda path: [])
+    commit = committer(table)
+    assert commit.commit(Committable(1, [added("a")])) == 1
+    assert committer(table, "other").commit(Committable(1, [added("b")])) == 2
+    assert live_names(table) == ["a", "b"]
+
+
+# ---------------------------------------------------------------- hints
+
+
+HINTS = [None, b"", b"?", b"1", b"2", b"4", b"99", b"-1", b"3" * 30, b"\xff\xfe", bytes(8)]
+
+
+@pytest.mark.parametrize("earliest", HINTS, ids=repr)
+@pytest.mark.parametrize("latest_hint", HINTS, ids=repr)
+def test_hints_that_are_wrong_missing_or_torn_never_matter(
+    table: TableContext, latest_hint: bytes | None, earliest: bytes | None
+) -> None:
+    """For reading, recovering, replaying and committing. The table holds snapshots 2 to 4."""
+    commit = committer(table)
+    for number in range(1, 5):
+        commit.commit(Committable(number, [added(f"a{number}")]))
+    store_of(table).withdraw(1)
+
+    def spoil() -> None:
+        for path, data in ((table.paths.latest_hint, latest_hint), (table.paths.earliest_hint, earliest)):
+            table.io.delete(path) if data is None else table.io.write(path, data)
+
+    spoil()
+    assert live_names(table) == ["a1", "a2", "a3", "a4"]
+    assert store_of(table).latest_id() == 4
+    assert store_of(table).earliest_id() == (4 if earliest == b"4" else 2)  # expiry may have begun with 2 and 3
+    newest = store_of(table).newest_of_user("etl")
+    assert newest is not None
+    assert newest.commit_identifier == 4
+    assert committer(table).commit(Committable(4, [added("a4")])) is None
+    for publish in (commit, committer(table)):
+        spoil()
+        identifier = latest(table).commit_identifier + 1
+        assert publish.commit(Committable(identifier, [added(f"a{identifier}")])) == identifier
+    assert live_names(table) == [f"a{number}" for number in range(1, 7)]
 
 
 # ---------------------------------------------------------------- what we saw no longer stands

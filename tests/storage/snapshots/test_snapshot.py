@@ -122,11 +122,14 @@ def store_with(name: str, ids: range, *, latest: str | None = None, earliest: st
         pytest.param(range(3, 8), "7x", 7, id="a torn hint"),
         pytest.param(range(3, 8), "-1", 7, id="a hint that says none"),
         pytest.param(range(50, 52), "7", 51, id="a hint so old that its snapshot has expired"),
+        pytest.param(range(3, 8), "99", 7, id="a hint beyond the end"),
+        pytest.param(range(1, 1), "99", None, id="a hint, and no snapshots"),
     ],
 )
 def test_the_latest(request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None) -> None:
     store = store_with(str(abs(hash(request.node.name))), ids, latest=hint)
     latest = store.latest()
+    assert store.latest_id() == expected
     assert (latest.id if latest is not None else None) == expected
 
 
@@ -136,7 +139,15 @@ def test_a_good_hint_spares_listing_the_directory() -> None:
     assert isinstance(io, FaultyFileIO)
     io.calls.clear()
     assert store.latest_id() == 1999
-    assert [call.name for call in io.calls] == ["read", "exists"]
+    assert [call.name for call in io.calls] == ["read", "exists", "exists"]
+
+
+@pytest.mark.parametrize("listed", [range(1, 1), range(3, 5), range(3, 8)], ids=["nothing", "some", "all"])
+def test_a_listing_that_lags_does_not_hide_the_latest(listed: range) -> None:
+    """Ids are consecutive, so single files tell how far they go."""
+    store = store_with(f"lagging-{listed.stop}", range(1 if not listed else 3, 8))
+    store.ids = lambda: list(listed)  # type: ignore[method-assign]
+    assert store.latest_id() == 7
 
 
 @pytest.mark.parametrize(
@@ -147,6 +158,9 @@ def test_a_good_hint_spares_listing_the_directory() -> None:
         pytest.param(range(3, 8), "3", 3, id="a hint that is right"),
         pytest.param(range(3, 8), "2", 3, id="a hint that lags"),
         pytest.param(range(3, 8), "?", 3, id="a torn hint"),
+        pytest.param(range(3, 8), "5", 5, id="a hint that is ahead: expiry has begun with what is below"),
+        pytest.param(range(3, 8), "99", 3, id="a hint beyond the end"),
+        pytest.param(range(1, 8), "1", 1, id="the first of all"),
     ],
 )
 def test_the_earliest(request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None) -> None:

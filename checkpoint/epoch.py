@@ -1,0 +1,66 @@
+"""Which process of a pipeline may commit: a number in its snapshots that only grows.
+
+A process that starts publishes, in every table, an empty snapshot with a number above all that it found. From then on
+every older process finds it before its next commit (`checkpoint.fence`), wherever and for however long it slept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import CorruptFile, UnsupportedFeature
+
+EPOCH_PROPERTY: Final = "tidelake.epoch"  # key in Snapshot.properties
+EPOCH_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """number: from 1; 0 for snapshots of a release that didn't write any. writer: names one process for ever."""
+
+    number: int
+    writer: str
+
+    def __str__(self) -> str:
+        return f"epoch {self.number}, {self.writer}" if self.number else "no epoch"
+
+    def to_text(self) -> str:
+        """As a snapshot keeps it."""
+        members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+
+NO_EPOCH: Final = Epoch(0, "")
+
+
+def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
+    """The epoch that a snapshot was published in, NO_EPOCH where it doesn't say.
+
+    where: the snapshot, for messages. Raises CorruptFile, and UnsupportedFeature for a version this release doesn't
+    know: to take it for an old one would let two processes write.
+    """
+    text = properties.get(EPOCH_PROPERTY)
+    if text is None:
+        return NO_EPOCH
+    try:
+        members = json.loads(text)
+        if (version := members["version"]) != EPOCH_VERSION:
+            raise UnsupportedFeature(
+                f"{EPOCH_PROPERTY} version {version} in {where}",
+                f"this release reads version {EPOCH_VERSION}, and can't tell which process is the newer one",
+                "Use the release that wrote it, or a newer one.",
+            )
+        return Epoch(int(members["number"]), str(members["writer"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(where, f"an epoch as property {EPOCH_PROPERTY}", f"{text[:200]!r} ({error})") from error
+
+
+def new_writer() -> str:
+    """A name for this process: where people find it, and unlike every other one's."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,38 @@
+"""What one table shows of a pipeline when it starts: its snapshots, and what the pipeline left beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSnapshot:
+    """path: its file, for messages. manifest_list: of its delta; two snapshots never have the same one."""
+
+    id: int
+    path: str
+    commit_user: str
+    identifier: int
+    manifest_list: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """created_ms: when the table was made (`timeMillis` of schema 0), None when there is no such table.
+
+    own: snapshots of the pipeline's commit user, newest first, as far back as was looked; the newest is always there.
+    others: snapshots of other users that carry a position, too. earliest_id, latest_id: of all snapshots, None without
+    any. registered_id: the own snapshot that the pipeline's consumer file names, None where there is no file.
+    """
+
+    created_ms: int | None
+    own: Sequence[SeenSnapshot] = ()
+    others: Sequence[SeenSnapshot] = ()
+    earliest_id: int | None = None
+    latest_id: int | None = None
+    registered_id: int | None = None
+
+
+NO_TABLE = Evidence(None)

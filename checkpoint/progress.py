@@ -1,0 +1,122 @@
+"""How far the source was read for tables that it had no rows for: the progress file of a pipeline.
+
+A table without rows gets no snapshot, so its snapshots alone would send the pipeline back to its last row. The file
+holds one entry for each idle table, and how far all of the source was read:
+
+    {"version": 1, "identifier": 41, "epoch": 3, "reached": <a position>,
+     "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}}}
+
+An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is struck out
+before the table gets its next snapshot, so a file from before can't claim this of a later one.
+
+The file is a convenience. Missing, torn or outdated, it costs reading records again that are dropped then; it never
+decides anything that the tables' own snapshots decide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpoint.evidence import Evidence, SeenSnapshot
+from checkpoint.offsets import SourcePosition
+from checkpoint.position_text import position_from_text, position_to_text
+from checkpoint.routing import Routing
+from storage.errors import CorruptFile, UnsupportedFeature
+
+PROGRESS_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTable:
+    """Which table, and which state of it: all None for one that didn't exist. Such an entry holds of the table that is
+    made afterwards, too: its first record is still to come.
+
+    created_ms: see Evidence. snapshot_id, manifest_list: of its newest own snapshot. routing: by which records were
+    found not to be for it.
+    """
+
+    created_ms: int | None = None
+    snapshot_id: int | None = None
+    manifest_list: str | None = None
+    routing: Routing | None = None
+
+    @classmethod
+    def of(cls, created_ms: int | None, newest: SeenSnapshot | None, routing: Routing | None) -> IdleTable:
+        """The table as it stands. newest: its newest own snapshot."""
+        if newest is None:
+            return cls(created_ms, routing=routing)
+        return cls(created_ms, newest.id, newest.manifest_list, routing)
+
+    def is_about(self, newest: SeenSnapshot) -> bool:
+        """Whether this is still the table's newest own snapshot."""
+        return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """reached: next offset of each partition; ranges are empty. identifier, epoch: the newest of the pipeline."""
+
+    reached: SourcePosition = field(default_factory=SourcePosition)
+    tables: Mapping[str, IdleTable] = field(default_factory=dict)
+    identifier: int = 0
+    epoch: int = 0
+
+    def entry(self, table: str, evidence: Evidence) -> IdleTable | None:
+        """The table's, unless it is about another table of the same name, which was dropped since."""
+        entry = self.tables.get(table)
+        return entry if entry is not None and entry.created_ms in (None, evidence.created_ms) else None
+
+    def to_text(self) -> str:
+        members = {
+            "version": PROGRESS_VERSION,
+            "identifier": self.identifier,
+            "epoch": self.epoch,
+            "reached": json.loads(position_to_text(self.reached)),
+            "tables": {name: _to_members(entry) for name, entry in sorted(self.tables.items())},
+        }
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, data: bytes, where: str) -> Progress:
+        """Raises CorruptFile for what is none, UnsupportedFeature for a version that this release doesn't know."""
+        try:
+            members = json.loads(data)
+            if (version := members["version"]) != PROGRESS_VERSION:
+                raise UnsupportedFeature(
+                    f"progress version {version} in {where}",
+                    f"this release reads version {PROGRESS_VERSION}",
+                    "Delete the file; idle tables are then read again from their last row.",
+                )
+            tables = {str(name): _from_members(entry) for name, entry in members["tables"].items()}
+            reached = position_from_text(json.dumps(members["reached"]), where)
+            return cls(reached, tables, int(members["identifier"]), int(members["epoch"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(where, "the progress of a pipeline", f"{data[:200]!r} ({error})") from error
+
+
+def _to_members(entry: IdleTable) -> dict[str, Any]:
+    return {
+        "created": entry.created_ms,
+        "snapshot": entry.snapshot_id,
+        "list": entry.manifest_list,
+        "routing": None if entry.routing is None else entry.routing.to_members(),
+    }
+
+
+def _from_members(members: Mapping[str, Any]) -> IdleTable:
+    routing = members["routing"]
+    return IdleTable(
+        _number(members["created"]),
+        _number(members["snapshot"]),
+        members["list"],
+        None if routing is None else Routing.from_members(routing),
+    )
+
+
+def _number(value: object) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

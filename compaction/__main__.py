@@ -1,0 +1,57 @@
+"""`python -m compaction WAREHOUSE NAME`: compacts one table where only these packages are installed.
+
+What was done is told as JSON, a line a table and round. `tidelake table compact` does the same for people, and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from compaction.clustering import Strategy
+from compaction.job import compact_table
+from compaction.report import CompactionReport
+from compaction.request import CompactionRequest
+from compaction.signals import stopped_by_signals
+from compaction.watch import watch
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import TidelakeError
+from storage.fileio import open_file_io
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 failed, 2 usage."""
+    parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
+    parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
+    parser.add_argument("name", metavar="NAME", help="database.table")
+    parser.add_argument("--full", action="store_true", help="everything, not only what is due")
+    parser.add_argument("--watch", action="store_true", help="go on until SIGTERM")
+    parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, parted by commas")
+    parser.add_argument("--strategy", type=Strategy, choices=tuple(Strategy))
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the store, repeatable")
+    given = parser.parse_args(arguments)
+    options = dict(option.split("=", 1) for option in given.option if "=" in option)
+    try:
+        catalog = FileSystemCatalog(open_file_io(given.warehouse, options), given.warehouse)
+        order_by = tuple(given.order_by.split(",")) if given.order_by else ()
+        request = CompactionRequest(full=given.full, order_by=order_by, strategy=given.strategy)
+        with stopped_by_signals() as stop:
+            if given.watch:
+                watch(lambda: [given.name], catalog.load, request, stop, _tell)
+            else:
+                _tell(compact_table(catalog.load(given.name), request, stop=stop))
+    except (TidelakeError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _tell(report: CompactionReport) -> None:
+    sys.stdout.write(json.dumps(report.to_members(), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

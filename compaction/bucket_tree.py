@@ -1,0 +1,150 @@
+"""One bucket's tree, with what its table says of compaction: what to pick, how to carry it out.
+
+    tree = BucketTree(context, key, files)          # files: the live ones of the bucket
+    unit = tree.pick(full=True)                     # pure and quick; None: nothing to do
+    result = tree.compact(unit)                     # slow: reads and writes files, changes nothing else
+    tree.install(result)                            # the tree after it; publish the result with a commit
+
+`pick` and `install` belong to one thread at a time; `compact` may run beside them.
+
+Source: Java `mergetree/compact/MergeTreeCompactManager.java`, `MergeTreeCompactManagerFactory.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from compaction.compact_unit import CompactUnit
+from compaction.full_pick import pick_full
+from compaction.levels import Levels
+from compaction.looked_up import LookedUp, must_look_up, with_files_above
+from compaction.picker import Picker, PickerSettings
+from compaction.record_expiry import RecordExpiry
+from compaction.rewriter import Rewriter
+from compaction.task_plan import TaskPlanner, Upgrade
+from compaction.tombstones import drops_deletes
+from compaction.upgrade import lookup_upgrade
+from storage.files.data_file import DataFileMeta
+from storage.merge.merge_functions import MergeFunction, merge_function_of
+from storage.merge.merge_functions.base import is_retract
+from storage.merge.merge_reader import row_kinds
+from storage.merge.sorted_run import Section
+from storage.options import MergeEngine
+from storage.schema import KIND_FIELD
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.compactor import CompactResult
+from storage.write.router import BucketKey
+
+
+class BucketTree:
+    """context: of a table with a primary key. files: what the bucket holds now.
+
+    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        key: BucketKey,
+        files: Iterable[DataFileMeta],
+        spill_directory: str | None = None,
+    ) -> None:
+        options = context.options
+        self._context = context
+        self._files = BucketFiles(context, key)
+        self._spill_directory = spill_directory
+        self._merge_function = merge_function_of(context)
+        self._expiry = RecordExpiry.of(context)
+        self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
+        oldest_level = [file for file in self.levels.files if file.level == options.num_levels - 1]
+        last_full_ms = max((file.created_epoch_ms or 0 for file in oldest_level), default=None)
+        self._picker = Picker(PickerSettings.of(options), last_full_ms)
+
+    @property
+    def run_count(self) -> int:
+        return len(self.levels.runs)
+
+    def pick(self, *, full: bool = False) -> CompactUnit | None:
+        """full: everything, to the highest level; None when it is there already, and nothing in it must go."""
+        levels = self.levels
+        if full:
+            return pick_full(levels, must_rewrite=self._must_rewrite(levels.max_level))
+        now = time.time()
+        local_hour = time.localtime(now).tm_hour
+        unit = self._picker.pick(levels.runs, levels.max_level, now_ms=int(now * 1000), local_hour=local_hour)
+        return None if unit is None or unit.changes_nothing else unit
+
+    def compact(self, unit: CompactUnit, should_stop: Callable[[], bool] = lambda: False) -> CompactResult:
+        """unit: as picked. should_stop: asked often; then CompactionStopped is raised. After an exception nothing is
+        left behind.
+        """
+        levels = self.levels
+        context = self._context
+        must_rewrite = self._must_rewrite(unit.output_level)
+        planner = TaskPlanner(
+            levels.key_types,
+            levels.max_level,
+            context.options.compaction_file_size_bytes(has_primary_key=True),
+            lambda file: must_rewrite(file) or self._hides_deletes(file),
+        )
+        looks_up = must_look_up(context.options, levels, unit)
+        merge_function = self._looking_up(unit.output_level) if looks_up else self._merge_function
+        rewriter = Rewriter(context, self._files, merge_function, self._expiry, should_stop, self._spill_directory)
+        drop_deletes = drops_deletes(unit.output_level, levels.highest_level)
+        before: list[DataFileMeta] = []
+        after: list[DataFileMeta] = []
+        written: list[DataFileMeta] = []
+        try:
+            for step in planner.plan(unit):
+                if isinstance(step, Upgrade):
+                    before.append(step.file)
+                    after.append(replace(step.file, level=unit.output_level))
+                else:
+                    sections: Sequence[Section] = step.sections
+                    if looks_up:
+                        sections = with_files_above(step.files, levels, unit.output_level)
+                    new_files = rewriter.rewrite(sections, unit.output_level, drop_deletes=drop_deletes)
+                    written += new_files
+                    before += step.files
+                    after += new_files
+        except BaseException:
+            self._files.delete(written)
+            raise
+        return CompactResult(tuple(before), tuple(after), reason=unit.reason.value)
+
+    def add(self, files: Sequence[DataFileMeta]) -> None:
+        """The bucket has these too."""
+        self.levels = self.levels.updated(after=files)
+
+    def install(self, result: CompactResult) -> None:
+        self.levels = self.levels.updated(result.before, result.after)
+
+    def discard(self, result: CompactResult) -> None:
+        """Delete what a compaction wrote whose result nobody will publish."""
+        self._files.delete(result.new_files)
+
+    def _hides_deletes(self, file: DataFileMeta) -> bool:
+        """Whether a file of level 0 denies its deletes, as those of pypaimon do. Higher up, readers believe it."""
+        if file.level != 0 or file.delete_row_count != 0:
+            return False
+        return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
+
+    def _looking_up(self, output_level: int) -> MergeFunction:
+        hides_known = self._context.options.merge_engine is MergeEngine.FIRST_ROW
+        return LookedUp(self._merge_function, output_level, hides_known)
+
+    def _must_rewrite(self, output_level: int) -> Callable[[DataFileMeta], bool]:
+        options, max_level = self._context.options, self.levels.max_level
+        now_s = int(time.time())
+
+        def must_rewrite(file: DataFileMeta) -> bool:
+            if options.force_rewrite_all_files:
+                return True
+            if self._expiry is not None and self._expiry.holds_expired([file], now_s)[0]:
+                return True
+            return options.needs_lookup and lookup_upgrade(options, file, output_level, max_level).rewrites
+
+        return must_rewrite

@@ -1,0 +1,40 @@
+"""What one compaction takes, where it goes, and why it was picked.
+
+Source: Java `compact/CompactUnit.java`, `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from storage.files.data_file import DataFileMeta
+
+
+class PickReason(StrEnum):
+    """Shown to users: in log lines, by `table compact`, by `table show`."""
+
+    FULL = "full compaction"
+    OPTIMIZATION_INTERVAL = "optimization interval"
+    TOTAL_SIZE = "total size"
+    INCREMENTAL_SIZE = "incremental size"
+    SIZE_AMPLIFICATION = "size amplification"
+    SIZE_RATIO = "size ratio"
+    RUN_COUNT = "number of sorted runs"
+    FORCED_LEVEL_0 = "level 0 must go up"
+    SMALL_FILES = "small files"  # of append tables
+
+
+@dataclass(frozen=True, slots=True)
+class CompactUnit:
+    """files: newest run first. rewrites_each_file: one by one, without merging (files of the highest level)."""
+
+    output_level: int
+    files: tuple[DataFileMeta, ...]
+    reason: PickReason
+    rewrites_each_file: bool = False
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Nothing in it, or one file that lies where it would go: not worth a task, unless it was forced."""
+        return not self.files or (len(self.files) == 1 and self.files[0].level == self.output_level)

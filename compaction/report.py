@@ -1,0 +1,80 @@
+"""What a compaction job did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from storage.files.bucket_directory import partition_directory
+from storage.table import TableContext
+from storage.write.compactor import CompactResult
+from storage.write.router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCompaction:
+    """One compaction that is in the table now. partition: `dt=2024-05-14/hour=7`, or "". reason: why it was picked.
+
+    files_before, files_after, bytes_before, bytes_after: of what it took and what took their place. files_written: of
+    the latter, those that are new; others only changed their level.
+    """
+
+    partition: str
+    bucket: int
+    reason: str
+    files_before: int
+    files_after: int
+    files_written: int
+    bytes_before: int
+    bytes_after: int
+
+    def to_members(self) -> dict[str, Any]:
+        """For JSON and log lines."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, context: TableContext, key: BucketKey, result: CompactResult) -> BucketCompaction:
+        return cls(
+            partition_directory(context, key.partition),
+            key.bucket,
+            str(result.reason),
+            len(result.before),
+            len(result.after),
+            len(result.new_files),
+            sum(file.file_size for file in result.before),
+            sum(file.file_size for file in result.after),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """Of one table. looked_at: the newest snapshot in which nothing was left to do; None for a table without any.
+
+    snapshot_ids: those it made. lost: compactions thrown away because another commit had touched their files.
+    is_stopped: whether it was told to end before all was done.
+    """
+
+    table: str
+    looked_at: int | None = None
+    buckets: tuple[BucketCompaction, ...] = ()
+    snapshot_ids: tuple[int, ...] = ()
+    lost: int = 0
+    is_stopped: bool = False
+
+    def to_members(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "table": self.table,
+            "snapshots": list(self.snapshot_ids),
+            "lost": self.lost,
+            "stopped": self.is_stopped,
+            "buckets": [one.to_members() for one in self.buckets],
+        }
+
+
+def reasons_text(reasons: Iterable[str]) -> str:
+    """For a snapshot's properties: `size ratio (3), full compaction`, the most frequent first."""
+    counts = Counter(reasons).most_common()
+    return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)

@@ -1,0 +1,109 @@
+"""Merging the files of sections into files of one level.
+
+Rows stream: one batch of each run is open, whatever the size of the runs (`storage.merge.merge_reader`), and what is
+merged goes to files that roll over at the target size.
+
+Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from compaction.record_expiry import RecordExpiry
+from storage.files.data_file import DataFileMeta
+from storage.format import LEVEL_COLUMN, FileSource
+from storage.merge.merge_functions import MergeFunction
+from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_runs
+from storage.merge.section import batch_rows, oldest_first, runs_to_spill
+from storage.merge.sorted_run import Section, SortedRun
+from storage.schema import LEVEL_FIELD
+from storage.table import TableContext
+from storage.types import DataField, arrow_schema
+from storage.write.bucket_files import BucketFiles
+from storage.write.spill import SpillFile
+
+
+class CompactionStopped(Exception):
+    """Somebody no longer wants the result. What was written is deleted; nothing has changed."""
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """files: of the bucket. should_stop: asked between batches; when it says so, CompactionStopped is raised.
+
+    spill_directory: None is the system's temporary directory.
+    """
+
+    context: TableContext
+    files: BucketFiles
+    merge_function: MergeFunction
+    expiry: RecordExpiry | None
+    should_stop: Callable[[], bool]
+    spill_directory: str | None = None
+
+    def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> list[DataFileMeta]:
+        """The new files, durable and nobody's yet, in key order; none when no row is left. sections: in key order.
+
+        Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
+        """
+        writer = self.files.data(output_level, FileSource.COMPACT)
+        try:
+            for section in sections:
+                with closing(self._merged(section)) as merged:
+                    for rows in drop_retracts(merged) if drop_deletes else merged:
+                        self._go_on()
+                        if rows.num_rows:
+                            writer.write(self.files.file_rows(rows))
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _merged(self, section: Section) -> Generator[pa.RecordBatch]:
+        runs, in_order = oldest_first(section)
+        rows = batch_rows(runs)
+        if len(runs) == 1:  # no key twice: as it is, as Java's reducer leaves a single row of a key
+            yield from self._run(runs[0], rows)
+            return
+        schema, options = self.context.schema, self.context.options
+        order = MergeOrder(
+            schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
+        )
+        spilled: dict[int, SpillFile] = {}
+        try:
+            for number in runs_to_spill(runs, len(self._fields)):
+                spilled[number] = self._spill(self._run(runs[number], rows))
+            streams = [spilled[i].read() if i in spilled else self._run(run, rows) for i, run in enumerate(runs)]
+            yield from merge_runs(streams, order, self.merge_function)
+        finally:
+            for file in spilled.values():
+                file.delete()
+
+    def _spill(self, batches: Iterator[pa.RecordBatch]) -> SpillFile:
+        def until_stopped() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                self._go_on()
+                yield batch
+
+        return SpillFile(self.spill_directory, arrow_schema(self._fields), until_stopped())
+
+    def _go_on(self) -> None:
+        if self.should_stop():
+            raise CompactionStopped
+
+    @cached_property
+    def _fields(self) -> list[DataField]:
+        """What is read of each row."""
+        needed = self.merge_function.columns_needed(self.context.schema.names)
+        return [*self.files.row_fields, *([LEVEL_FIELD] if LEVEL_COLUMN in needed else ())]
+
+    def _run(self, run: SortedRun, rows: int) -> Iterator[pa.RecordBatch]:
+        batches = (batch for file in run for batch in self.files.read(file, self._fields, batch_rows=rows))
+        return batches if self.expiry is None else self.expiry.without_expired(batches, int(time.time()))

@@ -1,0 +1,114 @@
+"""Threads for the compactions of a process: few, shared by all tables, in fair turns.
+
+A table with many buckets to compact waits after each of them until every other table had its turn.
+
+Threads begin with work and end without: none is idle. When the main thread ends, tasks are told to stop, so that an
+unfinished compaction does not hold up the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from functools import cache
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+ShouldStop = Callable[[], bool]
+
+_THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers beside it want processors too
+
+
+class Task(Generic[T]):
+    """Work that waits for its turn, runs, or has ended."""
+
+    def __init__(self, work: Callable[[ShouldStop], T]) -> None:
+        self._work = work
+        self._stop = threading.Event()
+        self._future: Future[T] = Future()
+
+    @property
+    def is_done(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> T:
+        """Waits for the end. Raises what the work raised; CancelledError when it was stopped before it began."""
+        return self._future.result()
+
+    def ask_to_stop(self) -> None:
+        """Don't wait. Asking again, or something that has ended, is harmless."""
+        self._stop.set()
+        self._future.cancel()
+
+    def stop(self) -> BaseException | None:
+        """Ask it to stop, and wait until it did. Returns what it raised; None when it had succeeded before."""
+        self.ask_to_stop()
+        try:
+            return self._future.exception()
+        except CancelledError as e:
+            return e
+
+    def run(self) -> None:
+        if not self._future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._work(self._should_stop)
+        except BaseException as e:
+            self._future.set_exception(e)
+        else:
+            self._future.set_result(result)
+
+    def _should_stop(self) -> bool:
+        return self._stop.is_set() or not threading.main_thread().is_alive()
+
+
+class CompactionScheduler:
+    """threads: how many compactions run at a time. Thread-safe.
+
+    Tasks wait for nobody, take no lock of a writer and no memory of the write budget: whoever waits for a task, holding
+    either, waits for a bounded time.
+    """
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise ValueError(f"{threads} threads compact nothing")
+        self._threads = threads
+        self._running = 0
+        self._waiting: OrderedDict[str, deque[Task[object]]] = OrderedDict()  # by table; the next turn is first
+        self._lock = threading.Lock()
+
+    def submit(self, table: str, work: Callable[[ShouldStop], T]) -> Task[T]:
+        """work: asks its argument now and then whether to stop."""
+        task: Task[T] = Task(work)
+        with self._lock:
+            self._waiting.setdefault(table, deque()).append(task)  # type: ignore[arg-type]
+            if self._running < self._threads:
+                self._running += 1
+                threading.Thread(target=self._run, name=f"compaction-{self._running}", daemon=False).start()
+        return task
+
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            task.run()
+            del task  # or its result would live until the next one
+
+    def _next(self) -> Task[object] | None:
+        with self._lock:
+            if not self._waiting:
+                self._running -= 1
+                return None
+            table, tasks = self._waiting.popitem(last=False)
+            task = tasks.popleft()
+            if tasks:
+                self._waiting[table] = tasks
+            return task
+
+
+@cache
+def shared_scheduler() -> CompactionScheduler:
+    """The one of this process, for whoever doesn't bring their own."""
+    return CompactionScheduler(max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2)))

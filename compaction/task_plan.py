@@ -1,0 +1,87 @@
+"""What a compaction does with each file of its unit: merge it with others, or only raise its level.
+
+Large files that overlap nothing keep their data: raising a level costs a line in a manifest. Small ones are rewritten
+with their neighbours, so that they don't stay small.
+
+Source: Java `mergetree/compact/MergeTreeCompactTask.java`, `FileRewriteCompactTask.java`; vectors `compact_task.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from compaction.compact_unit import CompactUnit
+from storage.files.data_file import DataFileMeta
+from storage.merge.sorted_run import Section, interval_partition, key_ranges
+from storage.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Sections in key order; their rows go to one series of files."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        return tuple(file for section in self.sections for run in section for file in run)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Only the file's level changes."""
+
+    file: DataFileMeta
+
+
+Step: TypeAlias = Rewrite | Upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlanner:
+    """max_level: of the bucket. min_file_size_bytes: smaller files are rewritten with their neighbours.
+
+    must_rewrite: files that may not just be raised, because rows in them are to go (`RecordExpiry`), or by option.
+    """
+
+    key_types: Sequence[DataType]
+    max_level: int
+    min_file_size_bytes: int
+    must_rewrite: Callable[[DataFileMeta], bool]
+
+    def plan(self, unit: CompactUnit) -> list[Step]:
+        """Steps in key order, which together take every file of the unit, but for those that can stay as they are."""
+        if unit.rewrites_each_file:
+            return [Rewrite(([[file]],)) for file in unit.files]
+        steps: list[Step] = []
+        waiting: list[Section] = []  # neighbours, to be rewritten together
+        for section in interval_partition(key_ranges(unit.files, self.key_types)):
+            if len(section) > 1:
+                waiting.append(section)
+                continue
+            for file in section[0]:
+                if file.file_size < self.min_file_size_bytes:
+                    waiting.append([[file]])
+                else:
+                    # what lies before it must not be merged with what lies behind it: the run would be out of order
+                    steps += self._rewrite(waiting, unit.output_level)
+                    waiting = []
+                    steps += self._raise(file, unit.output_level)
+        return steps + self._rewrite(waiting, unit.output_level)
+
+    def _rewrite(self, waiting: list[Section], output_level: int) -> list[Step]:
+        match waiting:
+            case []:
+                return []
+            case [[run]]:  # a single one has nothing to be merged with
+                return [step for file in run for step in self._raise(file, output_level)]
+            case _:
+                return [Rewrite(tuple(waiting))]
+
+    def _raise(self, file: DataFileMeta, output_level: int) -> list[Step]:
+        may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
+        if (output_level == self.max_level and may_hold_deletes) or self.must_rewrite(file):
+            return [Rewrite(([[file]],))]
+        return [Upgrade(file)] if file.level != output_level else []

@@ -1,0 +1,199 @@
+"""Where a run begins: what the tables prove, compared with the source, or what a person decided instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from checkpoint.evidence import NO_TABLE, Evidence
+from checkpoint.findings import LOSES_POSITION, Finding, SourceView, against_source
+from checkpoint.offsets import Accepted, SourcePosition, TopicPartition
+from checkpoint.progress import Progress
+from checkpoint.recovery import Standing, position_of, read_from, stand
+from checkpoint.routing import Routing
+from checkpoint.ways_out import Refused, decided, gap_accepted, refusal, rewound
+from ingest.progress_file import ProgressFile
+from ingest.router import Router
+from ingest.sources.base import AtOffsets, Earliest, Source, Start
+from ingest.table_writer import TableSink
+from ingest.threads import to_its_end
+from ingest.ways_out import WaysOut
+from storage.errors import BadInput
+
+_TABLES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a run begins.
+
+    positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
+    pipeline never committed to. chosen: those of them for which `start` chose a place that is another one tomorrow.
+    last_identifier, last_epoch: the largest of the pipeline.
+    """
+
+    positions: Mapping[str, SourcePosition]
+    starts: Mapping[TopicPartition, int]
+    fresh: Sequence[str]
+    chosen: Sequence[str]
+    last_identifier: int
+    last_epoch: int
+
+
+class BeginningFinder:
+    """routings: what the configuration says of each table; tables that are absent are not compared.
+
+    start: for tables that the pipeline is new to. command: runs the pipeline, for messages.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        router: Router,
+        sinks: Mapping[str, TableSink],
+        start: Start,
+        routings: Mapping[str, Routing],
+        progress: ProgressFile | None,
+        ways_out: WaysOut,
+        command: str,
+    ) -> None:
+        self._source = source
+        self._router = router
+        self._sinks = sinks
+        self._start = start
+        self._routings = routings
+        self._progress = progress
+        self._ways_out = ways_out
+        self._command = command
+        self._open_ways = set(ways_out.tables)
+        self._there: frozenset[TopicPartition] | None = None
+
+    async def find(self) -> Beginning:
+        """Look at the tables as they are now, and at the source. Writes nothing; may be called again.
+
+        Raises PositionRefused with the ways out, and BadInput for a way out of what is no trouble.
+        """
+        progress = Progress() if self._progress is None else await asyncio.to_thread(self._progress.read)
+        evidence = await self._evidence()
+        standings = {table: stand(table, seen, progress, self._routings.get(table)) for table, seen in evidence.items()}
+        if self._there is None:
+            self._there = await self._source.open(read_from(s.position for s in standings.values()).keys())
+        source = SourceView(self._source.identity, self._there, await self._source.bounds(self._there))
+        proven: dict[str, SourcePosition] = {}
+        refused: list[Refused] = []
+        for table, standing in standings.items():
+            position, findings = await self._position(table, standing, evidence[table], source)
+            if findings:
+                refused.append(Refused(table, standing, findings, evidence[table], self._routed(table)))
+            proven[table] = position
+        if refused:
+            raise refusal(refused, source, self._command)
+        positions, chosen = await self._with_new_partitions(proven)
+        starts = {p: at for p, at in read_from(positions.values()).items() if p in self._there}
+        return Beginning(
+            positions,
+            starts,
+            fresh=[table for table, standing in standings.items() if standing.is_fresh],
+            chosen=chosen,
+            last_identifier=max((s.identifier for s in standings.values()), default=0),
+            last_epoch=max((s.epoch for s in standings.values()), default=0),
+        )
+
+    def settled(self, table: str) -> None:
+        """The table says now where it stands: what was decided for it is done, and doesn't count again."""
+        self._open_ways.discard(table)
+
+    async def _evidence(self) -> dict[str, Evidence]:
+        limit = asyncio.Semaphore(_TABLES_AT_ONCE)
+
+        async def of(table: str) -> Evidence:
+            async with limit:
+                sink = self._sinks.get(table)
+                return NO_TABLE if sink is None else await to_its_end(sink.evidence)
+
+        tables = self._router.tables
+        return dict(zip(tables, await asyncio.gather(*map(of, tables)), strict=True))
+
+    def _routed(self, table: str) -> frozenset[TopicPartition]:
+        return frozenset(p for p in self._there or () if table in self._router.tables_of(p.topic))
+
+    # ------------------------------------------------------------ one table
+
+    async def _position(
+        self, table: str, standing: Standing, evidence: Evidence, source: SourceView
+    ) -> tuple[SourcePosition, Sequence[Finding]]:
+        """The position to go on from, and why that is none."""
+        findings = list(standing.findings)
+        if not {finding.problem for finding in findings} & LOSES_POSITION:
+            findings += against_source(table, standing.position, source)
+        if standing.is_fresh and findings:
+            return SourcePosition(), []  # nothing of ours is in it: then it is read as `start` says
+        if table in self._open_ways:
+            position = await self._decided(table, standing, findings, evidence, source)
+            return position, against_source(table, position, source)
+        return standing.position.identified(source.identity), findings
+
+    async def _decided(
+        self, table: str, standing: Standing, findings: Sequence[Finding], evidence: Evidence, source: SourceView
+    ) -> SourcePosition:
+        ways = self._ways_out
+        way = ways.texts[table]
+        accepted = Accepted(way, tuple(dict.fromkeys(finding.problem.value for finding in findings)))
+        if evidence.created_ms is None:
+            raise BadInput(f"{way}: there is no table {table} yet; it is read as `start` says. Leave the option out")
+        if table in ways.snapshots:
+            position = await self._of_snapshot(table, ways.snapshots[table], way)
+            return decided(standing, position.ends, source, accepted)
+        if table in ways.rewinds:
+            starts = await self._starts(table, ways.rewinds[table], way)
+            return decided(standing, rewound(standing, findings, starts), source, accepted)
+        if not findings:
+            raise BadInput(f"{way}: the position of {table} is proven, there is no gap to accept. Leave the option out")
+        offsets = gap_accepted(standing, findings, source, self._routed(table))
+        if offsets is None:
+            raise BadInput(f"{way}: the source doesn't tell where it ends. Use --rewind-to {table}=earliest")
+        return decided(standing, offsets, source, accepted)
+
+    async def _of_snapshot(self, table: str, snapshot_id: int, way: str) -> SourcePosition:
+        snapshot = await asyncio.to_thread(self._sinks[table].snapshot, snapshot_id)
+        position = None if snapshot is None else position_of(snapshot)
+        if position is None:
+            reason = "there is no such snapshot" if snapshot is None else "it carries no source position"
+            raise BadInput(f"{way}: {reason}. `tidelake table snapshots {table}` lists those there are")
+        return position
+
+    async def _starts(self, table: str, start: Start, way: str) -> Mapping[TopicPartition, int]:
+        partitions = self._routed(table)
+        if not isinstance(start, AtOffsets):
+            return await self._source.offsets(partitions, start)
+        if unknown := sorted(start.offsets.keys() - partitions):
+            raise BadInput(f"{way}: {unknown[0]} holds no records for {table}")
+        return start.offsets
+
+    # ------------------------------------------------------------ partitions that came up since
+
+    async def _with_new_partitions(
+        self, proven: Mapping[str, SourcePosition]
+    ) -> tuple[dict[str, SourcePosition], list[str]]:
+        """Where each table stands, its new partitions included, and the tables for which `start` chose a place.
+
+        A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
+        to the table from where `start` says.
+        """
+        positions: dict[str, SourcePosition] = {}
+        chosen = []
+        for table, known in proven.items():
+            position = known
+            topics = {partition.topic for partition in position.ranges}
+            new = self._routed(table) - position.ranges.keys()
+            grown = {partition for partition in new if partition.topic in topics}
+            if grown:
+                position = position.including(await self._source.offsets(grown, Earliest()))
+            if new - grown:
+                position = position.including(await self._source.offsets(new - grown, self._start))
+                if self._start != Earliest():
+                    chosen.append(table)
+            positions[table] = position.identified(self._source.identity)
+        return positions, chosen

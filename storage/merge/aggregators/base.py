@@ -1,0 +1,175 @@
+"""What every aggregate function can do.
+
+A function folds the rows of a key, oldest first, into an accumulator that starts as null. Java does it a row at a
+time; here whole columns go in, and one value for each group of rows comes out. What a row does is its *step*:
+
+    AGG            acc = agg(acc, x)
+    AGG_REVERSED   acc = the same for a row older than the accumulator (partial-update: an older sequence)
+    RETRACT        acc = retract(acc, x): the row takes back what an earlier one gave
+    SET            acc = x, whatever it was: a delete that removes the record, a retract that fills an empty row
+    SKIP           nothing: the row doesn't count for this column
+
+Source: Java `mergetree/compact/aggregate/FieldAggregator.java`; merge-engines notes section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.aggregate_functions import ColumnAggregation
+from storage.errors import BadInput
+from storage.merge.kernels import RowIndices
+
+
+class Step(IntEnum):
+    AGG = 0
+    AGG_REVERSED = 1
+    RETRACT = 2
+    SET = 3
+    SKIP = 4
+
+
+T = TypeVar("T", bound=np.generic)
+
+Steps: TypeAlias = NDArray[np.int8]  # (n,) a Step for each position of Groups.rows
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows in merge order, cut where the key changes. A *position* is an index into `rows`.
+
+    rows (n,): indices into the column that is folded, oldest first within a key. A row may stand there twice, with two
+    steps (a retract that first fills the row). starts (g,): positions where groups begin; strictly ascending from 0, so
+    no group is empty.
+    """
+
+    rows: RowIndices
+    starts: RowIndices
+
+    @classmethod
+    def of(cls, order: RowIndices, is_last: Mask) -> Groups:
+        """From what `kernels.merge_order` returns."""
+        ends = np.flatnonzero(is_last)
+        return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def ends(self) -> RowIndices:
+        """One past the last position of each group."""
+        return np.append(self.starts[1:], len(self.rows)) if len(self.starts) else self.starts
+
+    @property
+    def lengths(self) -> RowIndices:
+        return self.ends - self.starts
+
+    def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
+        """(g,) -> (n,): what holds for a group, at each of its positions."""
+        return np.repeat(of_groups, self.lengths)
+
+    def select(self, chosen: Mask) -> tuple[Groups, RowIndices]:
+        """The chosen groups (g,) alone, and the positions that their rows had."""
+        positions = np.flatnonzero(self.spread(chosen))
+        ends = np.cumsum(self.lengths[chosen])
+        return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
+
+    def first(self, wanted: Mask) -> RowIndices:
+        """(g,): the first wanted position of each group, -1 where there is none."""
+        n = len(self.rows)
+        found = np.minimum.reduceat(np.where(wanted, np.arange(n), n), self.starts)
+        return np.where(found == n, -1, found)
+
+    def last(self, wanted: Mask) -> RowIndices:
+        """(g,): the last wanted position of each group, -1 where there is none."""
+        return np.maximum.reduceat(np.where(wanted, np.arange(len(self.rows)), -1), self.starts)
+
+
+class Aggregator(Protocol):
+    """One function for one column. Immutable, safe to use from several threads."""
+
+    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        """One value for each group, of the same type as `values`. steps: None means AGG for every row.
+
+        Raises BadInput naming the column: arithmetic overflow, a retract where the function has none.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoringRetracts:
+    """`fields.<column>.ignore-retract`. Source: Java `FieldIgnoreRetractAgg.java`."""
+
+    function: Aggregator
+
+    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is not None:
+            steps = np.where(steps == Step.RETRACT, np.int8(Step.SKIP), steps)
+        return self.function.fold(values, groups, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutRetract:
+    """A function that can't take values back says so; a retract that a later SET would undo counts too, as in Java."""
+
+    function: Aggregator
+    aggregation: ColumnAggregation
+
+    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is not None and (steps == Step.RETRACT).any():
+            column, name = self.aggregation.field.name, self.aggregation.function
+            raise BadInput(
+                f"column {column!r}: aggregate function {name} can't take a value back, and a row -U or -D asks for "
+                f"it; set fields.{column}.ignore-retract = true to pass over such rows, or don't send them"
+            )
+        return self.function.fold(values, groups, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RowByRow:
+    """A function that works in Python, spared the groups that are one row as it stands: a SET alone."""
+
+    function: Aggregator
+
+    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is None or not len(groups):
+            return self.function.fold(values, groups, steps) if len(groups) else values.slice(0, 0)
+        alone = (groups.lengths == 1) & (steps[groups.starts] == Step.SET)
+        if not alone.any():
+            return self.function.fold(values, groups, steps)
+        several, positions = groups.select(~alone)
+        kept = values.take(pa.array(groups.rows[groups.starts[alone]]))
+        folded = self.function.fold(values, several, steps[positions]) if len(several) else kept.slice(0, 0)
+        place = np.empty(len(groups), np.intp)
+        place[alone] = np.arange(len(kept))
+        place[~alone] = len(kept) + np.arange(len(folded))
+        return pa.concat_arrays([kept, folded]).take(pa.array(place))
+
+
+def valid_rows(values: pa.Array, groups: Groups) -> Mask:
+    """(n,): which positions hold a value."""
+    if not values.null_count:
+        return np.ones(len(groups.rows), np.bool_)
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)[groups.rows]
+    return valid
+
+
+def since_last_set(groups: Groups, steps: Steps | None) -> Steps | None:
+    """Steps in which what a later SET undoes is SKIP, and SET is AGG: then it is the first row of its group, or alone.
+
+    So numbers and extremes need not know SET. None: nothing but AGG is left.
+    """
+    if steps is None:
+        return None
+    is_set = steps == Step.SET
+    rest = np.where(is_set, np.int8(Step.AGG), steps)
+    if np.count_nonzero(is_set) > np.count_nonzero(is_set[groups.starts]):  # some are not where a group begins
+        rest[np.arange(len(steps)) < groups.spread(groups.last(is_set))] = Step.SKIP
+    return rest if rest.any() else None

@@ -1,0 +1,44 @@
+"""Which values of a column, nested ones too, are equal: whole numbers that stand for them.
+
+As Java's boxed values and generated equalisers compare: null equals null, NaN equals NaN, -0.0 is not 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+NULL = -1
+
+
+def value_codes(values: pa.Array) -> NDArray[np.int64]:
+    """(n,): equal values have equal codes, of no other meaning; NULL for null. Python rows for nested ones."""
+    kind = values.type
+    if pa.types.is_nested(kind):
+        known: dict[Hashable, int] = {}
+        valid = values.is_valid().to_pylist()
+        codes = [known.setdefault(k, len(known)) if v else NULL for k, v in zip(_keys(values), valid, strict=True)]
+        return np.array(codes, np.int64)
+    if pa.types.is_floating(kind):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)  # there are many
+    indices: NDArray[np.int64] = values.dictionary_encode().indices.fill_null(NULL).to_numpy().astype(np.int64)
+    return indices
+
+
+def _keys(values: pa.Array) -> list[Hashable]:
+    """Of each value, the codes of its parts; what stands at a null is arbitrary."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return list(zip(*(value_codes(part).tolist() for part in values.flatten()), strict=True))
+    if pa.types.is_map(kind):
+        entries = list(zip(value_codes(values.keys).tolist(), value_codes(values.items).tolist(), strict=True))
+        return [frozenset(entries[a:b]) for a, b in pairwise(values.offsets.to_pylist())]
+    if pa.types.is_fixed_size_list(kind):
+        values = values.cast(pa.list_(kind.value_field))
+    elements = value_codes(values.values).tolist()
+    return [tuple(elements[a:b]) for a, b in pairwise(values.offsets.to_pylist())]

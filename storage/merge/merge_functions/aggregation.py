@@ -1,0 +1,89 @@
+"""Each column of a key is folded by a function of its own.
+
+Source: Java `mergetree/compact/aggregate/AggregateMergeFunction.java`; merge-engines notes 6.1, 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.aggregate_functions import ColumnAggregation, column_aggregations
+from storage.errors import BadInput
+from storage.format import KIND_COLUMN, RowKind
+from storage.merge.aggregators import Aggregator, Groups, Step, aggregator_of
+from storage.merge.kernels import RowIndices
+from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.options import TableOptions
+from storage.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """columns: how each column of the table is folded. Of others (`_KEY_x`, `_SEQUENCE_NUMBER`) the newest row counts.
+
+    remove_on_delete: a -D removes the record. Its values stay, and a row after it is folded onto them, as in Java.
+    Otherwise it is a retract, and a key of nothing but retracts is a row of its own (+I).
+    """
+
+    table_name: str
+    columns: Mapping[str, tuple[ColumnAggregation, Aggregator]]
+    remove_on_delete: bool
+
+    @classmethod
+    def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> Aggregation:
+        """Raises BadInput where a function doesn't exist, or doesn't take its column."""
+        columns = {a.field.name: (a, aggregator_of(a)) for a in column_aggregations(schema, options)}
+        return cls(table_name, columns, options.aggregation_removes_on_delete)
+
+    @property
+    def merges_in_steps(self) -> bool:
+        """Sums of floats depend on the order of additions, and a single retract is not what it is among others."""
+        return False
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return ()
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        groups = Groups.of(order, is_last)
+        alone = shortcut_groups(groups, shortcut)
+        newest = pa.array(order[is_last])
+        if alone.all():
+            return rows.take(newest)
+        kinds = kinds[order]
+        steps = np.where(is_retract(kinds), np.int8(Step.RETRACT), np.int8(Step.AGG))
+        removes = (kinds == RowKind.DELETE) & self.remove_on_delete
+        steps[removes] = Step.SET
+        steps[groups.starts[alone]] = Step.SET
+        merged = []
+        for name in rows.schema.names:
+            if name == KIND_COLUMN:
+                result = np.where(removes[is_last], np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+                merged.append(pa.array(np.where(alone, kinds[is_last], result)))
+            elif name in self.columns:
+                merged.append(self._folded(name, rows.column(name), groups, steps if steps.any() else None))
+            else:
+                merged.append(rows.column(name).take(newest))
+        return pa.RecordBatch.from_arrays(merged, schema=rows.schema)
+
+    def _folded(self, name: str, values: pa.Array, groups: Groups, steps: NDArray[np.int8] | None) -> pa.Array:
+        aggregation, aggregator = self.columns[name]
+        folded = aggregator.fold(values, groups, steps)
+        if folded.null_count and not aggregation.field.type.nullable:
+            raise BadInput(
+                f"{self.table_name}: column {name!r} {aggregation.field.type}: aggregate function "
+                f"{aggregation.function} left null (a retract, or an overflow); make the column nullable, or choose "
+                "another function"
+            )
+        return folded

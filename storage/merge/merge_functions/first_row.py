@@ -1,0 +1,63 @@
+"""The oldest row of a key wins.
+
+Source: Java `mergetree/compact/FirstRowMergeFunction.java`; merge-engines notes section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.merge.aggregators.base import Groups
+from storage.merge.kernels import RowIndices
+from storage.merge.merge_functions.base import is_retract, shortcut_groups
+
+NO_RETRACTS: Final = (
+    "merge-engine = first-row can't take deletes (-D, -U): the row that came first stays. Set the option "
+    "'ignore-delete' = 'true' (they are dropped), or use another merge engine"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow:
+    """ignore_delete: retracts don't count, and a key of two or more retracts vanishes; else they are errors.
+
+    A single row stays as it is, a retract too: Java's reducer never shows it to the merge function.
+    """
+
+    table_name: str
+    ignore_delete: bool = False
+
+    @property
+    def merges_in_steps(self) -> bool:
+        return True
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return ()
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        groups = Groups.of(order, is_last)
+        retract = is_retract(kinds)[order]
+        oldest = groups.starts
+        if retract.any():
+            alone = shortcut_groups(groups, shortcut)
+            if not self.ignore_delete and (retract & ~groups.spread(alone)).any():
+                raise BadInput(f"{self.table_name}: {NO_RETRACTS}")
+            n = len(order)
+            oldest_add = np.minimum.reduceat(np.where(retract, n, np.arange(n)), groups.starts)
+            oldest = np.where(alone, oldest, oldest_add)
+            oldest = oldest[oldest < n]
+        return rows.take(pa.array(order[oldest]))

@@ -1,0 +1,57 @@
+"""Merging where compaction looks rows up: a row above level 0 already holds what lies on the levels above it.
+
+Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the newest row below them and
+writes the result to a level between; the older row stays where it is. Merging both would add up the same row twice.
+
+Source: Java `mergetree/compact/LookupMergeFunction.java`; merge-engines notes section 1; vectors
+`lookup_merge_function.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.format import LEVEL_COLUMN
+from storage.merge.aggregators.base import Groups
+from storage.merge.kernels import RowIndices
+from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
+
+
+@dataclass(frozen=True, slots=True)
+class NewestLevels:
+    """Merges, of each key, the rows of level 0 (and of memory) with the one of the lowest level above."""
+
+    engine: MergeFunction
+
+    @property
+    def merges_in_steps(self) -> bool:
+        return self.engine.merges_in_steps
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        if LEVEL_COLUMN not in rows.schema.names or not len(order):
+            return self.engine.merge(rows, kinds, order, is_last, shortcut)
+        groups = Groups.of(order, is_last)
+        levels = rows.column(LEVEL_COLUMN).to_numpy()[order]
+        above_0 = levels > 0
+        lowest = np.minimum.reduceat(np.where(above_0, levels, np.iinfo(levels.dtype).max), groups.starts)
+        kept = ~above_0 | (levels == groups.spread(lowest))
+        ids = groups.spread(np.arange(len(groups)))[kept]
+        # a row that is left alone by this is still shown to the engine, unlike one that was alone before
+        return self.engine.merge(
+            rows, kinds, order[kept], np.diff(ids, append=-1) != 0, shortcut_groups(groups, shortcut)
+        )

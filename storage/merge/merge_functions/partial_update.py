@@ -1,0 +1,257 @@
+"""Rows of a key complete each other: what a row leaves null keeps its older value.
+
+Columns of a sequence group follow the group's own sequence fields instead of the order of rows, and may be aggregated.
+
+Columnwise: what a row does to its key (`_Effects`) is the same for all columns; each column then looks for the row it
+takes its value from. In Java's words, for each position in merge order:
+
+    adds       a +I or +U: overwrites, where not null (a sequence group: where not older, nulls too)
+    retracts   a -D or -U: takes the columns of sequence groups back
+    fills      sets every column, nulls too: a retract that comes first (Java fills the row with it), a delete that
+               removes the record (so a later row lands on top of the deleted values), a row that stays as it is
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; merge-engines notes section 5; vectors
+`merge_functions.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.merge.aggregators import aggregator_of
+from storage.merge.aggregators.base import Aggregator, Groups, Step, valid_rows
+from storage.merge.kernels import RowIndices
+from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.merge.merge_functions.newest_sequence import Sequences, not_older
+from storage.merge.merge_functions.removals import removing_deletes
+from storage.options import TableOptions
+from storage.partial_update_options import PartialUpdateOptions
+from storage.schema import TableSchema
+from storage.sequence_groups import SequenceGroup
+
+NO_RETRACTS: Final = (
+    "merge-engine = partial-update can't take deletes (-D, -U) as it is set up. Set one of the options 'ignore-delete' "
+    "= 'true' (they are dropped), 'partial-update.remove-record-on-delete' = 'true' (-D removes the record), or give "
+    "columns a 'fields.<column>.sequence-group' (deletes take its columns back; with "
+    "'partial-update.remove-record-on-sequence-group' they remove the record)"
+)
+
+
+@dataclass(frozen=True)
+class PartialUpdate:
+    """columns: names of the table's columns without those of the primary key; of others, such as `_KEY_x`, the newest
+    row counts. aggregators: of `options.aggregations`, by column.
+    """
+
+    table_name: str
+    columns: frozenset[str]
+    options: PartialUpdateOptions
+    aggregators: Mapping[str, Aggregator]
+
+    @classmethod
+    def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> PartialUpdate:
+        """Raises BadInput as `PartialUpdateOptions.of`."""
+        checked = PartialUpdateOptions.of(schema, options)
+        columns = frozenset(schema.names).difference(schema.primary_keys)
+        aggregators = {a.field.name: aggregator_of(a) for a in checked.aggregations}
+        return cls(table_name, columns, checked, aggregators)
+
+    @property
+    def merges_in_steps(self) -> bool:
+        """Merged rows forget in which order their values came."""
+        return False
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """Sequence fields of groups with a wanted column, or whose deletes remove records.
+
+        Java leaves the latter out, and shows a deleted record where none of its group's columns is read.
+        """
+        asked = set(wanted)
+        groups = [g for g in self.options.groups if g.columns & asked or self.removes(g)]
+        return tuple(name for group in groups for name in group.ordered_by if name not in asked)
+
+    def removes(self, group: SequenceGroup) -> bool:
+        """Whether a delete that is not older than this group removes the record."""
+        return not self.options.removing.isdisjoint(group.ordered_by)
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        if not len(order):
+            return rows.slice(0, 0)
+        groups = Groups.of(order, is_last)
+        merge = _Merge(self, rows, kinds[order], groups, shortcut_groups(groups, shortcut))
+        merged = pa.RecordBatch.from_arrays([merge.column(name) for name in rows.schema.names], schema=rows.schema)
+        for name in self.columns.intersection(merged.schema.names):
+            if merged.column(name).null_count and not merged.schema.field(name).nullable:
+                raise BadInput(
+                    f"{self.table_name}: column {name!r} is NOT NULL, and its sequence group left it null (a delete "
+                    "took it back, or no row had a sequence); make the column nullable, or take it out of the group"
+                )
+        return merged
+
+    @cached_property
+    def group_of(self) -> Mapping[str, SequenceGroup]:
+        return {name: group for group in self.options.groups for name in group.columns}
+
+
+class _Merge:
+    """One call of `merge`. Arrays are in merge order, n positions; kinds too."""
+
+    def __init__(
+        self,
+        engine: PartialUpdate,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        groups: Groups,
+        alone: NDArray[np.bool_],
+    ) -> None:
+        self._engine = engine
+        self._rows = rows
+        self._kinds = kinds
+        self._groups = groups
+        self._alone = alone
+        self._sequences: dict[SequenceGroup, Sequences] = {}
+        self._newest: dict[SequenceGroup, RowIndices] = {}
+        self._effects = self._effects_of_rows()
+
+    def column(self, name: str) -> pa.Array:
+        """The merged column, one value a group."""
+        if name == KIND_COLUMN:
+            return pa.array(self._result_kinds())
+        if name == SEQUENCE_COLUMN:
+            numbers = self._taken(name, self._groups.last(self._effects.counted))
+            return numbers.fill_null(0) if numbers.null_count else numbers
+        if name not in self._engine.columns:
+            return self._taken(name, self._groups.ends - 1)
+        if name not in self._engine.group_of:
+            return self._ungrouped(name)
+        if name in self._engine.aggregators:
+            return self._aggregated(name)
+        return self._grouped(name)
+
+    def _taken(self, name: str, positions: RowIndices) -> pa.Array:
+        """Values at positions; null at -1."""
+        none = positions < 0
+        return self._rows.column(name).take(pa.array(self._groups.rows[positions], mask=none if none.any() else None))
+
+    def _ungrouped(self, name: str) -> pa.Array:
+        column, effects = self._rows.column(name), self._effects
+        if effects.no_retracts and not column.null_count:
+            return self._taken(name, self._groups.ends - 1)
+        present = valid_rows(column, self._groups)
+        return self._taken(name, self._groups.last(effects.fills | (effects.adds & present)))
+
+    def _grouped(self, name: str) -> pa.Array:
+        group = self._engine.group_of[name]
+        newest = self._newest_of(group)
+        if name in group.protected and self._effects.retracts.any():
+            taken_back = self._effects.retracts[newest] & ~self._sequences_of(group).is_empty[newest]
+            newest = np.where(taken_back, -1, newest)
+        return self._taken(name, newest)
+
+    def _newest_of(self, group: SequenceGroup) -> RowIndices:
+        """Position of the row that each key's columns of the group come from; -1: none."""
+        if group not in self._newest:
+            sequences, effects = self._sequences_of(group), self._effects
+            candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
+            if effects.removals is not None:  # what came before doesn't count any more
+                last_removal = self._groups.spread(self._groups.last(effects.removals))
+                candidates &= np.arange(len(candidates)) >= last_removal
+            self._newest[group] = sequences.newest(candidates, self._groups)
+        return self._newest[group]
+
+    def _aggregated(self, name: str) -> pa.Array:
+        effects, groups = self._effects, self._groups
+        sequences = self._sequences_of(self._engine.group_of[name])
+        begins = np.zeros(len(groups.rows), np.bool_)
+        begins[groups.starts] = True
+        if effects.removals is not None:
+            begins |= effects.removals
+        has_sequence = ~sequences.is_empty
+        adds, retracts = effects.adds & has_sequence, effects.retracts & has_sequence
+        accepted = not_older(sequences.ranks(), effects.fills | adds | retracts, begins)
+        steps = np.full(len(groups.rows), Step.SKIP, np.int8)
+        steps[adds] = np.where(accepted[adds], Step.AGG, Step.AGG_REVERSED)
+        steps[retracts] = Step.RETRACT
+        twice = effects.fills & retracts
+        steps[effects.fills & ~twice] = Step.SET
+        if twice.any():
+            groups, steps = _with_fills_before(groups, steps, twice)
+        return self._engine.aggregators[name].fold(self._rows.column(name), groups, steps)
+
+    def _result_kinds(self) -> NDArray[np.int8]:
+        ends = self._groups.ends - 1
+        any_add = np.logical_or.reduceat(self._effects.adds, self._groups.starts)
+        is_removed = self._effects.removals is not None and self._effects.removals[ends]
+        merged = np.where(is_removed | ~any_add, RowKind.DELETE, RowKind.INSERT)
+        kinds: NDArray[np.int8] = np.where(self._alone, self._kinds[ends], merged).astype(np.int8)
+        return kinds
+
+    def _sequences_of(self, group: SequenceGroup) -> Sequences:
+        if group not in self._sequences:
+            columns = [self._rows.column(name) for name in group.ordered_by]
+            self._sequences[group] = Sequences.of(columns, self._groups.rows)
+        return self._sequences[group]
+
+    def _effects_of_rows(self) -> _Effects:
+        options, groups = self._engine.options, self._groups
+        retract = is_retract(self._kinds)
+        fills = groups.spread(self._alone)
+        adds = ~(retract | fills)
+        nothing = np.zeros(len(fills), np.bool_)
+        if not (retract & ~fills).any():
+            return _Effects(adds, nothing, fills, counted=~nothing, no_retracts=True)
+        retracts = retract & ~fills
+        fills[groups.starts] |= retracts[groups.starts]
+        if options.ignore_delete:
+            return _Effects(adds, nothing, fills, counted=~retracts)
+        deletes = retracts & (self._kinds == RowKind.DELETE)
+        if options.remove_on_delete:
+            return _Effects(adds, nothing, fills | deletes, counted=~nothing, removals=deletes)
+        if not options.groups:
+            raise BadInput(f"{self._engine.table_name}: {NO_RETRACTS}")
+        removing = [group for group in options.groups if self._engine.removes(group)]
+        if not removing or not deletes.any():
+            return _Effects(adds, retracts, fills, counted=~nothing)
+        removals = removing_deletes([self._sequences_of(group) for group in removing], deletes, groups)
+        return _Effects(adds, retracts & ~removals, fills | removals, counted=~nothing, removals=removals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """adds, retracts, fills (n,): see above. counted (n,): rows whose sequence number may be the result's.
+
+    removals (n,): rows that remove the record. no_retracts: every row is an add, or stays as it is.
+    """
+
+    adds: NDArray[np.bool_]
+    retracts: NDArray[np.bool_]
+    fills: NDArray[np.bool_]
+    counted: NDArray[np.bool_]
+    removals: NDArray[np.bool_] | None = None
+    no_retracts: bool = False
+
+
+def _with_fills_before(
+    groups: Groups, steps: NDArray[np.int8], twice: NDArray[np.bool_]
+) -> tuple[Groups, NDArray[np.int8]]:
+    """Groups and steps with a SET of the same row before each position marked in `twice`."""
+    begins = np.concatenate(([0], np.cumsum(1 + twice)))
+    doubled = np.repeat(steps, 1 + twice)
+    doubled[begins[:-1][twice]] = Step.SET
+    return Groups(np.repeat(groups.rows, 1 + twice), begins[groups.starts]), doubled

@@ -1,0 +1,100 @@
+"""Comparing a column of numbers with any number: exactly, as a comparison with a value of the column's own type.
+
+    DECIMAL(10, 2) > 0.125   is   DECIMAL(10, 2) > 0.12         INT < 10**36   is   INT <= 2147483647
+
+Left to Arrow, 10**36 has no type in common with DECIMAL(38, 4), and 2**53 + 1 becomes 2**53 beside a double.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+Number: TypeAlias = int | float | Decimal
+
+_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value when the number lies below them all
+
+
+def as_number(value: Any) -> Number | None:
+    """None for what is no number; a truth value is none."""
+    plain = value.as_py() if isinstance(value, pa.Scalar) else value
+    match plain:
+        case bool():
+            return None
+        case int() | float() | Decimal():
+            return plain
+        case np.integer() | np.floating():
+            number: Number = plain.item()
+            return number
+        case _:
+            return None
+
+
+def is_number_type(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:
+    """(operator, value of type `kind`) that holds for the same values of that type as `operator number`.
+
+    A float stands for its shortest decimal (0.1 is a tenth), and beside a FLOAT or DOUBLE any fraction for the value
+    nearest to it. What is true of all values, or of none, comes out as a comparison with the end of the type's range.
+    """
+    if isinstance(number, Decimal) and not number.is_finite():
+        number = math.nan if number.is_nan() else math.inf if number > 0 else -math.inf
+    if pa.types.is_floating(kind):
+        return _with_float(operator, number, kind)
+    lowest, highest, scale = _range(kind)
+    if isinstance(number, float) and not math.isfinite(number):
+        return _between(operator, highest if number > 0 else lowest - 1, kind, is_nan=math.isnan(number))
+    exact = Fraction(repr(number) if isinstance(number, float) else number) * 10**scale
+    below = math.floor(exact)
+    if below == exact and lowest <= below <= highest:
+        return operator, _scalar(below, kind)
+    return _between(operator, min(below, highest), kind)
+
+
+def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = False) -> tuple[str, pa.Scalar]:
+    """below: the largest of the type's values under the number, or less than all of them."""
+    lowest, _, _ = _range(kind)
+    is_true_of_all = operator == "!=" or (operator in _ABOVE_ALL and below < lowest and not is_nan)
+    if is_true_of_all or operator == "==" or below < lowest or is_nan:
+        return (">=" if is_true_of_all else "<"), _scalar(lowest, kind)
+    return ("<=" if operator in ("<", "<=") else ">"), _scalar(below, kind)
+
+
+def _with_float(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:
+    try:
+        nearest = float(number)
+    except OverflowError:
+        nearest = math.inf if number > 0 else -math.inf
+    if pa.types.is_float32(kind):
+        with np.errstate(over="ignore"):
+            nearest = float(np.float32(nearest))
+    is_taken_for = not isinstance(number, int) and (math.isfinite(nearest) or not math.isfinite(number))
+    if is_taken_for or nearest == number:
+        return operator, pa.scalar(nearest, kind)
+    if operator in ("==", "!="):
+        return operator, pa.scalar(math.nan, kind)  # equals nothing, differs from everything
+    if nearest < number:
+        return ("<=" if operator in ("<", "<=") else ">"), pa.scalar(nearest, kind)
+    return ("<" if operator in ("<", "<=") else ">="), pa.scalar(nearest, kind)
+
+
+def _range(kind: pa.DataType) -> tuple[int, int, int]:
+    """Smallest and largest value in units of 10**-scale, and the scale."""
+    if pa.types.is_decimal(kind):
+        return 1 - 10**kind.precision, 10**kind.precision - 1, kind.scale
+    return -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1, 0
+
+
+def _scalar(units: int, kind: pa.DataType) -> pa.Scalar:
+    if not pa.types.is_decimal(kind):
+        return pa.scalar(units, kind)
+    digits = tuple(map(int, str(abs(units))))
+    return pa.scalar(Decimal((int(units < 0), digits, -kind.scale)), kind)

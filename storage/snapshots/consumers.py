@@ -1,0 +1,60 @@
+"""Consumers: readers whose position is kept in the table, so that expiry spares what they still need.
+
+Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`; streaming-read notes section 13.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from storage.errors import BadInput, CorruptFile
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths, parse_consumer_name
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A reader's position, kept in the table: snapshots from it on are spared by expiry. Paimon's own file."""
+
+    io: FileIO
+    paths: TablePaths
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or "/" in self.name:
+            raise BadInput(f"consumer {self.name!r}: its name is part of a file's; it can't be blank or hold a slash")
+
+    def next_snapshot_id(self) -> int | None:
+        """None when this consumer never wrote a position."""
+        path = self.paths.consumer(self.name)
+        try:
+            data = self.io.read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return int(json.loads(data)["nextSnapshot"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
+
+    def write(self, next_snapshot_id: int) -> None:
+        text = json.dumps({"nextSnapshot": next_snapshot_id}, indent=2)
+        self.io.write(self.paths.consumer(self.name), text.encode())
+
+
+def needed_by_consumers(io: FileIO, paths: TablePaths) -> int | None:
+    """The first snapshot that some consumer has still to read; None without consumers. Raises CorruptFile."""
+    positions = [Consumer(io, paths, name).next_snapshot_id() for name, _ in _files(io, paths)]
+    return min((position for position in positions if position is not None), default=None)
+
+
+def remove_stale_consumers(io: FileIO, paths: TablePaths, written_before_ms: int) -> list[str]:
+    """Forget consumers that have not moved since; their names."""
+    stale = [name for name, modified_ms in _files(io, paths) if modified_ms < written_before_ms]
+    io.delete_all([paths.consumer(name) for name in stale])
+    return stale
+
+
+def _files(io: FileIO, paths: TablePaths) -> list[tuple[str, int]]:
+    entries = io.list_directory(paths.consumer_directory)
+    return [(name, e.modified_ms) for e in entries if (name := parse_consumer_name(e.name)) and not e.is_directory]

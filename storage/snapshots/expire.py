@@ -1,0 +1,283 @@
+"""Removes snapshots that nobody needs any more, with the files that only they name.
+
+What stays: the newest ones (`Retention`); what a consumer or a pin has still to read; and of files, whatever a snapshot
+that stays, a tag, another branch, or a changelog that outlives its snapshot (options `changelog.*`) names.
+
+Steps of one round over snapshots begin to end, where `end` is the first that stays, and what a crash after each leaves
+    1. The hint EARLIEST is set to `end`: who asks for the earliest snapshot no longer gets one that is about to go.
+       *Crash: nothing is gone. Snapshots below the hint are taken up by the next round.*
+    2. Data files that the deltas up to that of `end` delete; changelog files.
+       *Crash: snapshots below the hint can't be read; the next round finds in their metadata what remains to do.*
+    3. Manifests and index files. 4. Lists, which name them. So metadata is found as long as it names something.
+    5. Where changelogs live on, `changelog-N` is written. Then `snapshot-N` goes, smallest first.
+       *Crash: the snapshots that remain are taken up by the next round. What they name is gone, which is no error.*
+
+Two processes may do this at a time: both delete what neither needs. Java goes in the order 2, 3 and 4, 5, 1. Here the
+hint comes first, so that a table is readable from its earliest snapshot on at any moment.
+
+Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`; commit-protocol notes 14.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from storage.files.data_file import DataFileMeta
+from storage.format import DEFAULT_BRANCH, CommitKind, FileSource
+from storage.options import ChangelogProducer
+from storage.snapshots.branches import branch_names
+from storage.snapshots.consumers import needed_by_consumers, remove_stale_consumers
+from storage.snapshots.deletion import DeletionPlanner, Doomed, Keep, TagFiles, changelog_list, table_lists
+from storage.snapshots.long_lived_changelogs import ChangelogStore
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.named_files import NamedFiles, brought_back_by, everything_of, metadata_of
+from storage.snapshots.retention import Retention
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
+from storage.snapshots.tags import tagged_snapshots
+from storage.table import TableContext
+
+Pins: TypeAlias = Callable[[], Iterable[int]]
+
+_PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (somebody reads slowly), or failed
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a round removed: snapshots from `first` up to `end`, not included, as far as they were there."""
+
+    first: int
+    end: int
+    snapshots: int = 0
+    data_files: int = 0
+    metadata_files: int = 0
+
+
+class SnapshotExpiry:
+    """Expires the snapshots of one branch, round by round; remembers what a next round needs not ask for again.
+
+    pins: ids of snapshots that must stay, with all that follow them; asked for in each round.
+    now_ms: wall clock. stop: asked between steps; a round that stops is completed by the next one.
+    One thread at a time; other processes may do the same.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        *,
+        pins: Pins = tuple,
+        retention: Retention | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._context = context
+        self._pins = pins
+        self._retention = retention or Retention.of_snapshots(context.options)
+        self._now_ms = now_ms
+        self._stop = stop
+        self._store = SnapshotStore(context.io, context.paths)
+        self._manifests = ManifestStore(context)
+        self._earliest: int | None = None  # as of the last round; None: list the directory
+        self._old_enough_at_ms = 0  # when the earliest may go because of its age
+        self._pause_until_ms = 0
+        self._bringing_back: dict[int, NamedFiles] = {}  # by id: OVERWRITE snapshots that have not expired
+        self._scanned_to = 0
+
+    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+        """Whether a round may find something; costs nothing. patient: rather later than a little now."""
+        if latest_id - max(self._retention.num_min, 1) < (self._earliest or FIRST_SNAPSHOT_ID):
+            return False
+        now_ms = self._now_ms()
+        pauses = patient and now_ms < self._pause_until_ms
+        if self._earliest is None:
+            return not pauses
+        too_many = latest_id - self._earliest + 1 - self._retention.num_max
+        if pauses:
+            return too_many >= self._retention.limit
+        return too_many > 0 or now_ms >= self._old_enough_at_ms
+
+    def run(self, latest_id: int | None = None) -> Expired | None:
+        """One round; None when nothing may go. latest_id: of a snapshot that was just committed; saves looking.
+
+        Raises OSError and CorruptFile; what was not done then is done by the next round.
+        """
+        try:
+            return self._run(latest_id)
+        except BaseException:
+            self._earliest = None
+            self._pause_until_ms = self._now_ms() + _PAUSE_MS
+            raise
+
+    def expirable(self, latest_id: int | None = None) -> range:
+        """Ids that a round would remove now."""
+        latest = self._store.latest_id() if latest_id is None else latest_id
+        begin = self._begin()
+        if latest is None or begin is None or latest < begin:
+            return range(0)
+        seen: dict[int, Snapshot | None] = {}
+        return range(begin, self._first_to_stay(begin, latest, seen))
+
+    # ------------------------------------------------------------ what goes
+
+    def _run(self, latest_id: int | None) -> Expired | None:
+        self._remove_stale_consumers()
+        latest = self._store.latest_id() if latest_id is None else latest_id
+        begin = self._begin()
+        if latest is None or begin is None or latest < begin:
+            return None
+        seen: dict[int, Snapshot | None] = {}
+        end = self._first_to_stay(begin, latest, seen)
+        if end <= begin:
+            self._hint_once(begin)
+            self._earliest = begin
+            return None
+        survivor = self._survivor(end, seen)
+        if survivor is None:
+            self._earliest = None  # somebody else expires or rolls back at this moment
+            return None
+        going = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
+        doomed = self._doomed(going, survivor, latest)
+        expired = Expired(begin, end, len(going), len(doomed.data), len(doomed.metadata) + len(doomed.lists))
+        if not self._remove(going, survivor, doomed):
+            return None
+        self._earliest = survivor.id
+        for snapshot_id in [i for i in self._bringing_back if i <= survivor.id]:
+            del self._bringing_back[snapshot_id]
+        if end - begin < self._retention.limit:
+            self._pause_until_ms = self._now_ms() + _PAUSE_MS
+        return expired
+
+    def _hint_once(self, earliest: int) -> None:
+        """Spares readers of a young table the listing."""
+        if self._earliest is None and not self._context.io.exists(self._context.paths.earliest_hint):
+            self._store.hint_earliest(earliest)
+
+    def _begin(self) -> int | None:
+        if self._earliest is None:
+            return min(self._store.ids(), default=None)
+        return self._earliest
+
+    def _first_to_stay(self, begin: int, latest: int, seen: dict[int, Snapshot | None]) -> int:
+        now_ms = self._now_ms()
+
+        def followed_at(snapshot_id: int) -> int | None:
+            successor = self._find(snapshot_id + 1, seen)
+            return None if successor is None else successor.time_ms
+
+        end = self._retention.first_to_stay(begin, latest, now_ms, followed_at)
+        if end <= begin:
+            followed_ms = followed_at(begin)
+            self._old_enough_at_ms = (followed_ms if followed_ms is not None else now_ms) + self._retention.time_ms + 1
+            return end
+        needed = [*self._pins()]
+        if not self._context.options.consumer_changelog_only:
+            by_consumers = needed_by_consumers(self._context.io, self._context.paths)
+            needed += [] if by_consumers is None else [by_consumers]
+        end = min([end, *needed])
+        if end <= begin:
+            self._pause_until_ms = now_ms + _PAUSE_MS
+        return end
+
+    def _survivor(self, end: int, seen: dict[int, Snapshot | None]) -> Snapshot | None:
+        """The earliest that will be there; `end` itself unless ids are missing."""
+        found = self._find(end, seen)
+        if found is not None:
+            return found
+        later = min((i for i in self._store.ids() if i >= end), default=None)
+        return None if later is None else self._store.find(later)
+
+    def _find(self, snapshot_id: int, seen: dict[int, Snapshot | None]) -> Snapshot | None:
+        if snapshot_id not in seen:
+            seen[snapshot_id] = self._store.find(snapshot_id)
+        return seen[snapshot_id]
+
+    def _remove_stale_consumers(self) -> None:
+        expiration_ms = self._context.options.consumer_expiration_ms
+        if expiration_ms is not None:
+            remove_stale_consumers(self._context.io, self._context.paths, self._now_ms() - expiration_ms)
+
+    # ------------------------------------------------------------ which files
+
+    def _doomed(self, going: Sequence[Snapshot], survivor: Snapshot, latest: int) -> Doomed:
+        if not going:
+            return Doomed()
+        options = self._context.options
+        changelogs_stay = options.changelog_outlives_snapshots
+        deltas_stay = changelogs_stay and options.changelog_producer is ChangelogProducer.NONE
+        spared = self._named_elsewhere(survivor, latest)
+        tags = TagFiles(self._context, self._manifests, tagged_snapshots(self._context.io, self._context.paths))
+        planner = DeletionPlanner(self._context, self._manifests)
+
+        def keep(snapshot: Snapshot) -> Keep:
+            in_tag = tags.before(snapshot.id)
+            return lambda entry: (
+                entry.file.file_name in in_tag
+                or entry.file.file_name in spared.data
+                or (deltas_stay and _is_appended(entry.file))
+            )
+
+        doomed = Doomed(planner.deleted_data([*going[1:], survivor], keep))
+        kept = set(spared.metadata)
+        for staying in (survivor, *tags.around(going[0].id, survivor.id)):
+            kept |= metadata_of(self._context, self._manifests, staying)
+        if not changelogs_stay:
+            doomed.data += [
+                path for path in planner.changelog_data(going) if path.rpartition("/")[2] not in spared.data
+            ]
+            planner.lists(map(changelog_list, going), kept, doomed)
+        if not deltas_stay:
+            planner.lists((file for snapshot in going for file in table_lists(snapshot)), kept, doomed)
+        for snapshot in going:
+            planner.index(snapshot, kept, doomed)
+        return doomed
+
+    def _named_elsewhere(self, survivor: Snapshot, latest: int) -> NamedFiles:
+        """By other branches, and by snapshots that brought back what was deleted before."""
+        named = NamedFiles()
+        context = self._context
+        for branch in {DEFAULT_BRANCH, *branch_names(context.io, context.paths)} - {context.branch}:
+            other = TableContext.open(context.io, context.location, context.name, branch=branch)
+            snapshots = SnapshotStore(other.io, other.paths).all()
+            tagged = tagged_snapshots(other.io, other.paths)
+            named.add(everything_of(other, self._manifests, snapshots, with_changelogs=True))
+            named.add(everything_of(other, self._manifests, tagged, with_changelogs=False))
+        for brought_back in self._brought_back(survivor.id, latest):
+            named.add(brought_back)
+        return named
+
+    def _brought_back(self, survivor_id: int, latest: int) -> Iterable[NamedFiles]:
+        """Only an OVERWRITE can name a file again (Java's rollbackToAsLatest). Each snapshot is read once."""
+        if latest < self._scanned_to:  # rolled back: ids may have been used again
+            self._scanned_to = 0
+            self._bringing_back.clear()
+        for snapshot in self._store.range(max(survivor_id, self._scanned_to) + 1, latest):
+            if snapshot.commit_kind is CommitKind.OVERWRITE:
+                self._bringing_back[snapshot.id] = brought_back_by(self._context, self._manifests, snapshot)
+        self._scanned_to = max(self._scanned_to, latest)
+        return [named for snapshot_id, named in self._bringing_back.items() if snapshot_id > survivor_id]
+
+    # ------------------------------------------------------------ deleting
+
+    def _remove(self, going: Sequence[Snapshot], survivor: Snapshot, doomed: Doomed) -> bool:
+        """False when it was stopped in between."""
+        self._store.hint_earliest(survivor.id)
+        if not doomed.delete(self._context.io, self._stop):
+            return False
+        if self._context.options.changelog_outlives_snapshots:
+            ChangelogStore(self._context.io, self._context.paths).keep(going)
+        for snapshot in going:
+            if self._stop():
+                return False
+            self._context.io.delete(self._context.paths.snapshot(snapshot.id))
+        return True
+
+
+def _is_appended(file: DataFileMeta) -> bool:
+    """Written by a commit: it tells the commit's changes where no changelog is made."""
+    return file.file_source is None or file.file_source is FileSource.APPEND

@@ -1,0 +1,61 @@
+"""Index manifests: which files of the table's index (hashes of dynamic buckets, deletion vectors) a snapshot has.
+
+Read only, and only what it takes to know which files there are. What is in the files, others know.
+
+Source: Java `manifest/IndexManifestEntry.java`, `index/IndexFileHandler.java`; storage-format notes 5.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.errors import CorruptFile
+from storage.files.bucket_directory import bucket_directory
+from storage.format import INDEX_MANIFEST_VERSION
+from storage.snapshots.metadata_file import Record, read_records
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """partition: serialized BinaryRow. external_path: None for a file inside the table."""
+
+    partition: bytes
+    bucket: int
+    index_type: str
+    file_name: str
+    file_size: int
+    external_path: str | None = None
+
+
+def read_index_manifest(context: TableContext, name: str) -> Sequence[IndexEntry]:
+    """All index files of a snapshot: the manifest is always complete. Raises CorruptFile."""
+    path = context.paths.manifest(name)
+    try:
+        data = context.io.read(path)
+    except FileNotFoundError:
+        raise CorruptFile(path, "an index manifest that a snapshot refers to", "no file") from None
+    return read_records(data, path, _entry)
+
+
+def index_file_path(context: TableContext, entry: IndexEntry) -> str:
+    """Under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
+    if entry.external_path is not None:
+        return entry.external_path
+    if context.options.index_file_in_data_file_directory:
+        return f"{bucket_directory(context, entry.partition, entry.bucket)}/{entry.file_name}"
+    return context.paths.index(entry.file_name)
+
+
+def _entry(record: Record) -> IndexEntry:
+    if record["_VERSION"] != INDEX_MANIFEST_VERSION:
+        raise ValueError(f"an index manifest of version {record['_VERSION']}, not {INDEX_MANIFEST_VERSION}")
+    return IndexEntry(
+        record["_PARTITION"],
+        record["_BUCKET"],
+        record["_INDEX_TYPE"],
+        record["_FILE_NAME"],
+        record["_FILE_SIZE"],
+        record.get("_EXTERNAL_PATH"),
+    )

@@ -1,0 +1,44 @@
+"""Changelogs that outlive their snapshots: `changelog/changelog-N` holds what snapshot-N held, for readers of changes.
+
+Source: Java `utils/ChangelogManager.java`, `Changelog.java`; commit-protocol notes 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths, parse_changelog_id
+from storage.snapshots.snapshot import Snapshot
+
+
+class ChangelogStore:
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._paths = paths
+
+    def ids(self) -> list[int]:
+        """Ascending, by listing the directory."""
+        entries = self._io.list_directory(self._paths.changelog_directory)
+        return sorted(found for entry in entries if (found := parse_changelog_id(entry.name)) is not None)
+
+    def find(self, changelog_id: int) -> Snapshot | None:
+        """None for one that is not there. Raises CorruptFile."""
+        path = self._paths.changelog(changelog_id)
+        try:
+            return Snapshot.from_json(self._io.read(path), path)
+        except FileNotFoundError:
+            return None
+
+    def keep(self, snapshots: Sequence[Snapshot]) -> None:
+        """Write those of snapshots that are about to go, oldest first; written before is no error."""
+        for snapshot in snapshots:
+            self._io.write(self._paths.changelog(snapshot.id), snapshot.to_json().encode())
+        if snapshots:
+            self._io.write(self._paths.changelog_latest_hint, str(snapshots[-1].id).encode(), durable=False)
+
+    def delete(self, changelog_id: int) -> None:
+        self._io.delete(self._paths.changelog(changelog_id))
+
+    def hint_earliest(self, changelog_id: int) -> None:
+        self._io.write(self._paths.changelog_earliest_hint, str(changelog_id).encode())

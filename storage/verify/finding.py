@@ -1,0 +1,38 @@
+"""What an inspection of a table finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Severity(StrEnum):
+    """PROBLEM: a reader or writer may go wrong. NOTE: worth knowing, and explained."""
+
+    PROBLEM = "problem"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """check: a short name for programs, `file-missing`. where: a snapshot, a file, a bucket. what: one sentence.
+
+    remedy: what a person can do.
+    """
+
+    check: str
+    where: str
+    what: str
+    remedy: str
+    severity: Severity = Severity.PROBLEM
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}. {self.remedy}"
+
+
+RESTORE: Final = (
+    "Restore the file from a backup if there is one; else roll back to a snapshot or tag that does without it"
+)
+REPORT: Final = "Whoever wrote this has a bug, or wrote beside another writer: keep the table as it is and report it"
+ROLL_BACK: Final = "Roll back to the last snapshot before it, and write again what came after"

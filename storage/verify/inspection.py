@@ -1,0 +1,124 @@
+"""The whole inspection of a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.format import DEFAULT_BRANCH
+from storage.snapshots.branches import branch_names
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.verify.data_files import DataFileCheck
+from storage.verify.finding import Finding, Severity
+from storage.verify.line import HistoryCheck, LineCheck
+from storage.verify.listing import Listing
+from storage.verify.manifests import ManifestCheck
+from storage.verify.orphans import Orphans, candidates, orphans_among
+from storage.verify.rows import check_rows
+
+ORPHAN_AGE_MS: Final = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was looked at, and what was found.
+
+    data_files, data_bytes, rows: of files that any snapshot, tag or changelog names; rows as in manifests, unmerged.
+    orphans: None where nobody can tell, because a part was asked for or metadata can't be read.
+    """
+
+    findings: Sequence[Finding]
+    snapshots: int
+    tags: int
+    branches: int
+    data_files: int
+    data_bytes: int
+    rows: int
+    orphans: Orphans | None
+
+    @property
+    def problems(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.PROBLEM]
+
+
+def verify(context: TableContext, *, deep: bool = False, check_history: HistoryCheck | None = None) -> list[Finding]:
+    """What is wrong with a table, all branches and tags included; empty for a sound one. See `inspect`."""
+    return inspect(context, deep=deep, check_history=check_history).problems
+
+
+def inspect(
+    context: TableContext,
+    *,
+    snapshot_id: int | None = None,
+    deep: bool = False,
+    check_history: HistoryCheck | None = None,
+    orphans_older_than_ms: int = ORPHAN_AGE_MS,
+    now_ms: int | None = None,
+) -> Report:
+    """Look a table over. Changes nothing; other writers, readers and expiry may go on meanwhile.
+
+    snapshot_id: only this one, of this branch. deep: read every row of every file, too.
+    check_history: asked for more findings about the snapshots of each line (main, branches), oldest first; who knows
+    what their properties mean hands it in. orphans_older_than_ms: younger files may belong to a commit under way.
+    Raises BadInput for a snapshot that is not there.
+    """
+    listing = Listing(context.io)
+    manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)
+    names: set[str] = set()
+    if snapshot_id is not None:
+        if not SnapshotStore(context.io, context.paths).exists(snapshot_id):
+            raise BadInput(f"{context.name} has no snapshot {snapshot_id}; `tidelake table snapshots` lists them")
+        line = LineCheck(context, listing, manifests, files, names)
+        line.check_one(snapshot_id)
+        findings = [*line.findings, *(check_rows(files.files.values()) if deep else ())]
+        return _report(findings, files, snapshots=1)
+
+    branches = {DEFAULT_BRANCH, *branch_names(context.io, context.paths)}
+    unnamed = candidates(context, branches, listing)
+    findings, snapshots, tags = [], 0, 0
+    for branch in sorted(branches, key=lambda name: (name != DEFAULT_BRANCH, name)):
+        on_branch = _on_branch(context, branch)
+        line = LineCheck(on_branch, listing, manifests, files, names)
+        count = line.check_all(check_history)
+        snapshots, tags = snapshots + count.snapshots, tags + count.tags
+        findings += line.findings
+    if deep:
+        findings += check_rows(files.files.values())
+    orphans = None
+    if manifests.is_complete:
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        named = names | manifests.names | files.names
+        orphans = orphans_among(unnamed, named, now - orphans_older_than_ms)
+    return _report(findings, files, snapshots=snapshots, tags=tags, branches=len(branches) - 1, orphans=orphans)
+
+
+def _on_branch(context: TableContext, branch: str) -> TableContext:
+    if branch == context.branch:
+        return context
+    return TableContext.open(context.io, context.location, context.name, branch=branch)
+
+
+def _report(
+    findings: Sequence[Finding],
+    files: DataFileCheck,
+    *,
+    snapshots: int,
+    tags: int = 0,
+    branches: int = 0,
+    orphans: Orphans | None = None,
+) -> Report:
+    entries = [file.entry.file for file in files.files.values()]
+    return Report(
+        tuple(findings),
+        snapshots,
+        tags,
+        branches,
+        len(entries),
+        sum(file.file_size for file in entries),
+        sum(file.row_count for file in entries),
+        orphans,
+    )

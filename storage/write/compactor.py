@@ -1,0 +1,85 @@
+"""What a bucket writer knows of compaction: a protocol. Who compacts, and how, is handed in (package `compaction`).
+
+Source: Java `compact/CompactManager.java`, `compact/CompactResult.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from storage.files.data_file import DataFileMeta
+from storage.table import TableContext
+from storage.write.router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """before: files that were read, or raised to another level; after: what takes their place. An upgraded file is in
+    both, with its two levels and one name. changelog: files with the changes that compaction found. reason: why it was
+    picked, for people.
+
+    Files of `after` that aren't in `before`, and of changelog, are durable and nobody's yet.
+    """
+
+    before: tuple[DataFileMeta, ...] = ()
+    after: tuple[DataFileMeta, ...] = ()
+    changelog: tuple[DataFileMeta, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.before or self.after or self.changelog)
+
+    @property
+    def new_files(self) -> list[DataFileMeta]:
+        """What compaction wrote, data and changelog."""
+        kept = {file.file_name for file in self.before}
+        return [*(file for file in self.after if file.file_name not in kept), *self.changelog]
+
+
+class Compactor(Protocol):
+    """Compacts one bucket beside its writing, at most one task at a time. Called under the bucket writer's lock."""
+
+    def added(self, files: Sequence[DataFileMeta]) -> None:
+        """The writer made these."""
+        ...
+
+    @property
+    def excess_runs(self) -> int:
+        """How many more sorted runs than `num-sorted-run.stop-trigger` allows; writing on would let reads decay."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """A task runs or waits for its turn, or its result was not taken."""
+        ...
+
+    def trigger(self, *, full: bool = False) -> None:
+        """Begin what is to be done next, if anything. While a task is there, only a full compaction that follows it may
+        be asked for.
+        """
+        ...
+
+    def take(self, *, wait: bool) -> CompactResult | None:
+        """The result of the task, when it has ended (wait: when it ends); None when there is none, or it was given up.
+        Raises what the task raised.
+        """
+        ...
+
+    def give_up(self) -> None:
+        """Begin nothing more; what runs ends soon, without result. From any thread, and quick."""
+        ...
+
+    def reset(self, files: Sequence[DataFileMeta]) -> None:
+        """Forget what is known; these are the bucket's files. A task that runs is given up, its files are deleted."""
+        ...
+
+    def close(self) -> None:
+        """Give up a task that runs or waits, and delete what it wrote. Calling again is harmless."""
+        ...
+
+
+CompactorOf: TypeAlias = Callable[[TableContext, BucketKey, Sequence[DataFileMeta]], Compactor | None]
+"""For a bucket and its live files. None: this one is not compacted (write-only, tables without primary key)."""

@@ -1,0 +1,40 @@
+"""What a bucket hands over at a commit: files that were written, and what compaction made of files.
+
+Source: Java `utils/CommitIncrement.java`, `mergetree/MergeTreeWriter.updateCompactResult`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from storage.files.data_file import DataFileMeta
+from storage.write.compactor import CompactResult
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Files are durable, and nobody's yet. compacted: several compactions folded into one."""
+
+    new_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    compacted: CompactResult = field(default_factory=CompactResult)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new_files or self.changelog_files) and self.compacted.is_empty
+
+
+def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[DataFileMeta]]:
+    """Two compactions of a bucket, one after the other and neither published yet, as one; and the files that nobody
+    needs any more: those which the first wrote and the second read.
+
+    An upgraded file has one name on several levels: it stays while any part of the table names it.
+    """
+    between = {(file.level, file.file_name) for file in done.after}
+    consumed = {(file.level, file.file_name) for file in then.before} & between
+    after = (*(file for file in done.after if (file.level, file.file_name) not in consumed), *then.after)
+    before = (*done.before, *(file for file in then.before if (file.level, file.file_name) not in consumed))
+    kept = {file.file_name for file in (*before, *after)}
+    needless = [f for f in done.after if (f.level, f.file_name) in consumed and f.file_name not in kept]
+    reasons = dict.fromkeys(reason for reason in (*done.reason.split(", "), then.reason) if reason)
+    return CompactResult(before, after, done.changelog + then.changelog, ", ".join(reasons)), needless

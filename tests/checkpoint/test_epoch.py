@@ -1,0 +1,33 @@
+"""The epoch that a snapshot carries."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, Epoch, epoch_of, new_writer
+from storage.errors import CorruptFile, UnsupportedFeature
+
+
+def test_an_epoch_is_read_as_it_was_written() -> None:
+    epoch = Epoch(7, 'höst:1:"x"')
+    assert epoch_of({EPOCH_PROPERTY: epoch.to_text()}, "here") == epoch
+    assert epoch_of({}, "here") == NO_EPOCH
+
+
+def test_what_reaches_disk() -> None:
+    assert Epoch(7, "host:1:ab").to_text() == '{"version":1,"number":7,"writer":"host:1:ab"}'
+
+
+@pytest.mark.parametrize("text", ["", "7", "{}", '{"version":1,"number":"x","writer":"w"}', '{"version":1,"number":1}'])
+def test_what_is_no_epoch_is_an_error_that_names_the_place(text: str) -> None:
+    with pytest.raises(CorruptFile, match="snapshot 9"):
+        epoch_of({EPOCH_PROPERTY: text}, "snapshot 9")
+
+
+def test_a_version_of_another_release_is_not_taken_for_an_old_epoch() -> None:
+    with pytest.raises(UnsupportedFeature, match="which process is the newer one"):
+        epoch_of({EPOCH_PROPERTY: '{"version":2}'}, "snapshot 9")
+
+
+def test_two_writers_of_one_process_have_two_names() -> None:
+    assert new_writer() != new_writer()

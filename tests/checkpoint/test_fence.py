@@ -1,0 +1,67 @@
+"""Who may commit, seen from the snapshots that came since we looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from checkpoint.fence import Fence, Overtaken
+from storage.errors import WriterFenced
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.snapshots.snapshot import Snapshot
+
+OURS = Epoch(4, "we")
+
+
+def snapshot(id_: int, epoch: Epoch | None, user: str = "shop", identifier: int = 1) -> Snapshot:
+    properties = {} if epoch is None else {EPOCH_PROPERTY: epoch.to_text()}
+    return Snapshot(
+        id_, 0, "b", "d", user, identifier, CommitKind.APPEND, 1_795_196_040_376, 0, 0, properties=properties
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """We are epoch 4, and our position comes from snapshot 10."""
+
+    id: str
+    seen: Snapshot
+    raises: type[Exception] | None = None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("our own", snapshot(11, OURS)),
+        Case("what our position comes from", snapshot(10, Epoch(3, "old"))),
+        Case("somebody else's", snapshot(11, None, user="other")),
+        Case("maintenance under our name", snapshot(11, None, identifier=BATCH_COMMIT_IDENTIFIER)),
+        Case("a newer process", snapshot(11, Epoch(5, "new")), WriterFenced),
+        Case("one that started beside us and came first", snapshot(11, Epoch(4, "twin")), WriterFenced),
+        Case("an older process that committed while we looked", snapshot(11, Epoch(3, "old")), Overtaken),
+        Case("a release without epochs", snapshot(11, None), Overtaken),
+    ],
+    ids=lambda case: case.id,
+)
+def test_what_stops_a_commit(case: Case) -> None:
+    fence = Fence("shop.orders", "shop")
+    fence.epoch, fence.known_id = OURS, 10
+    if case.raises is None:
+        fence([case.seen])
+    else:
+        with pytest.raises(case.raises, match=r"^shop\.orders: "):
+            fence([snapshot(11, OURS), case.seen])
+
+
+def test_before_a_process_has_an_epoch_everything_passes() -> None:
+    Fence("shop.orders", "shop")([snapshot(11, Epoch(5, "new"))])
+
+
+def test_who_took_over_and_when_is_said() -> None:
+    fence = Fence("shop.orders", "shop")
+    fence.epoch = OURS
+    with pytest.raises(WriterFenced) as raised:
+        fence([snapshot(11, Epoch(5, "db2:4711:ab"))])
+    assert "snapshot 11, epoch 5, db2:4711:ab, at 2026-11-20" in str(raised.value)

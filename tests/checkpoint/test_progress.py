@@ -1,0 +1,66 @@
+"""The progress file's text."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint.evidence import Evidence
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.progress import IdleTable, Progress
+from checkpoint.routing import Routing
+from storage.errors import CorruptFile, UnsupportedFeature
+
+REACHED = SourcePosition(SourceIdentity("c", {"t": "id"}), {TopicPartition("t", 0): OffsetRange(7, 7)})
+PROGRESS = Progress(
+    REACHED, {"a.b": IdleTable(111, 9, "manifest-list-x-0", Routing.of("f", ["b"], ["*"])), "a.new": IdleTable()}, 41, 3
+)
+
+
+def test_what_reaches_disk() -> None:
+    assert PROGRESS.to_text() == (
+        '{"version":1,"identifier":41,"epoch":3,'
+        '"reached":{"version":1,"cluster":"c","topics":{"t":{"id":"id","end":[7],"read":[0]}}},'
+        '"tables":{"a.b":{"created":111,"snapshot":9,"list":"manifest-list-x-0",'
+        '"routing":{"version":1,"format":"f","match":["b"],"topics":["*"]}},'
+        '"a.new":{"created":null,"snapshot":null,"list":null,"routing":null}}}'
+    )
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    assert Progress.from_text(PROGRESS.to_text().encode(), "here") == PROGRESS
+
+
+def test_any_part_of_it_is_an_error() -> None:
+    """A torn file is told from a whole one."""
+    data = PROGRESS.to_text().encode()
+    for length in range(len(data)):
+        with pytest.raises(CorruptFile, match="here"):
+            Progress.from_text(data[:length], "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"version":1}', PROGRESS.to_text().replace("111", '"x"'), PROGRESS.to_text().replace("[7]", "[7,8]")],
+)
+def test_what_is_none_is_an_error(text: str) -> None:
+    with pytest.raises(CorruptFile, match="here"):
+        Progress.from_text(text.encode(), "here")
+
+
+def test_another_version_is_an_error() -> None:
+    with pytest.raises(UnsupportedFeature, match="progress version 2"):
+        Progress.from_text(b'{"version":2}', "here")
+
+
+@pytest.mark.parametrize(("created_ms", "is_meant"), [(111, True), (112, False), (None, False)])
+def test_an_entry_is_about_one_table_and_no_later_one_of_its_name(created_ms: int | None, is_meant: bool) -> None:
+    assert (PROGRESS.entry("a.b", Evidence(created_ms)) is not None) is is_meant
+    assert PROGRESS.entry("a.new", Evidence(created_ms)) == IdleTable()
+
+
+def test_it_stays_small() -> None:
+    ranges = {TopicPartition("shop.public.orders", n): OffsetRange(10**9 + n, 10**9 + n) for n in range(1_000)}
+    routing = Routing.of("debezium-json", ["public.table"], ["*"])
+    idle = IdleTable(1_795_196_040_376, 10**6, f"manifest-list-{'0' * 36}-0", routing)
+    tables = {f"shop.table_{n}": idle for n in range(200)}
+    assert len(Progress(SourcePosition(ranges=ranges), tables).to_text()) < 64_000

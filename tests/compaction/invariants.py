@@ -1,0 +1,58 @@
+"""What must hold of a bucket's files whatever was done to them. Reads every file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compaction.levels import Levels
+from storage.binary_row import serialize_rows
+from storage.files.data_file import DataFileMeta
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
+from storage.snapshots.live_files import live_entries
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.router import BucketKey
+
+
+def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:
+    snapshot = SnapshotStore(context.io, context.paths).latest()
+    files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+    for entry in live_entries(context, snapshot) if snapshot is not None else ():
+        files[BucketKey(entry.partition, entry.bucket)].append(entry.file)
+    return files
+
+
+def check_tree(context: TableContext) -> dict[BucketKey, Levels]:
+    """The levels of every bucket. Fails when runs overlap, or when metadata tell other than the files."""
+    key_types = [field.type for field in context.schema.key_fields]
+    trees = {}
+    for key, files in live_files(context).items():
+        assert len({file.file_name for file in files}) == len(files), "a file is there twice"
+        trees[key] = Levels.of(files, key_types, context.options.num_levels)
+        for file in files:
+            check_file(context, BucketFiles(context, key), file)
+    return trees
+
+
+def check_file(context: TableContext, files: BucketFiles, file: DataFileMeta) -> None:
+    rows = pa.Table.from_batches(files.read(file))
+    names = context.schema.trimmed_primary_keys
+    assert rows.num_rows == file.row_count
+    sequence = pc.min_max(rows[SEQUENCE_COLUMN]).as_py()
+    assert (sequence["min"], sequence["max"]) == (file.min_sequence_number, file.max_sequence_number)
+    assert pc.sum(pc.is_in(rows[KIND_COLUMN], pa.array([1, 3], pa.int8()))).as_py() == file.delete_row_count
+    keys = rows.select(names)
+    assert keys.num_rows == len(set(map(tuple, (row.values() for row in keys.to_pylist())))), "a key is there twice"
+    assert keys.sort_by([(name, "ascending") for name in names]) == keys, "keys are out of order"
+    assert (file.min_key, file.max_key) == (_key(context, names, rows, 0), _key(context, names, rows, -1))
+
+
+def _key(context: TableContext, names: Sequence[str], rows: pa.Table, row: int) -> bytes:
+    at = row % rows.num_rows
+    columns = [rows[name].combine_chunks().slice(at, 1) for name in names]
+    return serialize_rows(columns, [field.type for field in context.schema.select(names)])[0]

@@ -1,0 +1,44 @@
+"""The state of one bucket's tree."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.files.data_file import DataFileMeta
+from tests.compaction.files import bucket, paper_file
+from tests.support.cases import Case, case_id, vectors
+
+
+def file_of(member: Case) -> DataFileMeta:
+    keys = (member.get("min", 0), member.get("max", 0))
+    sequence = (member["min_seq"], member["max_seq"])
+    return paper_file(member["name"], member["level"], keys, sequence=sequence, created_ms=member["created"])
+
+
+@pytest.mark.parametrize("case", vectors("levels"), ids=case_id)
+def test_levels(case: Case) -> None:
+    levels = bucket([file_of(member) for member in case["files"]], case["num_levels_option"])
+    assert {
+        "level0_order": [file.file_name for file in levels.level_0],
+        "number_of_levels": levels.num_levels,
+        "max_level": levels.max_level,
+        "number_of_sorted_runs": len(levels.runs),
+        "non_empty_highest_level": levels.highest_level,
+        "level_sorted_runs": [[run.level, [file.file_name for file in run.files]] for run in levels.runs],
+    } == case["expect"]
+
+
+def test_a_file_above_the_levels_the_options_ask_for_adds_levels() -> None:
+    assert bucket([paper_file("a", 5)], 3).num_levels == 6
+
+
+def test_an_upgraded_file_moves_and_the_others_stay() -> None:
+    low, high = paper_file("a", 0), paper_file("a", 2)
+    levels = bucket([low, paper_file("b", 0)], 3).updated([low], [high])
+    assert [(run.level, run.files[0].file_name) for run in levels.runs] == [(0, "b"), (2, "a")]
+
+
+def test_files_that_overlap_above_level_0_are_a_bug() -> None:
+    levels = bucket([paper_file("a", 1, (1, 5))], 3)
+    with pytest.raises(ValueError, match="files a and b overlap, and both are on level 1"):
+        levels.updated(after=[paper_file("b", 1, (5, 9))])

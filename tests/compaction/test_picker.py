@@ -1,0 +1,167 @@
+"""Which runs universal compaction picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from compaction.compact_unit import CompactUnit, PickReason
+from compaction.levels import LevelSortedRun
+from compaction.off_peak import OffPeakHours
+from compaction.picker import Picker, PickerSettings, create_unit, pick_by_size_ratio
+from storage.options import TableOptions
+from tests.compaction.files import bucket, paper_file
+from tests.support.cases import Case, case_id, vectors
+
+HOUR = 3
+
+
+def runs_of(levels_and_sizes: Sequence[Sequence[int]]) -> list[LevelSortedRun]:
+    return [
+        LevelSortedRun(level, (paper_file(str(number), level, size=size),))
+        for number, (level, size) in enumerate(levels_and_sizes)
+    ]
+
+
+def settings_of(config: dict[str, Any]) -> PickerSettings:
+    every = config.get("force_interval") or (1 if config.get("force_up_level0") else None)
+    return PickerSettings(
+        trigger=config["trigger"],
+        max_size_amplification_percent=config["max_size_amp"],
+        size_ratio_percent=config["size_ratio"],
+        off_peak=OffPeakHours(HOUR, HOUR + 1, config.get("offpeak_ratio_now", 0)),
+        optimization_interval_ms=config.get("interval_ms"),
+        total_size_threshold_bytes=config.get("total_size_threshold"),
+        incremental_size_threshold_bytes=config.get("incremental_size_threshold"),
+        force_level_0_every=every,
+    )
+
+
+def sizes(unit: CompactUnit) -> list[int]:
+    return [file.file_size for file in unit.files]
+
+
+CASES = {
+    op: [case for case in vectors("universal_compaction") if case["op"] == op]
+    for op in ("pick", "create_unit", "pick_for_size_ratio", "size_ratio_sequence")
+}
+
+
+def test_every_kind_of_case_has_its_test() -> None:
+    assert sum(map(len, CASES.values())) == len(vectors("universal_compaction"))
+
+
+@pytest.mark.parametrize("case", CASES["pick"], ids=case_id)
+def test_pick(case: Case) -> None:
+    picker = Picker(settings_of(case["config"]), case["config"].get("last_full_compaction_ms"))
+    for step in case["steps"]:
+        runs, max_level = runs_of(step["runs"]), step["num_levels"] - 1
+        unit = picker.pick(runs, max_level, now_ms=step.get("now_ms", 0), local_hour=HOUR)
+        got = None if unit is None else {"output_level": unit.output_level, "picked_sizes": sizes(unit)}
+        assert got == step["expect"]
+
+
+@pytest.mark.parametrize("case", CASES["create_unit"], ids=case_id)
+def test_output_level(case: Case) -> None:
+    runs = runs_of([(level, 1) for level in case["run_levels"]])
+    unit = create_unit(runs, case["max_level"], case["run_count"], PickReason.SIZE_RATIO)
+    assert {"output_level": unit.output_level, "run_count": len(unit.files)} == case["expect"]
+
+
+@pytest.mark.parametrize("case", CASES["pick_for_size_ratio"], ids=case_id)
+def test_size_ratio(case: Case) -> None:
+    unit = pick_by_size_ratio(runs_of(case["runs"]), case["max_level"], case["config"]["size_ratio"])
+    assert (unit and {"output_level": unit.output_level, "picked": len(unit.files)}) == case["expect"]
+
+
+@pytest.mark.parametrize("case", CASES["size_ratio_sequence"], ids=case_id)
+def test_runs_of_like_size_merge_like_the_digits_of_a_counter(case: Case) -> None:
+    current, seen = list(case["start"]), []
+    for _ in case["expect_after_each_step"]:
+        current.insert(0, 1)
+        runs = runs_of(list(enumerate(current)))
+        due = len(runs) >= case["config"]["trigger"]
+        unit = pick_by_size_ratio(runs, len(current), case["config"]["size_ratio"]) if due else None
+        if unit is not None:
+            current[: len(unit.files)] = [sum(sizes(unit))]
+        seen.append(list(current))
+    assert seen == case["expect_after_each_step"]
+
+
+@pytest.mark.parametrize("case", vectors("offpeak_hours"), ids=case_id)
+def test_off_peak_hours(case: Case) -> None:
+    hours = OffPeakHours(case["start_hour"], case["end_hour"], case["ratio"])
+    assert hours.is_enabled is case["enabled"]
+    if case["enabled"]:
+        assert {h: hours.ratio_at(int(h)) for h in case["expect_ratio_by_hour"]} == case["expect_ratio_by_hour"]
+    else:
+        assert {hours.ratio_at(hour) for hour in range(24)} == {0}
+
+
+@pytest.mark.parametrize("case", vectors("unit_filter"), ids=case_id)
+def test_units_that_change_nothing_are_not_worth_a_task(case: Case) -> None:
+    files = tuple(paper_file(str(n), level, (n, n)) for n, level in enumerate(case["unit_file_levels"]))
+    unit = CompactUnit(case["output_level"], files, PickReason.SIZE_RATIO)
+    assert unit.changes_nothing is not case["expect_submitted"]
+
+
+# The tree before, what is done, the tree after: (level: sizes of its runs, newest first).
+PICTURES = {
+    "four runs rest": ("L0 1 1 1 1", None),
+    "five runs of like size become one, on the highest level": ("L0 1 1 1 1 1", "size amplification 1 1 1 1 1 -> L5"),
+    "young runs meet below an old one that is much larger": (
+        "L0 1 1 1 1 1 | L5 1000",
+        "size ratio 1 1 1 1 1 -> L4",
+    ),
+    "what was merged before joins when the young ones have grown to it": (
+        "L0 3 1 1 1 | L4 5 | L5 1000",
+        "size ratio 3 1 1 1 5 -> L4",
+    ),
+    "a run that is too large for the young ones rests": (
+        "L0 1 1 1 1 | L3 90 | L5 1000",
+        "size ratio 1 1 1 1 -> L2",
+    ),
+    "level 1 joins whatever its size": ("L0 1 1 1 1 | L1 900 | L5 10000", "size ratio 1 1 1 1 900 -> L4"),
+    "growing runs: no two are alike, yet there are too many": (
+        "L0 1 3 9 | L2 81 | L3 300 | L4 1000 | L5 9000",
+        "number of sorted runs 1 3 9 -> L1",
+    ),
+}
+
+
+def drawn(picture: str) -> list[LevelSortedRun]:
+    runs = []
+    for of_level in picture.split("|"):
+        level, *run_sizes = of_level.split()
+        runs += [(int(level[1:]), int(size)) for size in run_sizes]
+    return runs_of(runs)
+
+
+@pytest.mark.parametrize(("before", "done"), PICTURES.values(), ids=PICTURES.keys())
+def test_pictures(before: str, done: str | None) -> None:
+    unit = Picker(PickerSettings()).pick(drawn(before), 5, now_ms=0, local_hour=0)
+    told = unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}"
+    assert told == done
+
+
+def test_a_full_compaction_resets_the_clock_of_the_optimization_interval() -> None:
+    picker = Picker(PickerSettings(optimization_interval_ms=1000))
+    runs = runs_of([(0, 1), (5, 10)])
+    picked = [picker.pick(runs, 5, now_ms=now_ms, local_hour=0) is not None for now_ms in (0, 999, 1000, 1001, 1002)]
+    assert picked == [True, False, False, True, False]
+
+
+def test_the_picker_of_a_table_follows_its_options() -> None:
+    settings = PickerSettings.of(TableOptions({"force-lookup": "true", "lookup-compact": "gentle"}))
+    assert settings == PickerSettings(force_level_0_every=10)
+    assert PickerSettings.of(TableOptions({"compaction.force-up-level-0": "true"})).force_level_0_every == 1
+    assert PickerSettings.of(TableOptions({})) == PickerSettings()
+
+
+def test_levels_are_what_is_picked_from() -> None:
+    levels = bucket([paper_file(str(n), sequence=(n, n)) for n in range(5)], 6)
+    unit = Picker(PickerSettings()).pick(levels.runs, levels.max_level, now_ms=0, local_hour=0)
+    assert unit is not None
+    assert [file.file_name for file in unit.files] == ["4", "3", "2", "1", "0"]

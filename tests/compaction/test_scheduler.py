@@ -1,0 +1,132 @@
+"""Whose turn it is, and what stopping leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Final
+
+import pytest
+
+from compaction.scheduler import CompactionScheduler, ShouldStop
+
+WAIT_S: Final = 30  # for something that will happen
+
+
+def gated(gate: threading.Event, then: Callable[[], None] = lambda: None) -> Callable[[ShouldStop], None]:
+    def work(_: ShouldStop) -> None:
+        assert gate.wait(WAIT_S)
+        then()
+
+    return work
+
+
+def test_a_table_with_much_to_do_waits_for_the_others_turn() -> None:
+    scheduler, gate, order = CompactionScheduler(1), threading.Event(), list[str]()
+    first = scheduler.submit("first", gated(gate))
+    tasks = [
+        scheduler.submit(table, gated(gate, lambda name=f"{table}{n}": order.append(name)))  # type: ignore[misc]
+        for table, n in [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1), ("b", 2)]
+    ]
+    gate.set()
+    for task in (first, *tasks):
+        task.result()
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+def test_no_more_tasks_run_at_a_time_than_there_are_threads() -> None:
+    scheduler, gate = CompactionScheduler(2), threading.Event()
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(_: ShouldStop) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        assert gate.wait(WAIT_S)
+        with lock:
+            running -= 1
+
+    tasks = [scheduler.submit(str(n), work) for n in range(6)]
+    gate.set()
+    for task in tasks:
+        task.result()
+    assert most <= 2
+
+
+def test_threads_end_with_the_work_and_come_back_with_it() -> None:
+    scheduler = CompactionScheduler(1)
+    for _ in range(3):
+        assert scheduler.submit("t", lambda _: threading.current_thread()).result().name.startswith("compaction")
+    for thread in threading.enumerate():
+        if thread.name.startswith("compaction"):
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_what_the_work_raised_reaches_who_asks_for_the_result() -> None:
+    def work(_: ShouldStop) -> None:
+        raise OSError("disk full")
+
+    task = CompactionScheduler(1).submit("t", work)
+    with pytest.raises(OSError, match="disk full"):
+        task.result()
+    assert task.is_done
+
+
+def test_a_task_that_waits_is_stopped_without_having_run() -> None:
+    scheduler, gate, ran = CompactionScheduler(1), threading.Event(), threading.Event()
+    scheduler.submit("t", gated(gate))
+    waiting = scheduler.submit("t", gated(gate, ran.set))
+    assert isinstance(waiting.stop(), CancelledError)
+    gate.set()
+    scheduler.submit("t", gated(gate)).result()
+    assert not ran.is_set()
+
+
+def test_a_task_that_runs_is_told_to_stop_and_waited_for() -> None:
+    begun = threading.Event()
+
+    class Stopped(Exception):
+        pass
+
+    def work(should_stop: ShouldStop) -> None:
+        begun.set()
+        while not should_stop():
+            pass
+        raise Stopped
+
+    task = CompactionScheduler(1).submit("t", work)
+    assert begun.wait(WAIT_S)
+    assert isinstance(task.stop(), Stopped)
+
+
+def test_stopping_what_has_ended_leaves_its_result() -> None:
+    task = CompactionScheduler(1).submit("t", lambda _: 7)
+    assert task.result() == 7
+    assert task.stop() is None
+    assert task.result() == 7
+
+
+def test_a_process_that_ends_does_not_wait_for_its_compactions() -> None:
+    program = """
+import sys
+from compaction.scheduler import shared_scheduler
+
+def for_ever(should_stop):
+    while not should_stop():
+        pass
+    print("stopped", flush=True)
+
+shared_scheduler().submit("t", for_ever)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "stopped\n"
+
+
+def test_a_scheduler_needs_a_thread() -> None:
+    with pytest.raises(ValueError, match="0 threads"):
+        CompactionScheduler(0)

@@ -1,0 +1,200 @@
+"""Compaction as a service beside writers that leave it to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from compaction.job import StopRequest
+from compaction.report import CompactionReport
+from compaction.request import CompactionRequest
+from compaction.watch import watch
+from storage.errors import BadInput, CorruptFile
+from storage.table import TableContext
+from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
+
+PATIENCE_S = 60  # only what hangs takes so long
+OFTEN = {"continuous.discovery-interval": "20 ms"}
+MINOR = CompactionRequest()
+
+
+class Watching:
+    """A watch in a thread, and what it tells."""
+
+    def __init__(self) -> None:
+        self.stop = StopRequest()
+        self.reports: list[CompactionReport] = []
+        self.error: BaseException | None = None
+        self._news = threading.Condition()
+
+    def told(self, report: CompactionReport) -> None:
+        with self._news:
+            self.reports.append(report)
+            self._news.notify_all()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Looks whenever there is a report, or the watch has ended."""
+        with self._news:
+            assert self._news.wait_for(lambda: condition() or self.error is not None, PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+
+    def end(self, error: BaseException | None) -> None:
+        with self._news:
+            self.error = error
+            self._news.notify_all()
+
+
+@contextmanager
+def watching(
+    warehouse: Path, names: Callable[[], Sequence[str]] = lambda: ["db.t"], *, keep_going: bool = False
+) -> Iterator[Watching]:
+    catalog = tidelake.open_catalog(str(warehouse))
+
+    def open_table(name: str) -> TableContext:
+        return catalog.table(name).context
+
+    state = Watching()
+
+    def run() -> None:
+        try:
+            watch(names, open_table, MINOR, state.stop, state.told, keep_going=keep_going)
+        except BaseException as e:
+            state.end(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.stop.ask()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_beside_a_write_only_writer_levels_stay_few(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, options=OFTEN)
+    with watching(tmp_path) as state, table.writer(commit_user="etl") as writer:
+        for n in range(1, 21):
+            writer.write(pa.table({"k": [n, n + 1], "v": [f"{n}"] * 2, "p": ["a"] * 2}))
+            writer.commit(n)
+            if n % 5 == 0:
+                state.wait_until(lambda n=n: len(state.reports) >= n // 5)  # type: ignore[misc]
+        state.wait_until(lambda: sum(file_counts(table.context).values()) < 5)
+    assert content(table) == [(n, f"{min(n, 20)}", "a") for n in range(1, 22)]
+    assert {s.commit_user for s in table.snapshots() if s.commit_kind.value == "APPEND"} == {"etl"}
+    assert orphans(table.context) == set()
+
+
+def test_its_own_snapshots_are_no_news(tmp_path: Path) -> None:
+    """With full compactions of the same file, or with files that stay small, it would else go on for ever."""
+    table = new_table(tmp_path, options={**OFTEN, "compaction.min.file-num": "2"})
+    write(table, *commits(2))
+    has_looked_again = threading.Event()
+    looks: list[int] = []
+
+    def names() -> list[str]:
+        looks.append(len(table.snapshots()))
+        if looks.count(3) > 3:
+            has_looked_again.set()
+        return ["db.t"]
+
+    with watching(tmp_path, names):
+        assert has_looked_again.wait(PATIENCE_S)
+    assert len(table.snapshots()) == 3
+
+
+def test_columns_added_while_watching_are_kept(tmp_path: Path) -> None:
+    table = new_table(tmp_path, options={**OFTEN, "compaction.min.file-num": "2"})
+    with watching(tmp_path) as state:
+        write(table, *commits(2))
+        state.wait_until(lambda: len(state.reports) == 1)
+        newer = tidelake.open_catalog(str(tmp_path)).alter_table("db.t", [tidelake.AddColumn("extra", pa.int32())])
+        with newer.writer() as writer:
+            writer.write(pa.table({"k": [99], "v": ["x"], "p": ["a"], "extra": pa.array([7], pa.int32())}))
+            writer.commit()
+        state.wait_until(lambda: len(state.reports) == 2)
+    assert (99, "x", "a", 7) in [tuple(row.values()) for row in newer.scan().to_arrow().to_pylist()]
+
+
+def test_a_table_that_is_dropped_ends_its_watch(tmp_path: Path) -> None:
+    table = new_table(tmp_path, options=OFTEN)
+    write(table, *commits(5))
+    with watching(tmp_path) as state:
+        state.wait_until(lambda: bool(state.reports))
+        tidelake.open_catalog(str(tmp_path)).drop_table("db.t")
+        with pytest.raises((BadInput, CorruptFile, FileNotFoundError)):  # the latter, when it was seen half deleted
+            state.wait_until(lambda: False)
+
+
+def test_a_database_goes_on_without_a_table_that_is_broken_or_gone(tmp_path: Path) -> None:
+    names = ["db.broken", "db.gone", "db.good"]
+    tables = {name: new_table(tmp_path, name=name, options=OFTEN) for name in names}
+    for table in tables.values():
+        write(table, *commits(5))
+    broken = Path(tables["db.broken"].location)
+    for file in (broken / "bucket-0").iterdir():
+        file.write_bytes(b"")
+    catalog = tidelake.open_catalog(str(tmp_path))
+
+    with watching(tmp_path, lambda: names, keep_going=True) as state:
+        state.wait_until(lambda: {report.table for report in state.reports} == {"db.gone", "db.good"})
+        catalog.drop_table("db.gone")
+        write(tables["db.good"], *commits(5))
+        state.wait_until(lambda: [report.table for report in state.reports].count("db.good") == 2)
+
+
+def test_watching_does_what_is_due_and_nothing_else() -> None:
+    def fail(name: str) -> TableContext:
+        raise AssertionError(name)
+
+    for request in (CompactionRequest(full=True), CompactionRequest(order_by=("k",))):
+        with pytest.raises(BadInput, match="watching does what is due"):
+            watch(list, fail, request, StopRequest())
+
+
+# ---------------------------------------------------------------- as a program
+
+
+def python_m_compaction(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "compaction", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True)
+    write(table, *commits(6))
+    out, err = python_m_compaction(tmp_path, "db.t", "--full").communicate(timeout=PATIENCE_S)
+    told = json.loads(out)
+    assert (told["table"], told["snapshots"], err) == ("db.t", [7], "")
+    assert told["buckets"][0]["reason"] == "full compaction"
+    program = python_m_compaction(tmp_path, "db.nothing")
+    out, err = program.communicate(timeout=PATIENCE_S)
+    assert (program.returncode, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+def test_the_program_watches_until_sigterm(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, options=OFTEN)
+    write(table, *commits(6))
+    program = python_m_compaction(tmp_path, "db.t", "--watch")
+    assert program.stdout is not None
+    assert json.loads(program.stdout.readline())["snapshots"] == [7]
+    write(table, *commits(6))
+    assert json.loads(program.stdout.readline())["table"] == "db.t"
+    os.kill(program.pid, signal.SIGTERM)
+    out, err = program.communicate(timeout=PATIENCE_S)
+    assert (program.returncode, out, err) == (0, "", "")
+    assert orphans(table.context) == set()

@@ -1,0 +1,158 @@
+"""A small pipeline: a log in memory, an append table and one with a key, a checkpoint every few records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from checkpoint.offsets import chain_breaks
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from ingest import assembly, pipeline
+from ingest.config import parse_config
+from ingest.pipeline import Progress
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.snapshots.snapshot import SnapshotStore
+from storage.verify import verify
+from tests.ingest.formats.changes import change
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.table import Table
+
+EVENTS: Final = "shop.events"
+ORDERS: Final = "shop.orders"
+PIPELINE: Final = "shop"
+
+# A checkpoint after each batch but the first of a turn; letters for the record that is none.
+CONFIG: Final = """
+warehouse: {warehouse}
+pipeline: shop
+source: {{type: change-log-folder, path: /unused}}
+errors: {{tolerance: all}}
+checkpoint: {{bytes_max: 200, interval_ms: 3600000}}
+tables: [{{name: shop.events, match: x.public.events}}, {{name: shop.orders, match: x.public.orders}}]
+"""
+
+
+@dataclass
+class PipelineWorld:
+    """A log, and a warehouse that holds both tables, still empty.
+
+    has_rival: somebody else adds rows to both, once, just before our second snapshot. options: of the table with a key.
+    """
+
+    has_rival: bool = False
+    options: Mapping[str, str] = field(default_factory=lambda: {"changelog-producer": "input"})
+    log: MemoryLog = field(default_factory=MemoryLog)
+    warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
+    store: FileIO = field(default_factory=MemoryFileIO)
+
+    def __post_init__(self) -> None:
+        catalog = FileSystemCatalog(self.store, self.warehouse)
+        catalog.create_database("shop")
+        columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("note", pa.string())])
+        catalog.create_table(EVENTS, columns, options={"bucket": "-1"})
+        catalog.create_table(ORDERS, columns, primary_key=["id"], options=self.options)
+        self._rivals_due = {EVENTS, ORDERS} if self.has_rival else set()
+        self.truth: dict[str, list[tuple[int, str]]] = {EVENTS: [], ORDERS: []}
+        self.history: dict[str, set[tuple[int, str]]] = {EVENTS: set(), ORDERS: set()}  # all rows that ever were
+        for number in range(4):
+            self.add_event(number, partition=number % 2)
+        self.log.append("x.public.events", b"no record", partition=1)
+        self.truth[ORDERS] = self._orders()
+
+    def add_event(self, number: int, partition: int) -> None:
+        record = change("c", after={"id": number, "note": f"e{number}"}, key=None, source=None)
+        self.log.append("x.public.events", record.value, record.key, partition)
+        self.truth[EVENTS].append((number, f"e{number}"))
+        self.history[EVENTS].add((number, f"e{number}"))
+
+    def _orders(self) -> list[tuple[int, str]]:
+        """Four orders come, three change, one goes."""
+        rows: dict[int, str] = {}
+        for op, number, note in [
+            ("c", 1, "a"),
+            ("c", 2, "a"),
+            ("u", 1, "b"),
+            ("c", 3, "a"),
+            ("d", 2, ""),
+            ("u", 3, "c"),
+            ("c", 4, "a"),
+            ("u", 4, "d"),
+        ]:
+            before = {"id": number, "note": rows.pop(number)} if op != "c" else None
+            after = {"id": number, "note": note} if op != "d" else None
+            if after is not None:
+                rows[number] = note
+                self.history[ORDERS].add((number, note))
+            record = change(op, before, after, source=None)
+            self.log.append("x.public.orders", record.value, record.key)
+        return sorted(rows.items())
+
+    def watch(self, io: FaultyFileIO) -> None:
+        """The rival may act, before whatever goes wrong in `io`."""
+        fault: Callable[[Call], Fault | None] = io.fault
+
+        def decide(call: Call) -> Fault | None:
+            if call.name == "create_if_absent" and call.file_name == "snapshot-2":
+                for table in (EVENTS, ORDERS):
+                    if table in self._rivals_due and f"/{table.replace('.', '.db/')}/" in call.path:
+                        self._rivals_due.remove(table)
+                        self._rival_commits(table)
+            return fault(call)
+
+        io.fault = decide
+
+    def _rival_commits(self, name: str) -> None:
+        context = FileSystemCatalog(self.store, self.warehouse).load(name)
+        row = (1000, "of a rival")
+        with Table(context).writer(commit_user="rival") as writer:
+            writer.write(pa.table({"id": [row[0]], "note": [row[1]]}))
+            writer.commit(1)
+        self.truth[name] = sorted([*self.truth[name], row])
+        self.history[name].add(row)
+
+    def run(self, io: FileIO) -> Progress:
+        """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
+        config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(assembly, "open_file_io", lambda *_: io)
+            patches.setattr(assembly, "source_of", lambda _: MemoryLogSource(self.log, batch_records=2))
+            patches.setattr(pipeline, "COMMITS_AT_ONCE", 1)
+            return asyncio.run(assembly.assemble(config).run())
+
+    # ------------------------------------------------------------ what a new process finds
+
+    def look(self, *, deep: bool) -> dict[str, Seen]:
+        """deep: verify reads every row of every file."""
+        return {name: self._look(name, deep) for name in (EVENTS, ORDERS)}
+
+    def _look(self, name: str, deep: bool) -> Seen:
+        context = FileSystemCatalog(self.store, self.warehouse).load(name)
+        own = [s for s in SnapshotStore(context.io, context.paths).all() if s.commit_user == PIPELINE]
+        chain = [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], name)) for s in own]
+        rows = sorted(tuple(row.values()) for row in Table(context).scan().to_arrow().to_pylist())
+        numbers = [s.commit_identifier for s in own if s.commit_kind != "COMPACT"]
+        return Seen(rows, numbers, chain_breaks(chain), verify(context, deep=deep))
+
+    def letters(self) -> list[str]:
+        folder = f"{self.warehouse}/{PIPELINE}.dead-letters"
+        names = [entry.name for entry in self.store.list_directory(folder)]
+        return [line for name in names for line in self.store.read(f"{folder}/{name}").decode().splitlines()]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """identifiers: of our snapshots, oldest first. breaks: where positions of neighbours do not join."""
+
+    rows: list[tuple[Any, ...]]
+    identifiers: Sequence[int]
+    breaks: Sequence[Any]
+    problems: Sequence[Any]

@@ -1,0 +1,115 @@
+"""A fault at any call of a compaction job: the table is as before or as after, and the next job completes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from compaction.job import compact_table
+from compaction.request import CompactionRequest
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import TidelakeError
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.format import CommitKind
+from storage.verify import verify
+from tests.compaction.lakes import COLUMNS, commits, content, file_counts, write
+from tests.crash.points import Points
+from tests.crash.table_life import NO_WAIT
+from tests.crash.troubles import Trouble, every_point, some_points
+from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError, ProcessDied
+from tidelake.table import Table
+
+
+@dataclass(frozen=True)
+class Kind:
+    id: str
+    key: Sequence[str]
+    options: Mapping[str, str]
+    request: CompactionRequest = CompactionRequest()  # noqa: RUF009 - frozen
+
+
+COMMITS = 2
+KINDS = [
+    Kind("append", [], {"bucket": "-1", "compaction.min.file-num": "2"}),
+    Kind("primary key, in full", ["p", "k"], {"bucket": "1"}, CompactionRequest(full=True)),
+    Kind("sorted along a curve", [], {"bucket": "-1"}, CompactionRequest(order_by=("k", "v"))),
+]
+
+
+class World:
+    """Two partitions of two files each, in memory."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.warehouse = f"memory://{uuid4()}/lake"
+        self.store: FileIO = MemoryFileIO()
+        catalog = FileSystemCatalog(self.store, self.warehouse)
+        catalog.create_database("db")
+        options = {"write-only": "true", **kind.options}
+        catalog.create_table("db.t", COLUMNS, primary_key=kind.key, partition_by=["p"], options=options)
+        self.table = Table(catalog.load("db.t"))
+        write(self.table, *commits(COMMITS, partitions="ab"))
+        self.rows = content(self.table)
+        self.files = file_counts(self.table.context)
+
+    def compact(self, io: FileIO) -> None:
+        """With one thread, so that calls come in one order."""
+        context = FileSystemCatalog(io, self.warehouse).load("db.t")
+        compact_table(context, self.kind.request, threads=1, environment=NO_WAIT)
+
+    def check(self, where: str) -> bool:
+        """Whether the compaction is in the table."""
+        assert verify(self.table.context, deep=True) == [], where
+        assert content(self.table) == self.rows, where
+        new = self.table.snapshots()[COMMITS:]
+        assert {snapshot.commit_kind for snapshot in new} <= {CommitKind.COMPACT}, where
+        assert bool(new) == (file_counts(self.table.context) != self.files), where
+        return bool(new)
+
+
+def calls_of_a_job(kind: Kind) -> list[Call]:
+    world = World(kind)
+    io = FaultyFileIO(world.store)
+    world.compact(io)
+    assert world.check("without trouble")
+    return io.calls
+
+
+def live_through(kind: Kind, number: int, trouble: Trouble) -> None:
+    world = World(kind)
+    io = FaultyFileIO(world.store)
+    trouble.await_in(io, number)
+    with suppress(TidelakeError, FaultyIOError, ProcessDied):
+        world.compact(io)
+    where = f"{kind.id}: {trouble.id}, call {number}: {io.calls[number : number + 1]}"
+    world.check(where)
+    after = FaultyFileIO(world.store)
+    trouble.go_on_in(after, io)
+    with suppress(TidelakeError):  # what lands late may take its work away
+        world.compact(after)
+    io.land()
+    world.compact(world.store)
+    assert world.check(where)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
+def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: Kind, points: Points) -> None:
+    """A third of the points for each kind of table; all of them take minutes."""
+    third = KINDS.index(kind)
+    for number, trouble in list(some_points(calls_of_a_job(kind)))[third::3]:
+        live_through(kind, number, trouble)
+        points.tried(f"compaction job: {trouble.id}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
+def test_that_holds_for_every_trouble_at_every_call(kind: Kind, points: Points) -> None:
+    for number, trouble in every_point(calls_of_a_job(kind)):
+        live_through(kind, number, trouble)
+        points.tried(f"compaction job: {trouble.id}")

@@ -1,0 +1,102 @@
+"""A fault at any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+
+from storage.errors import CommitConflict, TidelakeError, WriterFenced
+from tests.crash.pipeline_life import PipelineWorld, Seen
+from tests.crash.points import Points
+from tests.crash.table_life import COMPACT_AT_TWO
+from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
+from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError
+
+pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
+
+
+INPUT = {"changelog-producer": "input"}
+WORLDS = [
+    pytest.param(False, INPUT, id="alone"),
+    pytest.param(True, {**INPUT, "sequence.field": "note"}, id="with a rival"),
+    pytest.param(True, INPUT, id="with a rival in its bucket"),
+    pytest.param(False, COMPACT_AT_TWO, id="compacting"),
+]
+
+
+def calls_of_a_life(has_rival: bool, options: Mapping[str, str]) -> list[Call]:
+    world = PipelineWorld(has_rival, options)
+    io = FaultyFileIO(world.store)
+    world.watch(io)
+    with suppress(CommitConflict):
+        assert world.run(io).checkpoints > 1
+    return io.calls
+
+
+def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mapping[str, str]) -> None:
+    """A run with trouble in its number-th call, and the run after it."""
+    world = PipelineWorld(has_rival, options)
+    io = FaultyFileIO(world.store)
+    trouble.await_in(io, number)
+    world.watch(io)
+    try:
+        world.run(io)
+    except (TidelakeError, FaultyIOError, ExceptionGroup):
+        pass
+    except BaseException:  # whatever a process does when it is no more
+        if not io.is_dead:
+            raise
+    where = f"{trouble.id}, call {number}: {io.calls[number : number + 1]}"
+
+    for table, seen in world.look(deep=False).items():
+        check_sound(seen, where)
+        assert set(seen.rows) <= world.history[table], where
+
+    after = FaultyFileIO(world.store)
+    trouble.go_on_in(after, io)
+    world.watch(after)
+    finish(world, after, trouble)
+    io.land()
+    for table, seen in world.look(deep=True).items():
+        check_sound(seen, where)
+        assert seen.rows == world.truth[table], where
+    assert world.letters(), where
+
+
+def finish(world: PipelineWorld, io: FaultyFileIO, trouble: Trouble) -> None:
+    """The next run, and one more where it met the rival, or a late take-over of the dead process: it may be alive, for
+    all one knows.
+    """
+    expected = (CommitConflict, WriterFenced) if trouble.lands_after_death else (CommitConflict,)
+    try:
+        world.run(io)
+    except expected:
+        world.run(io)
+
+
+def check_sound(seen: Seen, where: str) -> None:
+    assert not seen.problems, where
+    assert not seen.breaks, where
+    assert len(set(seen.identifiers)) == len(seen.identifiers), where
+
+
+@pytest.mark.parametrize(("has_rival", "options"), WORLDS[-2:])
+def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches_the_truth(
+    has_rival: bool, options: Mapping[str, str], points: Points
+) -> None:
+    for number, trouble in some_points(calls_of_a_life(has_rival, options)):
+        live_through(number, trouble, has_rival, options)
+        points.tried(f"pipeline: {trouble.id}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("has_rival", "options"), WORLDS)
+def test_that_holds_for_every_trouble_at_every_call(
+    has_rival: bool, options: Mapping[str, str], points: Points
+) -> None:
+    for number, trouble in every_point(calls_of_a_life(has_rival, options)):
+        live_through(number, trouble, has_rival, options)
+        points.tried(f"pipeline: {trouble.id}")

@@ -1,0 +1,114 @@
+"""A fault at any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+
+from storage.errors import BadInput, CommitConflict, TidelakeError
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from tests.crash.points import Points
+from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, Kind, Life, look
+from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
+
+pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
+
+ALONE_OR_NOT = [
+    Kind("append", False, {"bucket": "-1", "manifest.merge-min-count": "2"}),
+    Kind("primary key with changelog", True, {"bucket": "2", "changelog-producer": "input"}, commits=2),
+    Kind("primary key with sequence field", True, {"bucket": "1", "sequence.field": "at"}),
+    Kind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
+]
+ALONE = [Kind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
+LIVES = [
+    *(pytest.param(kind, True, id=f"{kind.id}, with a rival") for kind in ALONE_OR_NOT),
+    *(pytest.param(kind, False, id=f"{kind.id}, alone") for kind in (*ALONE, *ALONE_OR_NOT)),
+]
+SHORT = [LIVES[0], LIVES[2], LIVES[4], LIVES[-1]]
+
+
+class World:
+    """A warehouse in memory. The rival, if any, commits once: just before our second snapshot is made."""
+
+    def __init__(self, kind: Kind, *, has_rival: bool) -> None:
+        self.kind = kind
+        self.warehouse = f"memory://{uuid4()}/lake"
+        self.store: FileIO = MemoryFileIO()
+        self.rival_is_due = has_rival
+
+    def life(self, io: FaultyFileIO) -> Life:
+        fault: Callable[[Call], Fault | None] = io.fault
+
+        def decide(call: Call) -> Fault | None:
+            if self.rival_is_due and call.name == "create_if_absent" and call.file_name == "snapshot-2":
+                self.rival_is_due = False
+                Life(self.store, self.warehouse, self.kind).rival_commits()
+            return fault(call)
+
+        io.fault = decide
+        return Life(io, self.warehouse, self.kind)
+
+
+def calls_of_a_life(kind: Kind, *, has_rival: bool) -> list[Call]:
+    world = World(kind, has_rival=has_rival)
+    io = FaultyFileIO(world.store)
+    with suppress(CommitConflict):
+        world.life(io).run()
+    return io.calls
+
+
+def live_through(kind: Kind, number: int, trouble: Trouble, *, has_rival: bool) -> None:
+    """A life with trouble in its number-th call, and the life after it."""
+    world = World(kind, has_rival=has_rival)
+    io = FaultyFileIO(world.store)
+    trouble.await_in(io, number)
+    life = world.life(io)
+    with suppress(TidelakeError, FaultyIOError, ProcessDied):
+        life.run()
+    where = f"{kind.id}: {trouble.id}, call {number}: {io.calls[number : number + 1]}"
+
+    found = look(world.store, world.warehouse)
+    assert not found.problems, where
+    assert found.rows == kind.after(found.identifiers), where
+    assert set(life.acknowledged) <= set(found.identifiers), where
+
+    after = FaultyFileIO(world.store)
+    trouble.go_on_in(after, io)
+    life = world.life(after)
+    # Nothing else may go wrong. A commit of the dead process that lands late makes ours one of the past.
+    expected = (CommitConflict, BadInput) if trouble.lands_after_death else CommitConflict
+    try:
+        life.run()
+    except expected:
+        life.run()
+    io.land()
+    found = look(world.store, world.warehouse)
+    assert not found.problems, where
+    assert [i for i in found.identifiers if i] == list(range(1, kind.commits + 1)), where
+    if not has_rival:
+        assert found.is_expired == ("snapshot.num-retained.max" in kind.options), where
+    assert found.rows == kind.after(found.identifiers), where
+
+
+@pytest.mark.parametrize(("kind", "has_rival"), SHORT)
+def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_completes_it(
+    kind: Kind, has_rival: bool, points: Points
+) -> None:
+    start = ALONE_OR_NOT.index(kind) if kind in ALONE_OR_NOT else 0
+    for number, trouble in some_points(calls_of_a_life(kind, has_rival=has_rival), start):
+        live_through(kind, number, trouble, has_rival=has_rival)
+        points.tried(f"table writer: {trouble.id}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("kind", "has_rival"), LIVES)
+def test_that_holds_for_every_trouble_at_every_call(kind: Kind, has_rival: bool, points: Points) -> None:
+    for number, trouble in every_point(calls_of_a_life(kind, has_rival=has_rival)):
+        live_through(kind, number, trouble, has_rival=has_rival)
+        points.tried(f"table writer: {trouble.id}")

@@ -1,0 +1,119 @@
+"""What a commit says when it can't be made: what happened, what is known to be safe, what to do. Reviewed as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from ingest.table_writer import StorageTable
+from storage.errors import TidelakeError
+from storage.fileio.memory import MemoryFileIO
+from storage.snapshots.commit_message import Committable
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.memory_budget import MemoryBudget
+from tests.storage.snapshots.tables import added, committer, make_table
+from tests.support.faulty_file_io import Fault, FaultyFileIO
+from tests.support.golden_text import matches_golden_text
+
+MESSAGES = Path(__file__).with_name("failure_messages.txt")
+
+
+class Lake:
+    """A table, and a process of pipeline `shop` that committed to it in epoch 4."""
+
+    def __init__(self) -> None:
+        self.io = FaultyFileIO(MemoryFileIO())
+        self.home = f"memory://failures/{uuid4().hex}"
+        self.context: TableContext = make_table(self.io, f"{self.home}/t", primary_key=True)
+        self.ours = self.process()
+        self.ours.commit(committable(1, 4, "a"))
+
+    def process(self) -> StorageTable:
+        return StorageTable(self.context, "shop", MemoryBudget(1 << 20))
+
+    def other(self, *names: str) -> None:
+        committer(self.context, "other").commit(Committable(1, [added(*names, base=1)]))
+
+    def snapshot_path(self, id_: int) -> str:
+        return self.context.paths.snapshot(id_)
+
+
+def committable(identifier: int, epoch: int, *files: str) -> Committable:
+    base = identifier - 1 or None
+    messages = [added(*files, base=base)] if files else []
+    return Committable(identifier, messages, properties={EPOCH_PROPERTY: Epoch(epoch, "HOST:PID:ID").to_text()})
+
+
+def an_older_process_still_commits(lake: Lake) -> None:
+    """Between the look and the take-over of the newer one."""
+    newer = lake.process()
+    newer.evidence()
+    lake.ours.commit(committable(2, 4, "b"))
+    newer.commit(committable(2, 5))
+
+
+def another_writer_came_between(lake: Lake) -> None:
+    lake.other("x")
+    lake.ours.commit(committable(2, 4, "b"))
+
+
+def our_snapshot_was_replaced(lake: Lake) -> None:
+    theirs = committer(make_table(lake.io.inner, f"{lake.home}/elsewhere", primary_key=True), "java")
+    theirs.commit(Committable(1, [added("x")]))
+    lake.io.inner.write(lake.snapshot_path(1), lake.io.inner.read(f"{lake.home}/elsewhere/snapshot/snapshot-1"))
+    lake.ours.commit(committable(2, 4, "b"))
+
+
+def the_table_was_rolled_back(lake: Lake) -> None:
+    lake.io.inner.delete(lake.snapshot_path(1))
+    lake.ours.commit(committable(2, 4, "b"))
+
+
+def the_store_gives_no_answer(lake: Lake) -> None:
+    lake.io.fault = lambda call: Fault.BEFORE if call.name == "create_if_absent" else None
+    lake.ours.commit(committable(2, 4, "b"))
+
+
+def snapshots_expired_while_it_slept(lake: Lake) -> None:
+    for user in ("one", "another"):
+        committer(lake.context, user).commit(Committable(1))
+    for id_ in SnapshotStore(lake.io, lake.context.paths).ids()[:-1]:
+        lake.io.inner.delete(lake.snapshot_path(id_))
+    lake.ours.commit(committable(2, 4, "b"))
+
+
+@dataclass(frozen=True)
+class Case:
+    happens: Callable[[Lake], None]
+
+    @property
+    def id(self) -> str:
+        return self.happens.__name__.replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(an_older_process_still_commits),
+        Case(another_writer_came_between),
+        Case(our_snapshot_was_replaced),
+        Case(the_table_was_rolled_back),
+        Case(the_store_gives_no_answer),
+        Case(snapshots_expired_while_it_slept),
+    ],
+    ids=lambda case: case.id,
+)
+def test_a_failure_says_what_happened_what_is_safe_and_what_to_do(case: Case) -> None:
+    lake = Lake()
+    with pytest.raises(TidelakeError) as raised:
+        case.happens(lake)
+    text = f"{type(raised.value).__name__}: {raised.value}".replace(lake.home, "/srv")
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
+    matches_golden_text(MESSAGES, case.id, text)

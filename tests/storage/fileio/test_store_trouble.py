@@ -1,0 +1,150 @@
+"""What reads, writes and deletes do when the store, or the way to it, is in trouble: throttling, torn answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+
+import pytest
+from obstore.exceptions import GenericError
+
+from storage.fileio import FileIO, open_file_io, store_errors, stores
+from tests.support.s3_server import S3Server
+from tests.support.scripted_s3 import Reading, ScriptedS3, scripted_s3
+from tests.support.unreliable_s3 import Mishap, UnreliableS3
+
+PATH = "s3://bucket/t/manifest/manifest-1"
+KEY = "t/manifest/manifest-1"
+DATA = Random(7).randbytes(200_000)
+
+
+@pytest.fixture(autouse=True)
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backoff = {"init_backoff": timedelta(microseconds=1), "max_backoff": timedelta(microseconds=2), "base": 2}
+    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 4, "backoff": backoff})
+
+
+def file_of(server: ScriptedS3) -> FileIO:
+    server.objects[KEY] = (DATA, {})
+    return open_file_io(PATH, server.options)
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        pytest.param([Reading.BUSY, Reading.BUSY], id="throttled"),
+        pytest.param([Reading.CUT], id="half of it came"),
+        pytest.param([Reading.CUT, Reading.CUT, Reading.CUT], id="half of it came, of the rest half, and so on"),
+        pytest.param([Reading.CUT, Reading.BUSY, Reading.CUT], id="half of it came, then throttled"),
+    ],
+)
+def test_a_read_goes_on_until_it_has_all(readings: list[Reading]) -> None:
+    with scripted_s3() as server:
+        io = file_of(server)
+        server.readings.extend(readings)
+        assert io.read(PATH) == DATA
+        assert not server.readings
+
+
+@pytest.mark.parametrize("reading", [Reading.CUT, Reading.BUSY], ids=lambda reading: reading.name.lower())
+def test_a_read_that_never_gets_all_is_an_error_and_never_short(reading: Reading) -> None:
+    with scripted_s3() as server:
+        io = file_of(server)
+        server.readings.extend([reading] * 100)
+        with pytest.raises(OSError, match=PATH):
+            io.read(PATH)
+
+
+def test_expired_credentials_are_told_as_such() -> None:
+    with scripted_s3() as server:
+        io = file_of(server)
+        server.readings.extend([Reading.EXPIRED] * 100)
+        with pytest.raises(PermissionError, match="the credentials have expired; renew them and start again") as caught:
+            io.read(PATH)
+        assert caught.value.filename == PATH
+        assert len(server.requests) == 1, "asking again with the same credentials is of no use"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda io: io.write(PATH, b"1"), id="write"),
+        pytest.param(lambda io: io.create_if_absent(f"{PATH}-new", b"1"), id="create"),
+        pytest.param(lambda io: io.delete(PATH), id="delete"),
+        pytest.param(lambda io: io.size_bytes(PATH), id="head"),
+    ],
+)
+def test_throttled_requests_are_asked_again(call: Callable[[FileIO], object]) -> None:
+    with scripted_s3() as server:
+        io = file_of(server)
+        server.busy = 3
+        call(io)
+        assert server.busy < 0
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [
+        pytest.param(
+            "HTTP error: request or response body error", 4, id="it broke off: asked for again, up to a limit"
+        ),
+        pytest.param("503 Service Unavailable, after 8 retries", 1, id="obstore asked often enough itself"),
+    ],
+)
+def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, told: str, asked: int) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+
+    def fail() -> None:
+        waits.append(-1)
+        raise GenericError(told)
+
+    with pytest.raises(GenericError):
+        store_errors.whole_answer(fail)
+    assert waits.count(-1) == asked
+    assert len(set(waits)) == asked, "never the same wait twice: there is chance in it"
+
+
+def test_the_whole_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    answers = iter([GenericError("body error"), "listed", "again"])
+
+    def ask() -> str:
+        answer = next(answers)
+        if isinstance(answer, GenericError):
+            raise answer
+        return answer
+
+    assert store_errors.whole_answer(ask) == "listed"
+    assert next(answers) == "again"
+
+
+# ---------------------------------------------------------------- all at once
+
+
+def test_over_an_unreliable_way_every_call_does_what_it_says_or_fails(
+    s3_server: S3Server, unreliable_s3: UnreliableS3
+) -> None:
+    """Far worse odds than a bad day has."""
+    unreliable_s3.odds = {mishap: 0.08 for mishap in Mishap if mishap is not Mishap.NONE}
+    root = f"s3://{s3_server.new_bucket()}/t"
+    near, far = open_file_io(root, s3_server.options), open_file_io(root, unreliable_s3.options)
+    created = 0
+    for number in range(40):
+        path, data = f"{root}/f-{number}", Random(number).randbytes(3_000)
+        try:
+            assert far.create_if_absent(path, data), f"{path}: nobody else is there"
+            created += 1
+        except OSError:
+            continue
+        assert near.read(path) == data
+        assert far.read(path) == data
+        assert not far.create_if_absent(path, b"other")
+        with far.open_output(f"{path}-out") as output:
+            output.stream.write(data)
+        assert near.read(f"{path}-out") == data
+    assert created > 30
+    far.delete_all([f"{root}/f-{number}" for number in range(40)])
+    assert len(unreliable_s3.mishaps) == len(Mishap)

@@ -1,0 +1,171 @@
+"""Merge engine aggregation: Java's cases, and against folding row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.errors import BadInput
+from storage.merge.kernels import merge_order
+from storage.merge.merge_reader import row_kinds
+from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
+from tests.storage.merge.merge_functions.test_engines import columns_of, expected_of, records_of, type_of
+from tests.support import aggregate_rows
+from tests.support.cases import Case, case_id, vectors
+from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
+from tests.support.row_merge import Record
+
+AGGREGATION: Final = {"merge-engine": "aggregation"}
+
+
+@pytest.mark.parametrize("case", [c for c in vectors("merge_functions") if c["engine"] == "aggregation"], ids=case_id)
+def test_rows_of_a_key_merge_as_in_java(case: Case) -> None:
+    records, names = records_of(case), columns_of(case)
+    types = {name: type_of([record.row[name] for record in records]) for name in names}
+    if any(value == "listagg" for value in case["options"].values()):
+        types |= {name: STRING for name in names if case["options"].get(f"fields.{name}.aggregate-function")}
+    function = merge_function(types, AGGREGATION | case["options"], names[0])
+    rows = batch_of_records(types, records)
+    assert merge_records(function, rows, names[0], shortcut=case["through_reducer_wrapper"]) == expected_of(case)
+
+
+# ---------------------------------------------------------------- against rows
+
+TYPES: Final[Mapping[str, DataType]] = {
+    KEY: BIGINT,
+    "total": BIGINT,
+    "ts": INT,
+    "most": INT,
+    "latest": STRING,
+    "first": STRING,
+    "all": ArrayType(INT),
+    "flag": BOOLEAN,
+}
+FUNCTIONS: Final = {
+    "total": "sum",
+    "most": "max",
+    "first": "first_non_null_value",
+    "all": "collect",
+    "flag": "bool_or",
+}
+SMALL: Final = st.none() | st.integers(0, 3)
+VALUES: Final = {
+    KEY: st.integers(1, 4),
+    "total": SMALL,
+    "ts": st.none(),
+    "most": SMALL,
+    "latest": st.none() | st.sampled_from("ab"),
+    "first": st.none() | st.sampled_from("ab"),
+    "all": st.none() | st.lists(SMALL, max_size=2),
+    "flag": st.none() | st.booleans(),
+}
+
+
+def merge_by_rows(records: list[Record], ignored: frozenset[str], *, removes: bool) -> Record:
+    """The one record of a key, as the notes tell it."""
+    if len(records) == 1:
+        return records[0]
+    merged: dict[str, Any] = {KEY: records[0].row[KEY]}
+    for name in TYPES.keys() - {KEY}:
+        options = {"ignore-retract": "true"} if name in ignored else {}
+        chosen = "last_value" if name == "ts" else FUNCTIONS.get(name, "last_non_null_value")
+        steps = ["set" if removes and r.kind == "-D" else "retract" if r.retracts else "agg" for r in records]
+        column = {"total": "BIGINT", "most": "INT"}.get(name, "STRING")
+        function = aggregate_rows.function(chosen, column, options)
+        merged[name] = aggregate_rows.fold(function, list(zip(steps, (r.row[name] for r in records), strict=True)))
+    kind = "-D" if removes and records[-1].kind == "-D" else "+I"
+    return Record(kind, records[-1].sequence, merged)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_columns_fold_as_rows_do_whatever_the_rows(data: st.DataObject) -> None:
+    kinds = st.sampled_from(data.draw(st.sampled_from([["+I"], ["+I", "-D"], ["+I", "-U", "+U", "-D"]])))
+    rows = data.draw(st.lists(st.tuples(kinds, st.fixed_dictionaries(VALUES)), max_size=16))
+    records = [Record(kind, 10 + i, row) for i, (kind, row) in enumerate(rows)]
+    removes = data.draw(st.booleans())
+    ignored = frozenset() if removes else frozenset(data.draw(st.sampled_from([(), ("most", "first", "flag")])))
+    options = {
+        "aggregation.remove-record-on-delete": str(removes).lower(),
+        "sequence.field": "ts",
+        **{f"fields.{name}.aggregate-function": function for name, function in FUNCTIONS.items()},
+        **{f"fields.{name}.ignore-retract": "true" for name in ignored},
+    }
+    function = merge_function(TYPES, AGGREGATION | dict(options))
+    by_key = groupby(sorted(records, key=lambda r: r.row[KEY]), key=lambda r: r.row[KEY])
+    expected: list[Record] | None = None
+    with suppress(aggregate_rows.Refused):
+        expected = [merge_by_rows(list(group), ignored, removes=removes) for _, group in by_key]
+    if expected is None:
+        with pytest.raises(BadInput, match="can't take a value back"):
+            merge_records(function, batch_of_records(TYPES, records))
+    else:
+        assert merge_records(function, batch_of_records(TYPES, records)) == expected
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("types", "options", "message"),
+    [
+        pytest.param({"v": INT}, {"fields.v.aggregate-function": "sums"}, "did you mean 'sum'", id="a misspelt name"),
+        pytest.param({"v": INT}, {"fields.v.aggregate-function": "count"}, "use sum", id="count"),
+        pytest.param(
+            {"v": STRING},
+            {"fields.v.aggregate-function": "sum"},
+            "column 'v' STRING: .* takes numbers",
+            id="sum of texts",
+        ),
+        pytest.param(
+            {"v": INT},
+            {"fields.default-aggregate-function": "listagg"},
+            "takes STRING",
+            id="an unfit default",
+        ),
+        pytest.param(
+            {"v": INT},
+            {
+                "fields.v.aggregate-function": "max",
+                "fields.v.ignore-retract": "true",
+                "aggregation.remove-record-on-delete": "true",
+            },
+            "unset one of them",
+            id="deletes are ignored and remove",
+        ),
+        pytest.param(
+            {"v": INT}, {"fields.v.ignore-retract": "perhaps"}, "fields.v.ignore-retract.*neither true", id="no boolean"
+        ),
+    ],
+)
+def test_functions_that_do_not_fit_are_refused(
+    types: Mapping[str, DataType], options: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        merge_function({KEY: BIGINT, **types}, AGGREGATION | dict(options))
+
+
+def test_a_null_that_a_column_can_not_hold_is_refused() -> None:
+    types = {KEY: BIGINT, "v": not_null(INT)}
+    records = [Record("+I", 0, {KEY: 1, "v": 1}), Record("-D", 1, {KEY: 1, "v": 1})]
+    with pytest.raises(BadInput, match=r"column 'v' INT NOT NULL: .* left null .* make the column nullable"):
+        merge_records(merge_function(types, AGGREGATION), batch_of_records(types, records))
+
+
+def test_what_is_no_column_of_the_table_comes_from_the_newest_row() -> None:
+    types = {KEY: BIGINT, "v": INT}
+    function = merge_function({**types}, AGGREGATION | {"fields.v.aggregate-function": "sum"})
+    rows = batch_of_records(types, [Record("+I", at, {KEY: 1, "v": 1}) for at in range(2)], levels=[5, 0])
+    (merged,) = function.merge(rows, *_order_of(rows)).to_pylist()
+    assert merged["_LEVEL"] == 0
+
+
+def _order_of(rows: Any) -> tuple[Any, Any, Any]:
+    order, is_last = merge_order((rows.column(KEY).to_numpy(),))
+    return row_kinds(rows), order, is_last

@@ -1,0 +1,332 @@
+"""A sound table has no findings; whatever is broken in one is found, and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.binary_row import serialize_row
+from storage.files.data_file import DataFileMeta
+from storage.format import FileKind
+from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
+from storage.snapshots.live_files import delta_list
+from storage.snapshots.manifest_entry import ManifestEntry, entry_to_record
+from storage.snapshots.manifest_list import ManifestFileMeta, meta_to_record
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.metadata_file import RecordWriter
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+from storage.types import BIGINT, not_null
+from storage.verify import Severity, inspect, verify
+from tests.support.faulty_file_io import Call, FaultyFileIO
+
+COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
+OPTIONS = {"bucket": "2", "changelog-producer": "input", "write-only": "true"}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four snapshots of a primary-key table, the second one tagged; keys 0 to 19 in each commit."""
+    warehouse = tmp_path_factory.mktemp("verify") / "lake"
+    catalog = tidelake.open_catalog(str(warehouse))
+    catalog.create_database("db")
+    made = catalog.create_table("db.t", COLUMNS, primary_key=["k"], options=OPTIONS)
+    with made.writer(commit_user="etl") as writer:
+        for identifier in range(1, 5):
+            writer.write(pa.table({"k": range(20), "v": [f"{identifier}"] * 20}, schema=COLUMNS))
+            writer.commit(identifier)
+    context = made.context
+    TagStore(context.io, context.paths).create("second", snapshot(context, 2), now=datetime(2026, 5, 1))
+    return warehouse
+
+
+@pytest.fixture
+def table(lake: Path, tmp_path: Path) -> TableContext:
+    """One to break."""
+    shutil.copytree(lake, tmp_path / "lake")
+    return tidelake.open_catalog(str(tmp_path / "lake")).table("db.t").context
+
+
+def snapshot(table: TableContext, snapshot_id: int) -> Snapshot:
+    return SnapshotStore(table.io, table.paths).get(snapshot_id)
+
+
+# ---------------------------------------------------------------- ways to break it
+
+
+def edit_snapshot(snapshot_id: int, **members: Any) -> Callable[[TableContext], None]:
+    def damage(table: TableContext) -> None:
+        path = Path(table.paths.snapshot(snapshot_id))
+        path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
+
+    return damage
+
+
+def borrow(snapshot_id: int, member: str, other_id: int) -> Callable[[TableContext], None]:
+    """A snapshot names what another one does."""
+
+    def damage(table: TableContext) -> None:
+        other = json.loads(Path(table.paths.snapshot(other_id)).read_text())
+        names = {name: other[name] for name in (member, f"{member}Size")}
+        edit_snapshot(snapshot_id, **names)(table)
+
+    return damage
+
+
+def edit_entry(change: Callable[[ManifestEntry], ManifestEntry]) -> Callable[[TableContext], None]:
+    """The first entry of snapshot 3's delta. Uncompressed: a file shorter than it was would count as cut off."""
+
+    def damage(table: TableContext) -> None:
+        store = ManifestStore(table)
+        (meta,) = store.read_list(delta_list(snapshot(table, 3)))
+        first, *others = store.read(meta)
+        writer = RecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
+        writer.write(map(entry_to_record, [change(first), *others]))
+        Path(table.paths.manifest(meta.file_name)).write_bytes(writer.finish())
+
+    return damage
+
+
+def edit_file(**members: Any) -> Callable[[TableContext], None]:
+    def change(entry: ManifestEntry) -> ManifestEntry:
+        file: DataFileMeta = replace(entry.file, **members)
+        return replace(entry, file=file)
+
+    return edit_entry(change)
+
+
+def edit_meta(**members: Any) -> Callable[[TableContext], None]:
+    """What the list says of the manifest of snapshot 3's delta."""
+
+    def damage(table: TableContext) -> None:
+        file = delta_list(snapshot(table, 3))
+        (meta,) = ManifestStore(table).read_list(file)
+        changed: ManifestFileMeta = replace(meta, **members)
+        writer = RecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
+        writer.write([meta_to_record(changed)])
+        Path(table.paths.manifest(file.name)).write_bytes(writer.finish())
+
+    return damage
+
+
+def move_up(table: TableContext) -> None:
+    """Overlapping files of snapshot 3 and of snapshot 2, both on level 5."""
+    store = ManifestStore(table)
+    for snapshot_id in (2, 3):
+        (meta,) = store.read_list(delta_list(snapshot(table, snapshot_id)))
+        entries = [replace(entry, file=replace(entry.file, level=5)) for entry in store.read(meta)]
+        writer = RecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
+        writer.write(map(entry_to_record, entries))
+        Path(table.paths.manifest(meta.file_name)).write_bytes(writer.finish())
+
+
+def data_file(table: TableContext, kind: str = "data-*") -> Path:
+    return max(Path(table.location).glob(f"bucket-0/{kind}"))
+
+
+def overwrite(path: Callable[[TableContext], Path], data: bytes) -> Callable[[TableContext], None]:
+    def damage(table: TableContext) -> None:
+        path(table).write_bytes(data)
+
+    return damage
+
+
+def remove(path: Callable[[TableContext], Path]) -> Callable[[TableContext], None]:
+    return lambda table: path(table).unlink()
+
+
+def shorten(table: TableContext) -> None:
+    path = data_file(table)
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def scramble(table: TableContext) -> None:
+    path = data_file(table)
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def change_bucket(table: TableContext) -> None:
+    """The file goes along: only its rows tell."""
+
+    def change(entry: ManifestEntry) -> ManifestEntry:
+        name, old, new = entry.file.file_name, entry.bucket, 1 - entry.bucket
+        root = Path(table.location)
+        (root / f"bucket-{old}" / name).rename(root / f"bucket-{new}" / name)
+        return replace(entry, bucket=new)
+
+    edit_entry(change)(table)
+
+
+def manifest_of(snapshot_id: int) -> Callable[[TableContext], Path]:
+    def path(table: TableContext) -> Path:
+        (meta,) = ManifestStore(table).read_list(delta_list(snapshot(table, snapshot_id)))
+        return Path(table.paths.manifest(meta.file_name))
+
+    return path
+
+
+def list_of(snapshot_id: int) -> Callable[[TableContext], Path]:
+    return lambda table: Path(table.paths.manifest(snapshot(table, snapshot_id).delta_manifest_list))
+
+
+@dataclass(frozen=True)
+class Damage:
+    id: str
+    do: Callable[[TableContext], None]
+    check: str
+    says: str = ""
+    deep: bool = False
+
+
+DAMAGES = [
+    Damage("a data file is gone", remove(data_file), "file-missing", "is not there"),
+    Damage("a data file is cut short", shorten, "file-size", "the manifest says"),
+    Damage("a changelog file is gone", remove(lambda t: data_file(t, "changelog-*")), "file-missing"),
+    Damage("a manifest is gone", remove(manifest_of(3)), "manifest-unreadable", "no file"),
+    Damage("a manifest is noise", overwrite(manifest_of(3), bytes(4000)), "manifest-unreadable"),
+    Damage("a manifest list is gone", remove(list_of(3)), "manifest-unreadable"),
+    Damage("a manifest list is torn", overwrite(list_of(3), b"Obj\x01"), "manifest-unreadable", "bytes"),
+    Damage(
+        "a snapshot is torn",
+        overwrite(lambda t: Path(t.paths.snapshot(3)), b'{"version'),
+        "snapshot-unreadable",
+        "snapshot-3",
+    ),
+    Damage("a snapshot is gone", remove(lambda t: Path(t.paths.snapshot(3))), "snapshot-gap", "4 follows 2"),
+    Damage("a snapshot says another id", edit_snapshot(3, id=7), "snapshot-id"),
+    Damage("the total count is wrong", edit_snapshot(3, totalRecordCount=59), "record-count", "60 rows"),
+    Damage("the count of changes is wrong", edit_snapshot(3, changelogRecordCount=1), "record-count", "20 rows"),
+    Damage("a schema is gone", edit_snapshot(3, schemaId=7), "schema-missing", "schema-7"),
+    Damage("statistics are gone", edit_snapshot(3, statistics="stat-x"), "statistics-missing", "stat-x"),
+    Damage("an index manifest is gone", edit_snapshot(3, indexManifest="index-manifest-x"), "manifest-unreadable"),
+    Damage("a base list forgets files", borrow(3, "baseManifestList", 2), "base-differs", "2 files are lost"),
+    Damage("a delta adds files again", borrow(4, "deltaManifestList", 3), "file-added-twice"),
+    Damage("a tag is torn", overwrite(lambda t: Path(t.paths.tag("second")), b"{"), "tag-unreadable"),
+    Damage(
+        "a delete of nothing", edit_entry(lambda e: replace(e, kind=FileKind.DELETE)), "delete-without-file", "not live"
+    ),
+    Damage("files of a level overlap", move_up, "levels", "overlap"),
+    Damage("a file of another bucket count", edit_entry(lambda e: replace(e, total_buckets=3)), "levels", "buckets"),
+    Damage("identifiers fall", edit_snapshot(3, commitIdentifier=1), "identifier-order", "after 2"),
+    Damage("an identifier twice", edit_snapshot(3, commitIdentifier=2), "identifier-twice", "snapshot 2"),
+    Damage("a hint beyond", overwrite(lambda t: Path(t.paths.latest_hint), b"99"), "hint", "99"),
+    Damage("a manifest counts wrong", edit_meta(num_added_files=5), "manifest-counts", "(5, 0)"),
+    Damage("a manifest's size is wrong", edit_meta(file_size=1), "manifest-size"),
+    Damage("a manifest's bounds are wrong", edit_meta(max_bucket=0), "manifest-bounds", "pass over"),
+    Damage("sequence numbers fall", edit_file(min_sequence_number=999), "entry-malformed", "999 down"),
+    Damage("a bucket beyond", edit_entry(lambda e: replace(e, bucket=2)), "entry-malformed", "bucket 2 of 2"),
+    Damage("a file of an unknown schema", edit_file(schema_id=9), "entry-malformed", "schema 9"),
+    Damage("keys turned around", edit_file(min_key=serialize_row([99], [not_null(BIGINT)])), "entry-malformed"),
+    Damage("rows of noise", scramble, "rows-unreadable", deep=True),
+    Damage("a row count that is not true", edit_file(row_count=3), "rows-differ", "instead of 3", deep=True),
+    Damage(
+        "a smallest key that is not true",
+        edit_file(min_key=serialize_row([-1], [not_null(BIGINT)])),
+        "rows-differ",
+        "smallest key",
+        deep=True,
+    ),
+    Damage("sequence numbers that are not true", edit_file(max_sequence_number=99), "rows-differ", "99", deep=True),
+    Damage("rows in another's bucket", change_bucket, "rows-differ", "another bucket", deep=True),
+]
+
+
+@pytest.mark.parametrize("damage", [pytest.param(damage, id=damage.id) for damage in DAMAGES])
+def test_damage_is_found_and_named(table: TableContext, damage: Damage) -> None:
+    assert verify(table, deep=damage.deep) == []
+    damage.do(table)
+    found = [finding for finding in verify(table, deep=damage.deep) if finding.check == damage.check]
+    assert found
+    assert any(damage.says in str(finding) for finding in found)
+    assert all(finding.remedy for finding in found)
+
+
+def test_deep_is_asked_for(table: TableContext) -> None:
+    scramble(table)
+    assert verify(table) == []
+
+
+# ---------------------------------------------------------------- what else there is
+
+
+def test_the_report_counts_what_there_is(table: TableContext) -> None:
+    report = inspect(table)
+    assert (report.snapshots, report.tags, report.branches) == (4, 1, 0)
+    assert (report.data_files, report.rows) == (16, 160)
+    assert report.orphans is not None
+    assert report.orphans.paths == ()
+
+
+def test_one_snapshot_can_be_looked_at_alone(table: TableContext) -> None:
+    remove(manifest_of(4))(table)
+    assert inspect(table, snapshot_id=3).findings == ()
+    assert inspect(table, snapshot_id=4).problems != []
+    with pytest.raises(tidelake.BadInput, match="no snapshot 9"):
+        inspect(table, snapshot_id=9)
+
+
+def test_files_that_nothing_names_are_counted_by_age(table: TableContext) -> None:
+    root = Path(table.location)
+    strays = [root / "bucket-0/data-x.parquet", root / "manifest/manifest-x", root / "snapshot/.snapshot-9.tmp"]
+    for stray in strays:
+        stray.write_bytes(bytes(10))
+    now_ms = strays[0].stat().st_mtime_ns // 1_000_000
+    young = inspect(table, now_ms=now_ms).orphans
+    assert young is not None
+    assert (young.paths, young.young) == ((), 3)
+    old = inspect(table, now_ms=now_ms + 2 * 24 * 3_600_000).orphans
+    assert old is not None
+    assert (old.paths, old.size_bytes, old.young) == (tuple(sorted(map(str, strays))), 30, 0)
+
+
+def test_nobody_calls_a_file_an_orphan_while_metadata_is_unreadable(table: TableContext) -> None:
+    remove(manifest_of(3))(table)
+    assert inspect(table, orphans_older_than_ms=0).orphans is None
+
+
+def test_branches_are_looked_at_too(table: TableContext) -> None:
+    branch = Path(table.location) / "branch/branch-dev"
+    for part in ("schema/schema-0", "snapshot/snapshot-2"):
+        (branch / part).parent.mkdir(parents=True)
+        (branch / part).write_bytes((Path(table.location) / part).read_bytes())
+    report = inspect(table)
+    assert (report.branches, report.findings) == (1, ())
+    (branch / "snapshot/snapshot-2").write_text("{")
+    (finding,) = verify(table)
+    assert finding.where == "branch dev, snapshot 2"
+
+
+def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_problem(table: TableContext) -> None:
+    Path(table.paths.earliest_hint).write_text("3")
+    assert inspect(table).findings == ()  # nothing of them has gone yet
+    list_of(1)(table).unlink()
+    (finding,) = inspect(table).findings
+    assert (finding.check, finding.severity) == ("half-expired", Severity.NOTE)
+
+
+def test_a_snapshot_that_expires_while_it_is_looked_at_is_no_finding(table: TableContext) -> None:
+    opened = tidelake.open_catalog(str(Path(table.location).parent.parent)).table("db.t")
+    number = 0
+    while True:
+        io = FaultyFileIO(table.io)
+
+        def expire_meanwhile(call: Call, at: int = number, io: FaultyFileIO = io) -> None:
+            if len(io.calls) == at + 1:
+                opened.expire(retain_max=1, retain_ms=0)
+
+        io.fault = expire_meanwhile
+        assert verify(replace(table, io=io)) == []
+        if len(io.calls) <= number or len(opened.snapshots()) == 1:
+            break
+        number += 1
+    assert len(opened.snapshots()) == 1

@@ -1,0 +1,69 @@
+"""Merging a handful of records with the product's columnar engines, for tests that think in records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.fileio.local import LocalFileIO
+from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.merge.kernels import merge_order
+from storage.merge.merge_functions import MergeFunction, merge_function_of
+from storage.merge.merge_reader import MergeOrder, merge_batch
+from storage.options import TableOptions
+from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
+from storage.table import TableContext
+from storage.types import DataField, DataType, arrow_schema, not_null
+from tests.support.row_merge import Record
+
+KEY: Final = "k"
+
+
+def merge_function(types: Mapping[str, DataType], options: Mapping[str, str], key: str = KEY) -> MergeFunction:
+    """Of a table with these columns, `key` among them."""
+    fields = tuple(DataField(i, name, not_null(t) if name == key else t) for i, (name, t) in enumerate(types.items()))
+    schema = TableSchema(0, fields, len(fields) - 1, (), (key,), dict(options))
+    return merge_function_of(TableContext(LocalFileIO(), "/nowhere", "d.t", schema, TableOptions(options)))
+
+
+def batch_of_records(
+    types: Mapping[str, DataType], records: Sequence[Record], levels: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """The table's columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and, where given, `_LEVEL`; rows as the records come."""
+    fields = tuple(DataField(i, name, data_type) for i, (name, data_type) in enumerate(types.items()))
+    added = [*fields, SEQUENCE_FIELD, KIND_FIELD, *([] if levels is None else [LEVEL_FIELD])]
+    schema = arrow_schema(added)
+    values = [[record.row[name] for record in records] for name in types]
+    values.append([record.sequence for record in records])
+    values.append([RowKind.from_symbol(record.kind) for record in records])
+    values += [] if levels is None else [list(levels)]
+    columns = [pa.array(of_one, field.type) for of_one, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def merge_records(
+    function: MergeFunction, rows: pa.RecordBatch, key: str = KEY, *, shortcut: bool = True
+) -> list[Record]:
+    """What is left of rows in merge order, by key. shortcut: whether keys with one row skip the engine."""
+    if shortcut:
+        merged = merge_batch(rows, MergeOrder((key,)), function)
+    else:
+        keys = rows.column(key).to_numpy()
+        order, is_last = merge_order((keys,))
+        kinds = rows.column(KIND_COLUMN).to_numpy()
+        merged = function.merge(rows, kinds, order, is_last, np.zeros(int(is_last.sum()), np.bool_))
+    return records_of(merged)
+
+
+def records_of(rows: pa.RecordBatch) -> list[Record]:
+    return [
+        Record(
+            RowKind(row.pop(KIND_COLUMN)).symbol,
+            row.pop(SEQUENCE_COLUMN),
+            {name: value for name, value in row.items() if name != LEVEL_COLUMN},
+        )
+        for row in rows.to_pylist()
+    ]

@@ -1,0 +1,231 @@
+"""`tidelake table compact`, and what `table show` says of levels and compactions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
+from tests.tidelake.cli.calling import Call
+
+PATIENCE_S = 60  # only what hangs takes so long
+
+
+def without_sizes(text: str) -> str:
+    """Bytes differ between releases of libraries; so do ages between runs."""
+    text = re.sub(r"\d[\d.]* [KM]i?B", "SIZE", text)
+    return "\n".join(line.rstrip() for line in re.sub(r"\d+ (s|min) old", "AGE", text).splitlines())
+
+
+def test_what_was_done_is_told_bucket_by_bucket(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(6, partitions="ab"))
+    said = call("table", "compact", "db.t", "-w", tmp_path, "--where", "p = 'b'")
+    assert (said.code, said.err) == (0, "")
+    header, _, row, summary = without_sizes(said.out).splitlines()
+    assert header.split() == ["partition", "bucket", "files", "size", "why"]
+    assert row.split() == ["p=b", "0", "6", "→", "1", "SIZE", "→", "SIZE", "size", "amplification"]
+    assert summary == "db.t: 6 files became 1, SIZE became SIZE · snapshot 7 · size amplification"
+    assert file_counts(table.context) == {("p=a", 0, 0): 6, ("p=b", 0, 5): 1}
+
+
+def test_programs_get_a_document(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True)
+    write(table, *commits(6))
+    told = call("table", "compact", "db.t", "-w", tmp_path, "--full", "--json").document
+    (bucket,) = told.pop("buckets")
+    assert told == {"table": "db.t", "snapshots": [7], "lost": 0, "stopped": False}
+    sizes = {name: bucket.pop(name) for name in ("bytes_before", "bytes_after")}
+    assert 0 < sizes["bytes_after"] < sizes["bytes_before"]
+    assert bucket == {
+        "partition": "",
+        "bucket": 0,
+        "reason": "full compaction",
+        "files_before": 6,
+        "files_after": 1,
+        "files_written": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        pytest.param([], "nothing is due; --full takes everything", id="minor"),
+        pytest.param(["--full"], "everything is compacted already", id="full"),
+        pytest.param(["--where", "p = 'z'"], "nothing is due in the partitions asked for", id="no such partition"),
+    ],
+)
+def test_where_nothing_is_to_be_done_it_says_why(call: Call, tmp_path: Path, arguments: list[str], why: str) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(3))
+    table.compact(full=True)
+    said = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
+    assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done, {why}\n")
+
+
+def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tmp_path: Path) -> None:
+    new_table(tmp_path, name="db.empty")
+    refused = new_table(tmp_path, name="db.refused", keyed=True, options={"changelog-producer": "full-compaction"})
+    good = new_table(tmp_path, name="db.good", keyed=True)
+    write(refused, *commits(1))
+    write(good, *commits(6))
+    said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
+    assert said.code == 1
+    assert [(told["table"], told["snapshots"]) for told in json.loads(said.out)] == [("db.empty", []), ("db.good", [7])]
+    assert "changelog-producer = full-compaction" in said.err
+    people = call("table", "compact", "--database", "db", "-w", tmp_path)
+    assert "db.empty: nothing was done, it has no snapshot yet\n" in people.err
+    assert people.code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param([], 2, "one of the arguments NAME --database is required", id="no table"),
+        pytest.param(["db.t", "--database", "db"], 2, "not allowed with argument", id="a table and a database"),
+        pytest.param(["db.t", "--watch", "--full"], 2, "usage: --watch does what is due", id="watching in full"),
+        pytest.param(["db.t", "--watch", "--order-by", "k"], 2, "usage: --watch does what", id="watching and sorting"),
+        pytest.param(["db.t", "--strategy", "zorder"], 2, "name the columns with --order-by", id="no columns"),
+        pytest.param(["db.t", "--order-by", "k", "--strategy", "spiral"], 2, "invalid choice", id="no such strategy"),
+        pytest.param(["db.t", "--order-by", "nr"], 1, "no column 'nr'", id="no such column"),
+        pytest.param(["db.t", "--where", "k = 1"], 1, "db.t is not partitioned", id="a condition on rows"),
+        pytest.param(["db.t", "--where", "p ="], 1, "condition: ", id="half a condition"),
+        pytest.param(["db.nothing"], 1, "db.nothing", id="no such table"),
+        pytest.param(["--database", "nothing"], 1, "nothing", id="no such database"),
+    ],
+)
+def test_what_cannot_be_done_is_told(call: Call, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+    new_table(tmp_path)
+    said = call("table", "compact", "-w", tmp_path, *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert message in said.err
+    assert "Traceback" not in said.err
+
+
+def test_rows_can_be_laid_out(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    write(table, *commits(3))
+    rows = content(table)
+    said = call("table", "compact", "db.t", "-w", tmp_path, "--order-by", "v,k", "--strategy", "hilbert")
+    assert "3 → 1" in said.out
+    assert "hilbert by v, k" in said.out
+    assert content(table) == rows
+
+
+def watching(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tidelake", "table", "compact", *map(str, arguments), "--watch"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_watching_tells_a_line_a_round_until_it_is_told_to_end(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, options={"continuous.discovery-interval": "20 ms"})
+    write(table, *commits(6))
+    program = watching("db.t", "-w", tmp_path)
+    assert program.stdout is not None
+    first = program.stdout.readline()
+    assert without_sizes(first) == "db.t: 6 files became 1, SIZE became SIZE · snapshot 7 · size amplification"
+    with table.writer(commit_user="etl") as writer:
+        for n in range(1, 5):
+            writer.write(pa.table({"k": [n], "v": ["new"], "p": ["a"]}))
+            writer.commit(n)
+    assert program.stdout.readline().startswith("db.t: 5 files became 1,")
+    os.kill(program.pid, signal.SIGTERM)
+    out, err = program.communicate(timeout=PATIENCE_S)
+    assert (program.returncode, out, err) == (0, "", "watching db.t; Ctrl-C ends it\n")
+    assert (4, "new", "a") in content(table)
+    assert orphans(table.context) == set()
+
+
+# ---------------------------------------------------------------- table show
+
+
+def test_levels_are_drawn_newest_run_first(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(2, partitions="ab"))
+    table.compact(full=True)
+    write(table, *commits(2, partitions="b"))
+    shown = without_sizes(call("table", "show", "db.t", "-w", tmp_path).out).replace("█", "")
+    _, _, trees = shown.partition("\n\np=b bucket 0 · ")
+    tree, _, history = trees.partition("\n\n")
+    title, *runs = tree.splitlines()
+    assert re.fullmatch(r"3 sorted runs · SIZE · space ×\d\.\d\d", title)
+    assert [" ".join(run.split()) for run in runs] == [
+        "L0 1 file 4 rows SIZE [3 … 6] AGE",
+        "L0 1 file 4 rows SIZE [0 … 3] AGE",
+        "L5 1 file 7 rows SIZE [0 … 6] AGE",
+    ]
+    facts, header, _, last = history.splitlines()
+    assert re.fullmatch(
+        r"1 compaction in the last 5 snapshots · write amplification 1\.\d\d · space .* \d\.\d\d", facts
+    )
+    assert header.split() == ["snapshot", "committed", "(UTC)", "buckets", "files", "size", "why"]
+    assert last.split()[0] == "3"
+    assert "4 → 2" in last
+    assert "full compaction (2)" in last
+
+
+def test_levels_are_told_to_programs(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(2, partitions="a"))
+    table.compact(full=True)
+    write(table, [(7, "x", "a")])
+    picture = call("table", "show", "db.t", "-w", tmp_path, "--json").document
+    (tree,) = picture["trees"]
+    assert (tree["partition"], tree["bucket"]) == ({"p": "a"}, 0)
+    newest, oldest = tree["runs"]
+    assert (newest["level"], newest["rows"], newest["min_key"], newest["max_key"]) == (0, 1, {"k": 7}, {"k": 7})
+    assert (oldest["level"], oldest["files"], oldest["min_key"], oldest["max_key"]) == (5, 1, {"k": 0}, {"k": 6})
+    assert 0 <= newest["youngest_ms"] <= oldest["oldest_ms"]
+    assert picture["space_amplification"] > 1
+    history = picture["history"]
+    assert (history["snapshots"], len(history["compactions"])) == (4, 1)
+    assert history["compactions"][0]["reason"] == "full compaction"
+    assert 1 < history["write_amplification"] < 3
+
+
+def test_of_many_buckets_those_with_most_runs_are_drawn(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, options={"bucket": "30"})
+    for n in range(3):
+        write(table, [(k, f"{n}", "a") for k in range(100 * n, 100 * n + 100)])
+    write(table, *[[(7, f"{n}", "a")] for n in range(30)])
+    shown = call("table", "show", "db.t", "-w", tmp_path).out
+    assert len(re.findall(r"^bucket \d+ · \d+ sorted runs", shown, re.MULTILINE)) == 3
+    assert "33 sorted runs" in shown
+    assert "…   21 more" in re.sub(r"^… +", "…   ", shown, flags=re.MULTILINE)
+    assert "+ 27 more buckets of several sorted runs; --all-buckets draws them" in shown
+    everything = call("table", "show", "db.t", "-w", tmp_path, "--all-buckets").out
+    assert len(re.findall(r"^bucket \d+ · ", everything, re.MULTILINE)) == 30
+    trees = call("table", "show", "db.t", "-w", tmp_path, "--json").document["trees"]
+    assert len(re.findall(r"^L0 +█", everything, re.MULTILINE)) == sum(len(tree["runs"]) for tree in trees)
+
+
+def test_compactions_of_java_are_shown_without_a_reason(call: Call, tmp_path: Path) -> None:
+    """As those of any writer that keeps none in the snapshot."""
+    table = new_table(tmp_path, keyed=True)
+    write(table, *commits(2))
+    table.compact(full=True)
+    newest = Path(table.location, "snapshot", "snapshot-3")
+    members = json.loads(newest.read_text())
+    del members["properties"]
+    newest.write_text(json.dumps(members))
+    assert "not said" in call("table", "show", "db.t", "-w", tmp_path).out
+
+
+def test_append_tables_have_no_levels_to_draw(call: Call, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    write(table, *commits(5))
+    table.compact()
+    shown = call("table", "show", "db.t", "-w", tmp_path).out
+    assert "sorted run" not in shown
+    assert "small files" in shown
+    assert call("table", "show", "db.t", "-w", tmp_path, "--json").document["trees"] == []
+    assert tidelake.open_catalog(str(tmp_path)).table("db.t").scan().to_arrow().num_rows == 20

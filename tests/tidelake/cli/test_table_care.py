@@ -1,0 +1,89 @@
+"""`tidelake table expire` and `verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.tidelake.cli.calling import Call
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """shop.t with five snapshots."""
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", COLUMNS, primary_key=["id"], options={"write-only": "true"})
+    with table.writer() as writer:
+        for number in range(5):
+            writer.write(pa.table({"id": [number]}, schema=COLUMNS))
+            writer.commit()
+    return tmp_path / "lake"
+
+
+def snapshots(lake: Path) -> list[int]:
+    return [snapshot.id for snapshot in tidelake.open_catalog(str(lake)).table("shop.t").snapshots()]
+
+
+def test_expire_keeps_what_the_options_say(lake: Path, call: Call) -> None:
+    said = call("table", "expire", "shop.t", "-w", lake)
+    assert (said.code, snapshots(lake)) == (0, [1, 2, 3, 4, 5])
+    assert "0 snapshots of shop.t are gone" in said.out
+
+
+def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> None:
+    arguments = ("table", "expire", "shop.t", "-w", lake, "--retain-min", "2", "--retain-time", "0 s", "--json")
+    assert call(*arguments, "--dry-run").document == {"first": 1, "last": 3, "snapshots": 3}
+    assert snapshots(lake) == [1, 2, 3, 4, 5]
+    assert call(*arguments).document == {"snapshots": 3, "changelogs": 0, "data_files": 0, "metadata_files": 6}
+    assert snapshots(lake) == [4, 5]
+    assert call(*arguments, "--dry-run").document == {"snapshots": 0}
+
+
+@pytest.mark.parametrize("option", ["expire --retain-time", "verify --orphans-older-than"])
+def test_a_duration_that_is_none_is_a_usage_error(lake: Path, call: Call, option: str) -> None:
+    verb, name = option.split()
+    said = call("table", verb, "shop.t", "-w", lake, name, "soon")
+    assert said.code == 2
+    assert f"{name} 'soon'" in said.err
+
+
+def test_a_sound_table_is_called_so(lake: Path, call: Call) -> None:
+    said = call("table", "verify", "shop.t", "-w", lake, "--deep")
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == "sound"
+    document = call("table", "verify", "shop.t", "-w", lake, "--json").document
+    assert document["sound"] is True
+    assert (document["snapshots"], document["dataFiles"], document["findings"]) == (5, 5, [])
+
+
+def test_what_is_wrong_is_told_with_its_remedy_and_exit_code_1(lake: Path, call: Call) -> None:
+    missing = min(lake.glob("shop.db/t/bucket-0/data-*"))
+    missing.unlink()
+    said = call("table", "verify", "shop.t", "-w", lake)
+    assert said.code == 1
+    assert str(missing) in said.out
+    assert "Restore the file" in said.out
+    as_json = call("table", "verify", "shop.t", "-w", lake, "--json")
+    assert as_json.code == 1
+    (finding,) = as_json.document["findings"]
+    assert (finding["check"], finding["severity"]) == ("file-missing", "problem")
+
+
+def test_one_snapshot_can_be_asked_for(lake: Path, call: Call) -> None:
+    assert call("table", "verify", "shop.t", "-w", lake, "--snapshot", "2", "--json").document["dataFiles"] == 2
+    said = call("table", "verify", "shop.t", "-w", lake, "--snapshot", "9")
+    assert said.code == 1
+    assert "has no snapshot 9" in said.err
+
+
+def test_orphans_are_counted(lake: Path, call: Call) -> None:
+    (lake / "shop.db/t/bucket-0/data-stray.parquet").write_bytes(bytes(7))
+    assert "0 files that nothing names (0 bytes), and 1 younger" in call("table", "verify", "shop.t", "-w", lake).out
+    aged = call("table", "verify", "shop.t", "-w", lake, "--orphans-older-than", "0 s", "--json").document["orphans"]
+    assert (aged["files"], aged["bytes"]) == (1, 7)

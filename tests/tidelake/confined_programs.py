@@ -1,0 +1,126 @@
+"""What tests/tidelake/test_bad_disks.py runs on disks that refuse. Tells as JSON what came of it.
+
+usage: python -m tests.tidelake.confined_programs FOLDER full|readonly
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+import tidelake
+from tidelake.cli.program import main
+
+NAME: Final = "shop.orders"
+SCHEMA: Final = pa.schema([("id", pa.int64()), ("text", pa.string())])
+PAGE_BYTES: Final = 4096
+
+
+def error_of(do: Callable[[], object]) -> str | None:
+    """Type and text of what it raises; None when all goes well."""
+    try:
+        do()
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def full(folder: Path) -> list[dict[str, Any]]:
+    """One commit a time, with so many pages of the disk free; then again with room. What happened, each time."""
+    catalog = tidelake.open_catalog(str(folder / "lake"))
+    catalog.create_database("shop")
+    options = {"write-only": "true", "commit.max-retries": "1", "commit.min-retry-wait": "1 ms"}
+    table = catalog.create_table(NAME, SCHEMA, primary_key=["id"], options=options)
+    found = []
+    for number, pages in enumerate([0, 1, 2, 3, 4, 5, 6, 7, 8, 60], 1):
+        before = files_below(folder)
+        with ballast(folder / "ballast", pages * PAGE_BYTES):
+            error = error_of(lambda number=number: commit_row(table, number))  # type: ignore[misc]
+            snapshots = [snapshot.id for snapshot in table.snapshots()]
+            rows = table.scan().to_arrow().num_rows
+        found.append(
+            {
+                "error": error,
+                "snapshots": snapshots,
+                "rows": rows,
+                "left_over": sorted(set(files_below(folder)) - set(before)) if error else [],
+                "again": commit_row(table, number) if error else None,
+                "seen": sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()),
+            }
+        )
+    return found
+
+
+def commit_row(table: tidelake.Table, number: int) -> int | None:
+    with table.writer(commit_user="etl") as writer:
+        writer.write(pa.table({"id": [number], "text": ["x" * number]}))
+        return writer.commit(number)
+
+
+@contextlib.contextmanager
+def ballast(path: Path, free_bytes: int) -> Iterator[None]:
+    """A file that fills the disk but for so many bytes."""
+    space = os.statvfs(path.parent)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - free_bytes)
+    yield
+    path.unlink()
+
+
+def follow_two(table: tidelake.Table) -> None:
+    """That the first was read is kept when the second is asked for."""
+    changes = table.follow(start="earliest", consumer="c")
+    next(changes)
+    next(changes)
+
+
+def readonly(folder: Path) -> dict[str, Any]:
+    """What each operation says of a table that lies where nothing may be written."""
+    warehouse = str(folder / "lake")
+    catalog = tidelake.open_catalog(warehouse)
+    table = catalog.table(NAME)
+
+    def write() -> None:
+        with table.writer(commit_user="etl") as writer:
+            writer.write(pa.table({"id": [2], "text": ["b"]}))
+            writer.commit(2)
+
+    def command(*arguments: str) -> dict[str, Any]:
+        with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
+            code = int(main([*arguments, "--warehouse", warehouse]))
+        return {"code": code, "err": err.getvalue()}
+
+    return {
+        "scan": table.scan().to_arrow().to_pylist(),
+        "changes": [batch.rows.num_rows for batch in table.changes(start=1)],
+        "errors": {
+            "write": error_of(write),
+            "create a table": error_of(lambda: catalog.create_table("shop.new", SCHEMA)),
+            "create a database": error_of(lambda: catalog.create_database("new")),
+            "alter": error_of(lambda: catalog.alter_table(NAME, [tidelake.AddColumn("more", "INT")])),
+            "rename": error_of(lambda: catalog.rename_table(NAME, "shop.renamed")),
+            "drop": error_of(lambda: catalog.drop_table(NAME)),
+            "follow as a consumer": error_of(lambda: follow_two(table)),
+        },
+        "commands": {
+            "scan": command("table", "scan", NAME),
+            "create": command("table", "create", "shop.new", "--column", "id:INT"),
+            "drop": command("table", "drop", NAME, "--yes"),
+        },
+    }
+
+
+if __name__ == "__main__":
+    json.dump({"full": full, "readonly": readonly}[sys.argv[2]](Path(sys.argv[1])), sys.stdout)

@@ -1,0 +1,59 @@
+"""A disk that is full, or that nobody may write to: the error says so, and the table is what it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+import tidelake
+from tests.support.confined import on_small_disk, without_right_to_write
+from tests.tidelake.confined_programs import NAME, SCHEMA
+
+PROGRAMS: Final = "tests.tidelake.confined_programs"
+
+
+def test_a_full_disk_stops_a_commit_at_any_of_its_files_and_room_lets_it_go_on(tmp_path: Path) -> None:
+    attempts = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "full"))
+    for committed, attempt in enumerate(attempts):
+        error = attempt["error"]
+        before = list(range(1, committed + 1))
+        assert attempt["seen"] == [*before, committed + 1]
+        if error is None:
+            continue
+        assert "No space left on device" in error
+        assert str(tmp_path / "lake" / "shop.db" / "orders") in error
+        assert attempt["snapshots"] == before
+        assert attempt["rows"] == committed
+        assert attempt["again"] == committed + 1
+    errors = [attempt["error"] for attempt in attempts]
+    assert errors[0] is not None
+    assert errors[-1] is None
+    for place in ("bucket-0/data-", "manifest/manifest-", "CommitOutcomeUnknown: "):
+        assert any(place in error for error in errors if error), place
+
+
+def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(tmp_path: Path) -> None:
+    warehouse = tmp_path / "lake"
+    catalog = tidelake.open_catalog(str(warehouse))
+    catalog.create_database("shop")
+    with catalog.create_table(NAME, SCHEMA, primary_key=["id"]).writer(commit_user="etl") as writer:
+        for number, text in enumerate("ab", 1):
+            writer.write(pa.table({"id": [number], "text": [text]}))
+            writer.commit(number)
+    before = {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")}
+    told = json.loads(without_right_to_write(tmp_path, PROGRAMS, "readonly"))
+    assert {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")} == before
+    assert told["scan"] == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]
+    assert told["changes"] == [1, 1]
+    for what, error in told["errors"].items():
+        assert error is not None, what
+        assert "Permission denied" in error, what
+        assert str(warehouse) in error, what
+    commands = told["commands"]
+    assert {what: said["code"] for what, said in commands.items()} == {"scan": 0, "create": 1, "drop": 1}
+    for what in ("create", "drop"):
+        assert "Permission denied" in commands[what]["err"]
+        assert "Traceback" not in commands[what]["err"]

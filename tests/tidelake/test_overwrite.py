@@ -1,0 +1,143 @@
+"""Rows that replace rows: all of them, of the partitions written to, or of the partitions named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.support.expected import difference
+from tests.support.java_oracle import JavaOracle
+
+NAME: Final = "shop.sales"
+SCHEMA: Final = pa.schema([("day", pa.string()), ("id", pa.int32()), ("v", pa.int32())])
+Rows = list[tuple[str, int, int]]
+BEFORE: Final[Rows] = [("mon", 1, 10), ("mon", 2, 20), ("tue", 1, 30)]
+
+
+def new_table(warehouse: Path, **options: str) -> tidelake.Table:
+    """With the rows BEFORE."""
+    catalog = tidelake.open_catalog(str(warehouse))
+    catalog.create_database("shop", if_not_exists=True)
+    table = catalog.create_table(NAME, SCHEMA, primary_key=["day", "id"], partition_by=["day"], options=options)
+    write(table, BEFORE, 1)
+    return table
+
+
+def write(table: tidelake.Table, rows: Rows, identifier: int, **how: Any) -> int | None:
+    with table.writer(commit_user="etl", **how) as writer:
+        if rows:
+            writer.write(pa.table(list(zip(*rows, strict=True)), names=SCHEMA.names))
+        return writer.commit(identifier)
+
+
+def rows_of(table: tidelake.Table, snapshot: int | None = None) -> Rows:
+    return sorted(tuple(row.values()) for row in table.scan(snapshot=snapshot).to_arrow().to_pylist())
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    overwrite: bool | Mapping[str, Any]
+    written: Rows
+    after: Rows
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+NEW: Final = ("tue", 9, 90)
+CASES: Final = (
+    Case("the partitions written to", True, [NEW], [*BEFORE[:2], NEW]),
+    Case("nothing is written to none", True, [], BEFORE),
+    Case("all partitions", True, [NEW], [NEW], {"dynamic-partition-overwrite": "false"}),
+    Case("all partitions by nothing", True, [], [], {"dynamic-partition-overwrite": "false"}),
+    Case("the partition named", {"day": "tue"}, [NEW], [*BEFORE[:2], NEW]),
+    Case("the partition named, by nothing", {"day": "mon"}, [], BEFORE[2:]),
+    Case("a partition that is not there yet", {"day": "wed"}, [("wed", 1, 1)], [*BEFORE, ("wed", 1, 1)]),
+    Case("what is written twice counts once", True, [("tue", 1, 1), ("tue", 1, 2)], [*BEFORE[:2], ("tue", 1, 2)]),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_an_overwrite_replaces(case: Case, tmp_path: Path, java_oracle: JavaOracle) -> None:
+    table = new_table(tmp_path, **case.options)
+    write(table, case.written, 2, overwrite=case.overwrite)
+    assert rows_of(table) == case.after
+    in_java = [list(row.values()) for row in java_oracle.read(tmp_path, NAME)]
+    assert difference(table.scan().to_arrow(), in_java) is None
+    assert rows_of(table, snapshot=1) == BEFORE
+
+
+def test_a_writer_that_overwrites_replaces_what_it_wrote_before(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with table.writer(commit_user="etl", overwrite=True) as writer:
+        for number in (2, 3):
+            writer.write(pa.table({"day": ["mon"], "id": [number], "v": [number]}))
+            writer.commit(number)
+    assert rows_of(table) == [("mon", 3, 3), BEFORE[2]]
+
+
+def test_a_repeated_overwrite_does_not_happen_again(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    assert write(table, [NEW], 2, overwrite=True) is not None
+    write(table, [("tue", 5, 5)], 3)
+    assert write(table, [NEW], 3, overwrite=True) is None
+    assert rows_of(table) == [*BEFORE[:2], ("tue", 5, 5), NEW]
+
+
+def test_an_overwrite_gives_a_partition_another_number_of_buckets(tmp_path: Path, java_oracle: JavaOracle) -> None:
+    new_table(tmp_path)
+    catalog = tidelake.open_catalog(str(tmp_path))
+    table = catalog.alter_table(NAME, [tidelake.SetOption("bucket", "3")])
+    with pytest.raises(tidelake.BadInput, match="rewrite the partition with an overwrite"):
+        write(table, [NEW], 2)
+    many = [("tue", number, number) for number in range(20)]
+    write(table, many, 2, overwrite={"day": "tue"})
+    assert rows_of(table) == sorted([*BEFORE[:2], *many])
+    write(table, [NEW], 3)
+    assert {split.bucket for split in table.scan(filter=tidelake.col("day") == "tue").splits()} == {0, 1, 2}
+    assert len(java_oracle.read(tmp_path, NAME)) == 22
+
+
+def test_rows_outside_of_the_partition_named_are_refused(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(tidelake.BadInput, match="outside of the partition to overwrite"):
+        write(table, [NEW], 2, overwrite={"day": "mon"})
+    assert rows_of(table) == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("partition", "left"),
+    [
+        pytest.param(None, [], id="all rows"),
+        pytest.param({"day": "mon"}, BEFORE[2:], id="of a partition"),
+        pytest.param({"day": "sun"}, BEFORE, id="of a partition that is not there"),
+    ],
+)
+def test_truncating_removes(partition: Mapping[str, Any] | None, left: Rows, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    snapshot_id = table.truncate(partition=partition, commit_user="etl", identifier=2)
+    assert rows_of(table) == left
+    assert snapshot_id == table.snapshots()[-1].id
+    assert table.truncate(partition=partition, commit_user="etl", identifier=2) is None
+
+
+def test_a_column_that_parts_nothing_chooses_no_partition(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(tidelake.BadInput, match="is parted by day; 'id' can't choose partitions"):
+        table.truncate(partition={"id": 1})
+    assert rows_of(table) == BEFORE
+
+
+async def test_the_same_with_async(tmp_path: Path) -> None:
+    await asyncio.to_thread(new_table, tmp_path)
+    table = await (await tidelake.aio.open_catalog(str(tmp_path))).table(NAME)
+    async with table.writer(commit_user="etl", overwrite={"day": "tue"}) as writer:
+        await writer.commit(2)
+    assert await table.truncate(partition={"day": "mon"}, commit_user="etl", identifier=3) == 3
+    assert (await (await table.scan()).to_arrow()).num_rows == 0

@@ -1,0 +1,174 @@
+"""`tidelake table compact`: files into fewer, once or for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from compaction.clustering import Strategy
+from compaction.job import StopRequest, compact_table
+from compaction.report import BucketCompaction, CompactionReport, reasons_text
+from compaction.request import CompactionRequest
+from compaction.signals import stopped_by_signals
+from compaction.watch import watch as watch_tables
+from storage.errors import TidelakeError
+from storage.table import TableContext
+from tidelake.catalog import open_catalog
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.conditions import parse_condition
+from tidelake.cli.exits import ExitCode, UsageError
+from tidelake.cli.output import Output
+from tidelake.cli.table_picture import plain_grid
+from tidelake.cli.texts import size_text
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
+_BUCKETS_SHOWN: Final = 20
+
+
+def compact(
+    out: Output,
+    *,
+    name: str | None,
+    database: str | None,
+    catalog: CatalogAddress,
+    full: bool,
+    where: str | None,
+    order_by: Sequence[str],
+    strategy: str | None,
+    watch: bool,
+) -> ExitCode:
+    """Once: ends with INTERRUPTED when it was told to stop before all was done. Watching: until it is told to stop."""
+    if watch and (full or order_by):
+        raise UsageError("--watch does what is due; --full and --order-by rewrite everything, so they run once")
+    if strategy is not None and not order_by:
+        raise UsageError("--strategy says how to sort; name the columns with --order-by")
+    opened = open_catalog(catalog.warehouse, **dict(catalog.options))
+    request = CompactionRequest(
+        full=full,
+        where=None if where is None else parse_condition(where),
+        order_by=tuple(order_by),
+        strategy=None if strategy is None else Strategy(strategy),
+    )
+
+    def names() -> list[str]:
+        return [name] if name is not None else [f"{database}.{table}" for table in opened.list_tables(str(database))]
+
+    def open_table(name: str) -> TableContext:
+        return opened.table(name).context
+
+    with stopped_by_signals() as stop:
+        if watch:
+            out.note(f"watching {name or f'the tables of {database}'}; Ctrl-C ends it")
+            tell = partial(_tell_line, out)
+            watch_tables(names, open_table, request, stop, tell, keep_going=name is None)
+            return ExitCode.DONE
+        return _once(out, names(), open_table, request, stop, is_single=name is not None)
+
+
+def _once(
+    out: Output,
+    names: Sequence[str],
+    open_table: Callable[[str], TableContext],
+    request: CompactionRequest,
+    stop: StopRequest,
+    *,
+    is_single: bool,
+) -> ExitCode:
+    """One table that can't be compacted doesn't keep the others from it; its error is raised at the end."""
+    reports: list[CompactionReport] = []
+    errors: list[Exception] = []
+    for name in names:
+        if stop.is_asked:
+            break
+        try:
+            report = compact_table(open_table(name), request, stop=stop)
+        except (TidelakeError, OSError) as error:
+            if is_single:
+                raise
+            errors.append(error)
+            continue
+        reports.append(report)
+        if not out.is_json:
+            _print_report(out, report, request)
+    if out.is_json:
+        members = [report.to_members() for report in reports]
+        out.document(members[0] if is_single and members else members)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ExceptionGroup("some tables were not compacted", errors)
+    if stop.is_asked:
+        out.note("stopped before everything was done; what is told above is in the tables")
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _tell_line(out: Output, report: CompactionReport) -> None:
+    if out.is_json:
+        out.lines([report.to_members()])
+        return
+    out.console.print(f"{report.table}: {_summary(report)}", soft_wrap=True)
+
+
+def _summary(report: CompactionReport) -> str:
+    before, after = _sum(report.buckets, "before"), _sum(report.buckets, "after")
+    snapshots = ", ".join(map(str, report.snapshot_ids))
+    parts = [
+        f"{before[0]:,} files became {after[0]:,}, {size_text(before[1])} became {size_text(after[1])}",
+        f"snapshot{'s' if len(report.snapshot_ids) > 1 else ''} {snapshots}",
+        reasons_text(one.reason for one in report.buckets),
+    ]
+    if not report.buckets:
+        parts = []
+    if report.lost:
+        parts.append(f"{report.lost} thrown away, for another commit had touched the same files")
+    return " · ".join(parts)
+
+
+def _sum(buckets: Sequence[BucketCompaction], when: str) -> tuple[int, int]:
+    """Files and bytes."""
+    return sum(getattr(one, f"files_{when}") for one in buckets), sum(getattr(one, f"bytes_{when}") for one in buckets)
+
+
+def _print_report(out: Output, report: CompactionReport, request: CompactionRequest) -> None:
+    if report.buckets:
+        out.console.print(_grid(report.buckets))
+        out.console.print(f"{report.table}: {_summary(report)}", soft_wrap=True)
+        return
+    if report.looked_at is None:
+        why = "it has no snapshot yet"
+    elif request.where is not None:
+        why = "nothing is due in the partitions asked for"
+    elif request.full:
+        why = "everything is compacted already"
+    else:
+        why = "nothing is due; --full takes everything"
+    out.note(f"{report.table}: nothing was done, {why}")
+
+
+def _grid(buckets: Sequence[BucketCompaction]) -> Grid:
+    """The largest, in the order of partitions."""
+    from rich.text import Text
+
+    largest = sorted(buckets, key=lambda one: -one.bytes_before)[:_BUCKETS_SHOWN]
+    has_partitions = any(one.partition for one in buckets)
+    grid = plain_grid(*(["partition"] if has_partitions else []), "bucket", "files", "size", "why")
+    for column in grid.columns[has_partitions:-1]:
+        column.justify = "right"
+    for one in buckets:
+        if one in largest:
+            cells = [
+                *([one.partition] if has_partitions else []),
+                str(one.bucket),
+                f"{one.files_before:,} → {one.files_after:,}",
+                f"{size_text(one.bytes_before)} → {size_text(one.bytes_after)}",
+                one.reason,
+            ]
+            grid.add_row(*map(Text, cells))
+    if len(buckets) > len(largest):
+        grid.add_row(*([""] if has_partitions else []), f"+ {len(buckets) - len(largest)}")
+    return grid
