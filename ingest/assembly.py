@@ -31,6 +31,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.near_names import did_you_mean
+from storage.snapshots.expire_worker import ExpiryWorker
 from storage.write.memory_budget import MemoryBudget
 
 DEBEZIUM_JSON: Final = "debezium-json"
@@ -49,10 +50,11 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
         )
     io = open_file_io(config.warehouse, options)
     memory = MemoryBudget(config.write.memory_bytes)
+    expiry = ExpiryWorker()
     tables = Tables(
         config.tables,
         FileSystemCatalog(io, config.warehouse),
-        lambda context: StorageTable(context, config.pipeline, memory, config.write.spill_directory),
+        lambda context: StorageTable(context, config.pipeline, memory, config.write.spill_directory, expiry),
         infer_table,
     )
     letters = config.errors.dead_letters or f"{config.warehouse.rstrip('/')}/{config.pipeline}.dead-letters"
@@ -73,6 +75,7 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
             progress=ProgressFile(io, progress_path(config.warehouse, config.pipeline)),
             ways_out=ways_out or WaysOut(),
             command=command,
+            expiry=expiry,
         )
     )
 

@@ -43,8 +43,9 @@ from ingest.table_writer import TableSink
 from ingest.threads import to_its_end
 from ingest.waiting import Pending, Waiting
 from ingest.ways_out import WaysOut
-from storage.errors import PositionRefused
+from storage.errors import PositionRefused, WriterFenced
 from storage.logs import get_logger
+from storage.snapshots.expire_worker import ExpiryWorker
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
 TAKE_OVER_ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
@@ -76,7 +77,8 @@ class Parts:
     sinks: the tables that exist, by name; it may grow when `create` is called (see `ingest.tables`).
     start: for tables that have no position yet. queue_bytes: what each of the two channels may hold.
     routings: what the configuration says of each table. progress: None keeps none. ways_out: what a person decided
-    about a position that can't be proven. command: runs this pipeline, for messages.
+    about a position that can't be proven. command: runs this pipeline, for messages. expiry: of the tables' snapshots,
+    beside the commits.
     """
 
     source: Source
@@ -95,6 +97,7 @@ class Parts:
     progress: ProgressFile | None = None
     ways_out: WaysOut = field(default_factory=WaysOut)
     command: str = "tidelake ingest run CONFIG"
+    expiry: ExpiryWorker = field(default_factory=ExpiryWorker)
 
 
 class Pipeline:
@@ -159,6 +162,7 @@ class Pipeline:
         finally:
             for sink in self._parts.sinks.values():
                 await to_its_end(sink.abort)
+            await to_its_end(self._parts.expiry.close, finish=self.progress.ended in ("stopped", "end of source"))
             await self._parts.source.close()
         return self.progress
 
@@ -433,10 +437,11 @@ class Pipeline:
             await asyncio.wait({publishing})
             raise
         errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-        if len(errors) == 1:
-            raise errors[0]
+        fenced = [error for error in errors if isinstance(error, WriterFenced)]
+        if fenced:
+            raise fenced[0]  # every table says the same
         if errors:
-            raise ExceptionGroup("tables could not be committed", errors)
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("tables could not be committed", errors)
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

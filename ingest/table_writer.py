@@ -26,6 +26,7 @@ from storage.lookup.newest_rows import newest_rows
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.consumers import Consumer
+from storage.snapshots.expire_worker import ExpiryWorker
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
@@ -93,11 +94,16 @@ class TableSink(RowLookup, Protocol):
 class StorageTable:
     """A table of `storage`, written under the pipeline's commit user.
 
-    memory: shared by all tables of the pipeline.
+    memory, expiry: shared by all tables of the pipeline. expiry: None lets nothing expire.
     """
 
     def __init__(
-        self, context: TableContext, commit_user: str, memory: MemoryBudget, spill_directory: Path | None = None
+        self,
+        context: TableContext,
+        commit_user: str,
+        memory: MemoryBudget,
+        spill_directory: Path | None = None,
+        expiry: ExpiryWorker | None = None,
     ) -> None:
         self._context = context
         self._commit_user = commit_user
@@ -120,6 +126,7 @@ class StorageTable:
             on_lost_compaction=self._writer.compaction_lost,
         )
         self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
+        self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
 
     @property
     def name(self) -> str:
@@ -157,6 +164,11 @@ class StorageTable:
 
     def register(self, snapshot_id: int) -> None:
         self._consumer.write(snapshot_id)
+
+    def _own_position(self) -> list[int]:
+        """What our own expiry spares."""
+        newest = self._commit.known_own
+        return [] if newest is None else [newest.id]
 
     def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
         """This one and those before it, some of them at once: a store far away takes long for each."""
@@ -206,6 +218,7 @@ class StorageTable:
             raise
         if snapshot_id is not None:
             self._writer.committed(snapshot_id)
+            self._published(snapshot_id)
         else:
             self._writer.dropped()
         return snapshot_id

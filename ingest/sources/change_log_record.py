@@ -19,7 +19,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
-from ingest.garbage_collection import garbage_collection_paused
 from ingest.raw_batch import KEPT_HEADERS, BinaryColumn, Headers, RawBatch
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -84,12 +83,11 @@ def records_of(block: bytes | memoryview) -> list[Records]:
     Raises BadLine for the first line that is no record.
     """
     try:
-        with garbage_collection_paused():
-            lines: Sequence[_Line] = _line_decoder.decode_lines(block)
-            groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
-            for line in lines:
-                groups[line.topic, line.partition].append(line)
-            return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
+        lines: Sequence[_Line] = _line_decoder.decode_lines(block)
+        groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
+        for line in lines:
+            groups[line.topic, line.partition].append(line)
+        return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _first_bad_line(bytes(block)) from None
 

@@ -87,8 +87,8 @@ def _opened(io: FileIO, path: str) -> pa.NativeFile:
 class _ReadPlan:
     """stored: the columns to read, as the file has them, each once. position: of a wanted column (by id) among them.
 
-    constants: partition columns and `_LEVEL` (by id) with their one value. never_null: positions of stored columns whose
-    nulls would mean that this is another table's file: a column that a file lacks reads as null.
+    constants: partition columns and `_LEVEL` (by id) with their one value. never_null: positions among `stored` of
+    columns whose nulls mean that this is another table's file: a column that a file lacks reads as null.
     """
 
     stored: Sequence[DataField]

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 import tidelake
 from ingest.assembly import run
 from ingest.config import parse_config
@@ -171,5 +173,6 @@ _JOBS: Final = {"whole": whole, "lines": lines, "values": values, "write": write
 
 
 if __name__ == "__main__":
+    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
     arguments = json.loads(sys.argv[1])
     _JOBS[arguments.pop("step")](**arguments)

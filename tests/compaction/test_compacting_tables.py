@@ -28,12 +28,15 @@ State = dict[int, tuple[int | None, str]]
 
 @dataclass(frozen=True)
 class Engine:
-    """apply: what a row does to the table, naively. takes_deletes: whether rows may be deletes."""
+    """apply: what a row does to the table, naively. takes_deletes: whether rows may be deletes. hides_level_0: rows
+    are seen once they are compacted.
+    """
 
     name: str
     options: dict[str, str]
     apply: Callable[[State, Row], None]
     takes_deletes: bool = False
+    hides_level_0: bool = False
 
 
 def newest_wins(state: State, row: Row) -> None:
@@ -72,7 +75,7 @@ ENGINES = (
     Engine("deduplicate, looked up", {"force-lookup": "true"}, newest_wins, takes_deletes=True),
     Engine("deduplicate by a sequence field", {"sequence.field": "v"}, largest_v_wins),
     Engine("by a sequence field, looked up", {"sequence.field": "v", "force-lookup": "true"}, largest_v_wins),
-    Engine("first-row", {"merge-engine": "first-row"}, first_wins),
+    Engine("first-row", {"merge-engine": "first-row"}, first_wins, hides_level_0=True),
     Engine("aggregation", SUM, sum_of_v),
     Engine("aggregation, looked up", {**SUM, "force-lookup": "true"}, sum_of_v),
     Engine("partial-update", {"merge-engine": "partial-update"}, v_unless_null),
@@ -155,8 +158,11 @@ class Played:
     def check(self) -> None:
         table = self.catalog.table("db.t")
         found = {row["k"]: (row["v"], row["w"]) for row in self._visible(table)}
-        assert found == self.state
-        check_tree(table.context)
+        has_level_0 = any(tree.level_0 for tree in check_tree(table.context).values())
+        if self.engine.hides_level_0 and has_level_0:  # a compaction lost its race; the next commit makes up for it
+            assert found.items() <= self.state.items()
+        else:
+            assert found == self.state
 
     def _visible(self, table: tidelake.Table) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()

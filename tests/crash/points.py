@@ -1,4 +1,4 @@
-"""Counts at how many points something was made to go wrong; the test run's summary tells."""
+"""Counts at how many points something was made to go wrong; the end of a test run tells."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from collections import Counter
 
 import pytest
 
-_TRIED: Counter[str] = Counter()
-
 
 class Points:
-    """Of one test."""
+    """tried("pipeline: error, before"): one more of this kind."""
 
-    def __init__(self, record: object) -> None:
-        self.total = 0
+    def __init__(self) -> None:
+        self._tried: Counter[str] = Counter()
 
     def tried(self, kind: str) -> None:
-        self.total += 1
-        _TRIED[kind] += 1
+        self._tried[kind] += 1
+
+    def summary(self) -> list[str]:
+        """A line for each kind of point, and the sum; nothing when none was tried."""
+        lines = [f"{count:>6} {kind}" for kind, count in sorted(self._tried.items())]
+        return [*lines, f"{self._tried.total():>6} in all"] if lines else []
 
 
-def summary() -> list[str]:
-    """A line for each kind of point, and the sum."""
-    if not _TRIED:
-        return []
-    lines = [f"{count:>6} {kind}" for kind, count in sorted(_TRIED.items())]
-    return [*lines, f"{_TRIED.total():>6} in all"]
+ALL = Points()
 
 
 @pytest.fixture
-def points(record_property: object) -> Points:
-    return Points(record_property)
+def points() -> Points:
+    return ALL

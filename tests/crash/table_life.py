@@ -22,8 +22,8 @@ NAME: Final = "db.t"
 USER: Final = "etl"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.string()), ("at", pa.int64())])
 _WITH_KIND: Final = SCHEMA.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
-# Every second commit waits for a compaction; every commit expires what came before.
-COMPACT_AT_TWO: Final = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2"}
+# Commits wait for the compaction of two runs; every commit expires what came before.
+COMPACT_AT_TWO: Final = {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"}
 EXPIRE_ALL_BUT_ONE: Final = {
     "snapshot.num-retained.min": "1",
     "snapshot.num-retained.max": "1",
@@ -117,6 +117,7 @@ class Found:
     rows: list[Row]
     problems: Sequence[Any]
     is_expired: bool = False
+    is_compacted: bool = False
 
 
 def look(io: FileIO, warehouse: str) -> Found:
@@ -125,11 +126,13 @@ def look(io: FileIO, warehouse: str) -> Found:
         context = FileSystemCatalog(io, warehouse).load(NAME)
     except BadInput:
         return Found([], [], [])
-    there = SnapshotStore(io, context.paths).all()
+    store = SnapshotStore(io, context.paths)
+    there = list(store.range(store.earliest_id(), store.latest_id()))
     identifiers = [s.commit_identifier if s.commit_user == USER else 0 for s in there if s.commit_kind != "COMPACT"]
+    is_compacted = any(s.commit_kind == "COMPACT" for s in there)
     is_expired = bool(there) and there[0].id > 1
     if is_expired:
         first = identifiers[0] if identifiers else there[0].commit_identifier + 1
         identifiers = [*range(1, first), *identifiers]
     rows = sorted(tuple(row.values()) for row in Table(context).scan().to_arrow().to_pylist())
-    return Found(identifiers, rows, verify(context, deep=True), is_expired)
+    return Found(identifiers, rows, verify(context, deep=True), is_expired, is_compacted)

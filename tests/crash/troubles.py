@@ -18,9 +18,12 @@ class Trouble:
     landing: int = 0
 
     @property
+    def kind(self) -> str:
+        return f"{'crash' if self.is_crash else 'error'}, {self.fault.name.lower()}"
+
+    @property
     def id(self) -> str:
-        name = self.fault.name.lower() + (f" by {self.landing} calls" if self.landing else "")
-        return f"crash, {name}" if self.is_crash else f"error, {name}"
+        return f"{self.kind} by {self.landing} calls" if self.landing else self.kind
 
     @property
     def lands_after_death(self) -> bool:

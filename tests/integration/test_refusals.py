@@ -61,8 +61,8 @@ class Shop:
     def root(self) -> Path:
         return Path(self.table.location)
 
-    def configure(self) -> None:
-        config = {
+    def configure(self, **more: object) -> None:
+        config: dict[str, Any] = {
             "pipeline": PIPELINE,
             "warehouse": str(self.lake),
             "source": {
@@ -72,6 +72,7 @@ class Shop:
                 "until": "end",
             },
             "tables": [{"name": "shop.orders", "match": self.match}],
+            **more,
         }
         (self.home / "shop.yaml").write_text(json.dumps(config))
 
@@ -312,6 +313,14 @@ def test_a_way_out_of_what_is_no_trouble_changes_nothing(shop: Shop, option: lis
     answer = shop.run(*option)
     assert (answer.code, [s.uuid for s in shop.table.snapshots()]) == (1, before)
     assert said in answer.err
+
+
+def test_settings_that_change_no_row_s_way_are_no_reason_to_refuse(shop: Shop) -> None:
+    tables = [{"name": "shop.orders", "match": ["orders", "orders"]}, {"name": "shop.returns"}]
+    shop.configure(tables=tables, checkpoint={"interval_ms": 77}, write={"memory_bytes": 64 << 20})
+    shop.send(*range(10, 15))
+    assert shop.run().code == 0
+    assert shop.counts == ONCE
 
 
 def test_a_healthy_pipeline_may_be_rewound_to_offsets(shop: Shop) -> None:

@@ -91,14 +91,15 @@ class _Function:
 
 
 class _FirstValue(_Function):
-    """Remembers that it was called, whatever became of the accumulator since."""
+    """Remembers that it met a value that counts, whatever became of the accumulator since."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, nulls_count: bool) -> None:
         super().__init__(self._first)
+        self._nulls_count = nulls_count
         self._called = False
 
     def _first(self, acc: Any, x: Any) -> Any:
-        if self._called:
+        if self._called or (x is None and not self._nulls_count):
             return acc
         self._called = True
         return x
@@ -114,8 +115,8 @@ def _function(name: str, ignore_retract: bool) -> _Function:
             found = _Function(lambda acc, x: x, lambda acc, x: None)
         case "last_non_null_value":
             found = _Function(lambda acc, x: acc if x is None else x, lambda acc, x: acc if x is None else None)
-        case "first_value":
-            found = _FirstValue()
+        case "first_value" | "first_non_null_value":
+            found = _FirstValue(nulls_count=name == "first_value")
         case "collect":
             found = _Function(_sum, reversed=None if ignore_retract else _sum)
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from random import Random
 
@@ -109,7 +109,7 @@ def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, told: str, ask
 
 def test_the_whole_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    answers = iter([GenericError("body error"), "listed", "again"])
+    answers: Iterator[GenericError | str] = iter([GenericError("body error"), "listed", "again"])
 
     def ask() -> str:
         answer = next(answers)

@@ -1,0 +1,51 @@
+"""A pipeline's position beside Java: its expiry spares it, its snapshots don't hide it, its rollback is noticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+import tidelake
+from tests.support.java_oracle import JavaOracle
+from tests.tidelake.cli.calling import Call
+
+NAME = "shop.orders"
+
+
+def change(offset: int) -> str:
+    source = {"db": "shop", "schema": "public", "table": "orders", "connector": "postgresql"}
+    value = json.dumps({"before": None, "after": {"id": offset}, "op": "c", "source": source})
+    return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": None, "value": value}) + "\n"
+
+
+def test_java_expires_beside_a_pipeline_and_rolls_its_table_back(
+    call: Call, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    lake, changes, config = tmp_path / "lake", tmp_path / "changes", tmp_path / "shop.yaml"
+    catalog = tidelake.open_catalog(str(lake))
+    catalog.create_database("shop")
+    table = catalog.create_table(NAME, pa.schema([("id", pa.int64())]), options={"ignore-delete": "true"})
+    source = f"{{type: change-log-folder, path: {changes}, until: end}}"
+    config.write_text(f"warehouse: {lake}\nsource: {source}\ntables: [{{name: {NAME}}}]\n")
+    changes.mkdir()
+    (changes / "0.jsonl").write_text("".join(map(change, range(5))))
+    assert call("ingest", "run", config).code == 0
+    own = table.snapshots()[-1]
+
+    for id_ in range(100, 104):
+        java_oracle.write(lake, NAME, [{"id": id_}])
+    java_oracle.expire(lake, NAME, retain_max=1, retain_min=1)
+    assert table.snapshots()[0].id == own.id  # or nobody would know where it stood
+
+    (changes / "1.jsonl").write_text("".join(map(change, range(5, 8))))
+    assert call("ingest", "run", config).code == 0
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*range(8), *range(100, 104)]
+
+    java_oracle.rollback(lake, NAME, snapshot=own.id)
+    said = call("ingest", "run", config, "--log-level", "error")
+    assert said.code == 3
+    assert "the table was rolled back" in said.err
+    assert call("ingest", "run", config, "--from-snapshot", f"{NAME}={own.id}").code == 0
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(8))

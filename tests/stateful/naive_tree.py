@@ -1,0 +1,224 @@
+"""What must be in every data file of a table, told row by row from what went into it.
+
+The model is told of every flush and every compaction, merges the same rows by the naive engines of `tests.support`, and
+looks into the files that were made. So each step of a tree's life is checked, not only what readers see in the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+from storage.files.bucket_directory import partition_directory
+from storage.files.data_file import DataFileMeta
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
+from storage.snapshots.live_files import delta_entries, live_entries
+from storage.snapshots.manifest_entry import ManifestEntry
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.router import BucketKey
+from tests.support.merge_engines import COLUMNS, KIND, Engine
+from tests.support.row_aggregation import aggregate_row_by_row
+from tests.support.row_merge import Record, merge_row_by_row
+
+Key: TypeAlias = tuple[str, int]  # partition, k
+Place: TypeAlias = tuple[str, int]  # partition, bucket
+Content: TypeAlias = dict[Key, Record]
+
+TYPES: Final = {"p": "STRING", **{name: sql for name, (sql, _) in COLUMNS.items()}}
+
+
+def key_of(record: Record) -> Key:
+    return record.row["p"], record.row["k"]
+
+
+def place_of(context: TableContext, key: BucketKey) -> Place:
+    return partition_directory(context, key.partition), key.bucket
+
+
+@dataclass(frozen=True)
+class NaiveMerge:
+    engine: Engine
+
+    def __call__(self, records: Iterable[Record]) -> Content:
+        """One record a key, deletes included. records: in any order."""
+        merged = {}
+        for key, versions in groupby(sorted(records, key=lambda r: (key_of(r), self._order(r))), key_of):
+            record = self._one(list(versions))
+            if record is not None:
+                merged[key] = record
+        return merged
+
+    def _one(self, records: Sequence[Record]) -> Record | None:
+        options = self.engine.options
+        if self.engine.name == "aggregation":
+            return aggregate_row_by_row(options, TYPES, ("p", "k"), records)
+        return merge_row_by_row(self.engine.name, options, list(TYPES), "k", records)
+
+    def _order(self, record: Record) -> list[Any]:
+        """Nulls come first; where the table sorts the other way, they come last."""
+        options = self.engine.options
+        names = [name for name in options.get("sequence.field", "").split(",") if name]
+        sign = -1 if options.get("sequence.field.sort-order") == "descending" else 1
+        values = [record.row[name] for name in names]
+        return [*((0, 0) if value is None else (sign, sign * int(value)) for value in values), record.sequence]
+
+
+@dataclass
+class NaiveTree:
+    """files: what is in every file that was ever made, by name. live: name -> level, as of the newest snapshot.
+
+    Sequence numbers are the model's own: they count rows as they arrive, for ever.
+    """
+
+    context: TableContext
+    engine: Engine
+    files: dict[str, Content] = field(default_factory=dict)
+    live: dict[Place, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    pending: dict[Place, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    last_snapshot: int = 0
+    _arrived: int = 0
+
+    def __post_init__(self) -> None:
+        self.merge = NaiveMerge(self.engine)
+
+    # ------------------------------------------------------------ what happens
+
+    def write(self, rows: Iterable[Mapping[str, Any]], buckets: int) -> list[Record]:
+        """Rows in a writer's buffer. Returns those that the table takes."""
+        taken = []
+        for row in rows:
+            record = Record(RowKind(row[KIND]).symbol, self._arrived, {name: row[name] for name in TYPES})
+            self._arrived += 1
+            if not self._is_dropped(record):
+                taken.append(record)
+                directory = f"p={row['p'].replace('/', '%2F')}" if self.context.schema.partition_keys else ""
+                self.pending[directory, row["k"] % buckets].append(record)
+        return taken
+
+    def flushed(self, key: BucketKey, files: Sequence[DataFileMeta]) -> None:
+        expected = self.merge(self.pending.pop(place_of(self.context, key), []))
+        found = self._contents(key, files)
+        _check_same(found, expected, f"a flush to {_names(files)}")
+        self._keep(key, files, expected)
+
+    def compacted(
+        self,
+        key: BucketKey,
+        before: Iterable[DataFileMeta],
+        after: Iterable[DataFileMeta],
+        others: Collection[str],
+    ) -> None:
+        """others: names of the files beside them, in the tree that was compacted."""
+        read, made = _names(before), _names(after)
+        new = [file for file in after if file.file_name not in read]
+        expected = self.merge(r for name in read - made for r in self.files[name].values())
+        found = self._contents(key, new)
+        missing = [record for key, record in expected.items() if key not in found]
+        for record in missing:
+            assert self._may_go(record, others), f"lost in compaction: {record}"
+        kept = {of: record for of, record in expected.items() if of in found}
+        _check_same(found, kept, f"a compaction of {read}")
+        self._keep(key, new, kept)
+
+    def look(self) -> None:
+        """Takes in the snapshots that came since the last time."""
+        store = SnapshotStore(self.context.io, self.context.paths)
+        snapshots = [s for s in store.all() if s.id > self.last_snapshot]
+        for snapshot in snapshots:
+            assert snapshot.id == self.last_snapshot + 1
+            self._take_in(snapshot)
+        if snapshots:
+            live = [(place_of(self.context, BucketKey(e.partition, e.bucket)), e) for e in self._entries(snapshots[-1])]
+            told = {(place, e.file.file_name, e.file.level) for place, e in live}
+            assert told == {(place, *file) for place, files in self.live.items() for file in files.items()}
+            assert len(told) == len(live), "a file is there twice"
+
+    # ------------------------------------------------------------ what readers see
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        return [record.row for files in self.live.values() for record in self._visible(files)]
+
+    def _visible(self, files: Mapping[str, int]) -> Iterable[Record]:
+        if self.engine.name == "first-row":  # not merged: level 0 is hidden, and above it no key is twice
+            return [record for name, level in files.items() if level for record in self.files[name].values()]
+        merged = self.merge(record for name in files for record in self.files[name].values())
+        return [record for record in merged.values() if not record.retracts]
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether something waits for a compaction before readers see it."""
+        return self.engine.name == "first-row" and any(0 in files.values() for files in self.live.values())
+
+    # ------------------------------------------------------------ files
+
+    def _take_in(self, snapshot: Snapshot) -> None:
+        by_bucket: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+        for entry in delta_entries(self.context, snapshot):
+            by_bucket[BucketKey(entry.partition, entry.bucket)].append(entry)
+        for key, entries in by_bucket.items():
+            files = self.live[place_of(self.context, key)]
+            gone = [e.file for e in entries if e.kind is FileKind.DELETE]
+            come = [e.file for e in entries if e.kind is FileKind.ADD]
+            for file in gone:
+                assert files.pop(file.file_name) == file.level
+            if any(file.file_name not in self.files for file in come):
+                assert snapshot.commit_kind is CommitKind.COMPACT
+                self.compacted(key, gone, come, set(files))
+            for file in come:
+                files[file.file_name] = file.level
+                if file.level == self.context.options.num_levels - 1:
+                    assert not any(r.retracts for r in self.files[file.file_name].values()), "a delete that hides nothing"
+        self.last_snapshot = snapshot.id
+
+    def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        return live_entries(self.context, snapshot)
+
+    def _contents(self, key: BucketKey, files: Iterable[DataFileMeta]) -> dict[Key, Record]:
+        """Without sequence numbers."""
+        found: dict[Key, Record] = {}
+        for file in files:
+            for of, record in self._content(key, file).items():
+                assert of not in found, f"{of} is in two files of one run"
+                found[of] = record
+        return found
+
+    def _content(self, key: BucketKey, file: DataFileMeta) -> dict[Key, Record]:
+        found = {}
+        for batch in BucketFiles(self.context, key).read(file):
+            for row in batch.to_pylist():
+                del row[SEQUENCE_COLUMN]
+                record = Record(RowKind(row.pop(KIND_COLUMN)).symbol, 0, row)
+                found[key_of(record)] = record
+        return found
+
+    def _keep(self, key: BucketKey, files: Iterable[DataFileMeta], content: Content) -> None:
+        for file in files:
+            self.files[file.file_name] = {of: content[of] for of in self._content(key, file)}
+
+    def _is_dropped(self, record: Record) -> bool:
+        options = self.engine.options
+        if options.get("ignore-delete") == "true":
+            return record.retracts
+        return options.get("ignore-update-before") == "true" and record.kind == "-U"
+
+    def _may_go(self, record: Record, others: Collection[str]) -> bool:
+        """A delete with nothing older to hide; a row that is not the first of its key."""
+        versions = [of[key_of(record)] for name in others if key_of(record) in (of := self.files[name])]
+        is_oldest = not any(version.sequence < record.sequence for version in versions)
+        return record.retracts if is_oldest else self.engine.name == "first-row"
+
+
+def _names(files: Iterable[DataFileMeta]) -> set[str]:
+    return {file.file_name for file in files}
+
+
+def _check_same(found: Mapping[Key, Record], expected: Content, where: str) -> None:
+    """But for sequence numbers."""
+    plain = {key: replace(record, sequence=0) for key, record in expected.items()}
+    for key in found.keys() | plain.keys():
+        assert found.get(key) == plain.get(key), where

@@ -1,0 +1,82 @@
+"""Compaction beside writing without threads, watched by the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from compaction.manager import BucketCompactor
+from compaction.scheduler import CompactionScheduler, Task
+from storage.files.data_file import DataFileMeta
+from storage.table import TableContext
+from storage.write.compactor import CompactorOf, CompactResult
+from storage.write.router import BucketKey
+from tests.stateful.naive_tree import NaiveTree
+
+T = TypeVar("T")
+
+
+class _Turn(Task[T]):
+    """Runs when somebody waits for it."""
+
+    def result(self) -> T:
+        if not self.is_done:
+            self.run()
+        return super().result()
+
+
+class Turns(CompactionScheduler):
+    """Tasks run when a test says so, or somebody waits: nothing depends on time."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self._tasks: list[Task[object]] = []
+
+    def submit(self, table: str, work: Callable[[Callable[[], bool]], T]) -> Task[T]:
+        task = _Turn(work)
+        self._tasks.append(task)  # type: ignore[arg-type]
+        return task
+
+    def run_all(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            if not task.is_done:
+                task.run()
+
+    def forget(self) -> None:
+        self._tasks = []
+
+
+class WatchedCompactor(BucketCompactor):
+    """Tells the model what was flushed and what was compacted, as the bucket's writer hears of it."""
+
+    def __init__(
+        self, model: NaiveTree, context: TableContext, key: BucketKey, files: Sequence[DataFileMeta], turns: Turns
+    ) -> None:
+        super().__init__(context, key, files, turns)
+        self._model, self._of = model, key
+        self._names = {file.file_name for file in files}
+
+    def added(self, files: Sequence[DataFileMeta]) -> None:
+        self._model.flushed(self._of, files)
+        self._names |= {file.file_name for file in files}
+        super().added(files)
+
+    def take(self, *, wait: bool) -> CompactResult | None:
+        result = super().take(wait=wait)
+        if result is not None:
+            self._names -= {file.file_name for file in result.before}
+            self._model.compacted(self._of, result.before, result.after, self._names)
+            self._names |= {file.file_name for file in result.after}
+        return result
+
+    def reset(self, files: Sequence[DataFileMeta]) -> None:
+        super().reset(files)
+        self._names = {file.file_name for file in files}
+
+
+def watched(model: NaiveTree, turns: Turns) -> CompactorOf:
+    def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> WatchedCompactor:
+        return WatchedCompactor(model, context, key, files, turns)
+
+    return of

@@ -1,0 +1,299 @@
+"""Whatever happens to a table of any merge engine, its files hold what row-by-row merging says, and so do readers.
+
+Deterministic: compactions beside the writer run when the machine lets them, a process dies in a call of its FileIO.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any, ClassVar, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+import tidelake
+from compaction.job import compact_table
+from compaction.request import CompactionRequest
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import TidelakeError
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit_message import Committable
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.verify import verify
+from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
+from tests.compaction.lakes import orphans
+from tests.crash.table_life import NO_WAIT
+from tests.crash.troubles import DYING_THREADS
+from tests.stateful.naive_tree import NaiveMerge, NaiveTree, key_of
+from tests.stateful.quiet_compaction import Turns, watched
+from tests.support import merge_engines
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
+from tests.support.merge_engines import ENGINES, Engine, Rows
+from tests.support.row_merge import Record
+from tidelake.table import Table
+
+NAME: Final = "db.t"
+USER: Final = "etl"
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("p", pa.string(), nullable=False),
+        *(field.with_nullable(field.name != "k") for field in merge_engines.SCHEMA if field.name != merge_engines.KIND),
+    ]
+)
+WITH_KIND: Final = SCHEMA.append(pa.field(merge_engines.KIND, pa.int8()))
+
+SOME_ROWS: Final = st.sampled_from([1, 6, 25])
+OFTEN_COMPACTED: Final = {"num-sorted-run.compaction-trigger": "2", "num-levels": "4"}
+LAYOUTS: Final[tuple[Mapping[str, str], ...]] = (
+    {"bucket": "1"},
+    {"bucket": "1", "target-file-row-num": "5", "compaction.small-file-ratio": "0"},
+    {"bucket": "2", "file.format": "avro", "compaction.max-size-amplification-percent": "1000000"},
+    {"bucket": "1", "data-file.thin-mode": "true", "num-sorted-run.stop-trigger": "2"},
+    {"bucket": "2", "compaction.size-ratio": "50", "manifest.merge-min-count": "3", "num-levels": "6"},
+)
+# bytes that a writer may hold before rows go to disk: at once, now and then, never; as files of level 0, or aside
+BUDGETS: Final = (1, 2_000, 2**20)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    engine: ClassVar[Engine]
+
+    @initialize(
+        layout=st.sampled_from(LAYOUTS),
+        parted=st.booleans(),
+        budget_bytes=st.sampled_from(BUDGETS),
+        spills=st.booleans(),
+        seed=st.integers(0, 2**32),
+    )
+    def create(
+        self, layout: Mapping[str, str], parted: bool, budget_bytes: int, spills: bool, seed: int
+    ) -> None:
+        options = {
+            "bucket-key": "k",
+            "bucket-function.type": "mod",
+            "write-buffer-spillable": str(spills).lower(),
+            "snapshot.num-retained.min": "1000",
+            **OFTEN_COMPACTED,
+            **layout,
+            **self.engine.options,
+        }
+        self.warehouse = f"memory://{uuid4().hex}/lake"
+        catalog = tidelake.open_catalog(self.warehouse)
+        catalog.create_database("db")
+        self.table: Table = catalog.create_table(
+            NAME, SCHEMA, primary_key=["p", "k"], partition_by=["p"] if parted else [], options=options
+        )
+        self.context = self._context(MemoryFileIO())
+        self.model = NaiveTree(self.context, self.engine)
+        self.buckets = int(options["bucket"])
+        self.budget_bytes = budget_bytes
+        self.dice = Random(seed)
+        self.batches = {p: Rows(self.engine, self.dice) for p in ("x", "y/ü")}
+        self.history: list[Record] = []
+        self.identifier = 0
+        self.has_crashed = False
+        self.spill_directory = tempfile.mkdtemp(prefix="tidelake-stateful-")
+        self._open()
+
+    # ------------------------------------------------------------ writing
+
+    @rule(count=SOME_ROWS)
+    def write(self, count: int) -> None:
+        p = self.dice.choice(list(self.batches))
+        rows = [{"p": p, **row} for row in self.batches[p].rows(count)]
+        for start in range(0, count, 8):  # several batches, so that a small budget writes down several times
+            batch = rows[start : start + 8]
+            self.uncommitted += self.model.write(batch, self.buckets)
+            self.writer.write(pa.Table.from_pylist(batch, WITH_KIND))
+
+    @rule(count=SOME_ROWS, ran=st.booleans())
+    def write_and_commit(self, count: int, ran: bool) -> None:
+        """ran: what is being compacted has ended by then."""
+        self.write(count)
+        if ran:
+            self.turns.run_all()
+        self.commit()
+
+    @rule()
+    def commit(self) -> None:
+        self.identifier += 1
+        committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
+        snapshot_id = self.committer.commit(committable)
+        assert snapshot_id is not None
+        self.writer.committed(snapshot_id)
+        self.history += self.uncommitted
+        self.uncommitted = []
+
+    @rule()
+    def compactions_run(self) -> None:
+        self.turns.run_all()
+
+    @rule()
+    def reopen(self) -> None:
+        self.writer.abort()
+        self._open()
+
+    # ------------------------------------------------------------ others
+
+    @rule(full=st.booleans())
+    def job(self, full: bool) -> None:
+        compact_table(self.context, CompactionRequest(full=full), threads=1, environment=NO_WAIT)
+
+    @rule(full=st.booleans(), count=SOME_ROWS)
+    def job_meets_writer(self, full: bool, count: int) -> None:
+        """The writer commits rows, and what it compacted, when the job's work is done and not yet published."""
+        io = FaultyFileIO(MemoryFileIO())
+        todo: list[Callable[[], None]] = [lambda: self.write_and_commit(count, True)]
+
+        def first_the_writer(call: Call) -> None:
+            if call.name == "create_if_absent" and todo:
+                todo.pop()()
+
+        io.fault = first_the_writer
+        compact_table(self._context(io), CompactionRequest(full=full), threads=1, environment=NO_WAIT)
+
+    @rule(kept=st.integers(1, 3))
+    def expire(self, kept: int) -> None:
+        self.model.look()
+        self.table.expire(retain_min=1, retain_max=kept, retain_ms=0)
+
+    # ------------------------------------------------------------ trouble
+
+    @rule(number=st.integers(0, 60), done=st.booleans(), count=SOME_ROWS, dies=st.booleans())
+    def trouble_in_a_commit(self, number: int, done: bool, count: int, dies: bool) -> None:
+        """A call fails, or the process dies in it; done: after it had done its work. Another process goes on."""
+        last = self.identifier
+        self._await_trouble(self.io, number, done, dies)
+        with suppress(ProcessDied, FaultyIOError, TidelakeError):
+            self.write_and_commit(count, True)
+        self.has_crashed |= dies or bool(self.uncommitted)
+        self.io.fault = lambda _: None
+        newest = SnapshotStore(self.context.io, self.context.paths).newest_of_user(USER)
+        if self.uncommitted and newest is not None and newest.commit_identifier > last:
+            self.history += self.uncommitted
+            self.uncommitted = []
+        with suppress(ProcessDied):
+            self.writer.abort()
+        self._open()
+
+    @rule(number=st.integers(0, 60), done=st.booleans(), full=st.booleans(), dies=st.booleans())
+    def trouble_in_a_job(self, number: int, done: bool, full: bool, dies: bool) -> None:
+        io = FaultyFileIO(MemoryFileIO())
+        self._await_trouble(io, number, done, dies)
+        self.has_crashed = True
+        with suppress(ProcessDied, FaultyIOError, TidelakeError):
+            compact_table(self._context(io), CompactionRequest(full=full), threads=1, environment=NO_WAIT)
+
+    def _await_trouble(self, io: FaultyFileIO, number: int, done: bool, dies: bool) -> None:
+        (io.crash_call if dies else io.fail_call)(number, Fault.AFTER if done else Fault.BEFORE)
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "model"))
+    def readers_see_what_was_committed(self) -> None:
+        before = self.model.last_snapshot
+        self.model.look()
+        if self.model.last_snapshot == before:
+            return
+        found = told(self.table.scan().to_arrow().to_pylist())
+        assert found == told(self.model.rows())
+        assert verify(self.context) == []
+        if self.engine.is_associative:
+            history = NaiveMerge(self.engine)(self.history).values()
+            expected = told(record.row for record in history if not record.retracts)
+            assert found == expected or (self.model.hides_rows and set(found) <= set(expected))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        self.writer.abort()
+        shutil.rmtree(self.spill_directory)
+        assert verify(self.context, deep=True) == []
+        if not self.has_crashed:
+            assert orphans(self.context) == set()
+
+    # ------------------------------------------------------------ processes
+
+    def _open(self) -> None:
+        self.io = FaultyFileIO(MemoryFileIO())
+        self.turns = Turns()
+        self.model.pending.clear()
+        self.uncommitted: list[Record] = []
+        for p, batches in self.batches.items():
+            batches.start_over(record.row for record in self._still_added(p))
+        context = self._context(self.io)
+        manifests = ManifestStore(context)
+        self.writer = TableWriter(
+            context,
+            memory=MemoryBudget(self.budget_bytes),
+            spill_directory=self.spill_directory,
+            compactor_of=watched(self.model, self.turns),
+            manifests=manifests,
+        )
+        self.committer = TableCommit(
+            context, USER, environment=NO_WAIT, manifests=manifests, on_lost_compaction=self.writer.compaction_lost
+        )
+
+    def _still_added(self, p: str) -> Iterator[Record]:
+        """Rows of a partition that were committed, and not taken back."""
+        added: dict[str, list[Record]] = {}
+        for record in self.history:
+            same = added.setdefault(repr((key_of(record), record.row)), [])
+            if not record.retracts:
+                same.append(record)
+            elif same:
+                same.pop()
+        return (record for same in added.values() for record in same if record.row["p"] == p)
+
+    def _context(self, io: FileIO) -> TableContext:
+        return FileSystemCatalog(io, self.warehouse).load(NAME)
+
+
+def told(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+# ---------------------------------------------------------------- a machine an engine
+
+MACHINES: Final = {
+    engine.about: type(f"Engine{number}Machine", (EngineMachine,), {"engine": engine})
+    for number, engine in enumerate(ENGINES)
+}
+_PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# A failure is shown as it was found: to make it small takes minutes, which the long run has.
+_SHORT: Final = settings(_PATIENT, max_examples=3, stateful_step_count=15, phases=[Phase.reuse, Phase.generate])
+_LONG: Final = settings(_PATIENT, max_examples=40, stateful_step_count=40)
+
+pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
+
+
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets are flushed one after the other, so that calls of the FileIO come in one order."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+
+
+@pytest.mark.parametrize("about", MACHINES)
+def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
+    run_state_machine_as_test(MACHINES[about], settings=_SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("about", MACHINES)
+def test_they_agree_for_thousands_of_steps(about: str) -> None:
+    run_state_machine_as_test(MACHINES[about], settings=_LONG)
