@@ -17,9 +17,13 @@ from functools import partial
 from compaction.bucket_tree import BucketTree
 from compaction.rewriter import CompactionStopped
 from compaction.scheduler import CompactionScheduler, Task, shared_scheduler
+from storage.errors import CorruptFile
 from storage.files.bucket_directory import partition_directory
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
+from storage.snapshots.live_files import live_entries_of
+from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.compactor import CompactorOf, CompactResult
 from storage.write.router import BucketKey
@@ -46,6 +50,7 @@ class BucketCompactor:
         self._tree = BucketTree(context, key, files, spill_directory)
         self._task: Task[CompactResult] | None = None
         self._has_given_up = False
+        self.is_overtaken = False
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
         self._tree.add(files)
@@ -62,7 +67,7 @@ class BucketCompactor:
         if self._task is not None:
             assert not full, "a full compaction follows the task that runs; take its result first"
             return
-        unit = None if self._has_given_up else self._tree.pick(full=full)
+        unit = None if self._has_given_up or self.is_overtaken else self._tree.pick(full=full)
         if unit is None:
             return
         if any(file.schema_id > self._context.schema.id for file in unit.files):
@@ -79,6 +84,12 @@ class BucketCompactor:
         try:
             result = self._task.result()  # while this waits, `give_up` must find the task
         except (CompactionStopped, CancelledError):
+            return None
+        except CorruptFile as error:
+            if self._is_live(error.path):
+                raise
+            _log.warning("compaction lost", **self._where, reason=f"others compacted what it read: {error}")
+            self.is_overtaken = True
             return None
         finally:
             self._task = None
@@ -100,6 +111,7 @@ class BucketCompactor:
     def reset(self, files: Sequence[DataFileMeta]) -> None:
         self.close()
         self._tree = BucketTree(self._context, self._key, files, self._spill_directory)
+        self.is_overtaken = False
 
     def close(self) -> None:
         if self._task is None:
@@ -107,6 +119,14 @@ class BucketCompactor:
         task, self._task = self._task, None
         if task.stop() is None:
             self._tree.discard(task.result())
+
+    def _is_live(self, path: str) -> bool:
+        """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
+        if self._context.io.exists(path):
+            return True
+        latest = SnapshotStore(self._context.io, self._context.paths).latest()
+        live = live_entries_of(ManifestStore(self._context), latest, {self._key.partition}, self._context.name)
+        return any(entry.file.file_name == path.rpartition("/")[2] for entry in live)
 
     @property
     def _where(self) -> dict[str, object]:

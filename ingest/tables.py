@@ -18,7 +18,6 @@ from ingest.table_writer import TableSink
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
-from storage.options import ChangelogProducer
 from storage.table import TableContext
 
 log = get_logger(__name__)
@@ -82,7 +81,5 @@ class Tables:
 
     def _open(self, table: TableSettings) -> None:
         context = self._catalog.load(table.name)
-        is_input = context.options.changelog_producer is ChangelogProducer.INPUT
-        emit_update_before = is_input or not context.schema.has_primary_key
         self.sinks[table.name] = self._open_sink(context)
-        self.router.provide(Target(table.name, context.schema, emit_update_before, table.source_types))
+        self.router.provide(Target.of(context, table.source_types))

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
+from storage.options import ChangelogProducer, MergeEngine
+from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
+from storage.table import TableContext
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,16 +24,36 @@ class Target:
     """A table that records are decoded into.
 
     name: the table's full name, for messages and for telling targets apart.
-    emit_update_before: whether an update also gives its old image as a -U row. Append tables and tables whose changelog
-        is their input need it; a table that deduplicates by key does not, and skips the work.
+    emit_update_before: whether an update also gives its old image as a -U row. Append tables, tables whose changelog is
+        their input and tables that aggregate need it; one that deduplicates by key does not, and skips the work.
     source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
         records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
+    takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
+        taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
     """
 
     name: str
     schema: TableSchema
     emit_update_before: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
+    takes_values_back: bool = False
+
+    @classmethod
+    def of(cls, table: TableContext, source_types: Mapping[str, str]) -> Target:
+        """As the table's key and options want it."""
+        is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
+        aggregates = _aggregates(table)
+        return cls(table.name, table.schema, is_log or aggregates, source_types, aggregates)
+
+
+def _aggregates(table: TableContext) -> bool:
+    """Whether a row adds to older ones of its key, and a delete takes from them."""
+    if not table.schema.has_primary_key or table.options.ignore_delete:
+        return False
+    engine = table.options.merge_engine
+    if engine is MergeEngine.PARTIAL_UPDATE:
+        return bool(PartialUpdateOptions.of(table.schema, table.options).aggregations)
+    return engine is MergeEngine.AGGREGATION
 
 
 TargetOf: TypeAlias = Callable[[SourceTable], Target | None]

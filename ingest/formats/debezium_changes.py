@@ -64,7 +64,7 @@ def _rows_of_update(envelope: Envelope, shape: Shape, headers: Headers) -> list[
     before = _members(envelope.before, "before")
     if before is None:
         if shape.needs_old_images:
-            raise BadValue(_cant_find_old_row(shape, "the update has no before image"))
+            raise BadValue(_needs_old_image(shape, "the update has no before image"))
         return [after]
     if _moves(before, after, shape):
         return [_row(RowKind.DELETE, before, shape), replace(after, kind=RowKind.INSERT)]
@@ -92,16 +92,23 @@ def _deleted_row(envelope: Envelope, shape: Shape, key: bytes | None) -> Changed
     """The before image as it came, made-up values included: only the key counts, and NOT NULL columns need a value."""
     before = _members(envelope.before, "before")
     if before is None:
+        if shape.target.takes_values_back:
+            raise BadValue(_needs_old_image(shape, "the delete has no before image"))
         named = {} if key is None else key_members(key)
         if not shape.primary_key or not named.keys() >= {column.name for column in shape.primary_key}:
             raise BadValue("a delete without a before image, and its key doesn't name a row of the table")
         before = {column.name: named[column.name] for column in shape.primary_key}
     elif shape.needs_old_images and not says_more(raw for name, raw in before.items() if name not in shape.key_columns):
-        raise BadValue(_cant_find_old_row(shape, "the delete knows no column outside its key"))
+        raise BadValue(_needs_old_image(shape, "the delete knows no column outside its key"))
     return _row(RowKind.DELETE, before, shape)
 
 
-def _cant_find_old_row(shape: Shape, what: str) -> str:
+def _needs_old_image(shape: Shape, what: str) -> str:
+    if shape.target.takes_values_back:
+        return (
+            f"{what}, and {shape.target.name} aggregates: the old values can't be taken out of it again. Set REPLICA "
+            "IDENTITY FULL at the source, or, where values are only ever to be added, the table option ignore-delete"
+        )
     wanted = ", ".join(column.name for column in shape.primary_key)
     given = ", ".join(sorted(shape.key_columns))
     return (

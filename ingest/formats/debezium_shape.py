@@ -100,11 +100,12 @@ class Shape:
 
     @cached_property
     def needs_old_images(self) -> bool:
-        """Whether only an old image can say which row goes: the records' keys name less than the table's primary key.
+        """Whether an update or delete is nothing without an old image: the table takes its values back, or only it can
+        say which row goes, because the records' keys name less than the table's primary key.
 
         Records without a key get the benefit of the doubt.
         """
-        return bool(self.key_columns) and not self.key_names_the_row
+        return self.target.takes_values_back or (bool(self.key_columns) and not self.key_names_the_row)
 
     def read_cell(self, column: Column, raw: bytes) -> object:
         """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks."""

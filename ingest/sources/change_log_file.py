@@ -11,8 +11,8 @@ import zstandard
 
 from storage.errors import BadInput, CorruptFile
 
-# Lines at a time. Each batch has its price: with 4 MiB a pipeline takes a fifth more time than with 16, with 8 a little.
-# But some eight blocks, and what they became, are on their way at once: 8 MiB more a block are 125 MiB more memory.
+# Lines at a time. Each batch has its price: with 4 MiB a pipeline takes a fifth more time than with 16. But some eight
+# blocks, and what they became, are on their way at once: with 16 MiB they take 125 MiB more memory than with 8.
 BLOCK_BYTES: Final = 12 << 20
 _READ_BYTES: Final = 1 << 20
 _COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs shrink twentyfold and more

@@ -29,7 +29,6 @@ from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
 from ingest.sources.change_log_record import BadLine, Records, records_of
 from ingest.unchanged_values import NO_OLD_ROW
 from storage.errors import BadInput
-from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.conform import Conformer
 
@@ -122,9 +121,7 @@ class RawRecords:
                 yield _ordered(table, raw)
 
     def _decoder(self, context: TableContext, seen: Seen) -> Decoder:
-        schema = context.schema
-        keeps_old_images = not schema.has_primary_key or context.options.changelog_producer is ChangelogProducer.INPUT
-        target = Target(context.name, schema, keeps_old_images, self.source_types)
+        target = Target.of(context, self.source_types)
 
         def target_of(source: SourceTable) -> Target | None:
             if self.match is not None and not any(source.matches(pattern) for pattern in self.match):

@@ -29,6 +29,7 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
 from ingest.spark.bucket_task import WriteBuckets
 from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
+from ingest.spark.upkeep import upkeep
 from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput, CommitConflict, PositionRefused, UnsupportedFeature
@@ -129,6 +130,8 @@ class TableSink:
             commit = TableCommit(context, user, guard=guard, on_lost_compaction=lambda _: None)
             published = commit.commit(Committable(batch_id, messages, properties=properties))
             _log.info("batch_committed", table=self.table, batch_id=batch_id, snapshot=published)
+            if published is not None:
+                upkeep.committed(context, user, published)
 
     def _write(
         self, batch: DataFrame, batch_id: int, context: TableContext, user: str

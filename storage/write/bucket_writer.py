@@ -73,6 +73,11 @@ class BucketWriter(Protocol):
         """Compact no more; what runs ends soon, without result. From any thread, and quick."""
         ...
 
+    @property
+    def is_compaction_overtaken(self) -> bool:
+        """The table is not as this bucket's compaction knows it: `reset_compaction`."""
+        ...
+
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
         """The table is not as this bucket's compaction knows it. files: what a snapshot has of the bucket; all that was
         handed over is in it, or never will be.
@@ -164,6 +169,10 @@ class PrimaryKeyBucketWriter:
     def give_up_compaction(self) -> None:
         if self._compactor is not None:  # not under the lock: whoever waits for compaction holds it
             self._compactor.give_up()
+
+    @property
+    def is_compaction_overtaken(self) -> bool:
+        return self._compactor is not None and self._compactor.is_overtaken
 
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
         with self._lock:
@@ -277,6 +286,10 @@ class AppendBucketWriter:
 
     def give_up_compaction(self) -> None:
         """Nothing compacts beside it."""
+
+    @property
+    def is_compaction_overtaken(self) -> bool:
+        return False
 
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
         """The same."""

@@ -52,6 +52,11 @@ class Compactor(Protocol):
         ...
 
     @property
+    def is_overtaken(self) -> bool:
+        """Others compacted files that this one counts on, and they are gone. It rests until it is `reset`."""
+        ...
+
+    @property
     def is_busy(self) -> bool:
         """A task runs or waits for its turn, or its result was not taken."""
         ...

@@ -164,8 +164,10 @@ class TableWriter:
 
     def _settled(self) -> None:
         self._prepared = []
-        for bucket in self._buckets.values():
+        for key, bucket in self._buckets.items():
             bucket.committed()
+            if bucket.is_compaction_overtaken:
+                self._lost_compactions.add(key)
         for key in self._lost_compactions & self._buckets.keys():
             self._buckets[key].reset_compaction(self._newest_files(key))
         self._not_full -= self._full_prepared - self._lost_compactions

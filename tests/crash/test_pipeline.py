@@ -66,14 +66,19 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
 
 
 def finish(world: PipelineWorld, io: FaultyFileIO, trouble: Trouble) -> None:
-    """The next run, and one more where it met the rival, or a late take-over of the dead process: it may be alive, for
-    all one knows.
+    """The next run, and another after each that met the rival, or a late take-over of the dead process: it may be
+    alive, for all one knows.
     """
-    expected = (CommitConflict, WriterFenced) if trouble.lands_after_death else (CommitConflict,)
-    try:
-        world.run(io)
-    except expected:
-        world.run(io)
+    left: list[type[TidelakeError]] = [CommitConflict] if world.has_rival else []
+    left += [WriterFenced] if trouble.lands_after_death else []
+    while True:
+        try:
+            world.run(io)
+            return
+        except (CommitConflict, WriterFenced) as error:
+            if type(error) not in left:
+                raise
+            left.remove(type(error))
 
 
 def check_sound(seen: Seen, where: str) -> None:

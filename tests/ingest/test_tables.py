@@ -22,6 +22,8 @@ from storage.write.memory_budget import MemoryBudget
 from tests.ingest.fakes import raw_batch
 
 ORDERS = SourceTable("log", "shop", "public", "orders")
+GROUP = {"fields.at.sequence-group": "n"}
+SUM = {"fields.n.aggregate-function": "sum"}
 
 
 def record(**after: object) -> RawBatch:
@@ -70,16 +72,22 @@ def test_a_table_that_exists_is_opened(lake: Lake) -> None:
         pytest.param(["id"], {}, False, id="by key"),
         pytest.param([], {}, True, id="append"),
         pytest.param(["id"], {"changelog-producer": "input"}, True, id="the input is the changelog"),
+        pytest.param(["id"], {"merge-engine": "aggregation"}, True, id="sums"),
+        pytest.param(["id"], {"merge-engine": "aggregation", "ignore-delete": "true"}, False, id="sums that only grow"),
+        pytest.param(["id"], {"merge-engine": "partial-update", **GROUP}, False, id="partial update"),
+        pytest.param(["id"], {"merge-engine": "partial-update", **GROUP, **SUM}, True, id="partial update with a sum"),
     ],
 )
 def test_old_images_are_asked_for_where_they_are_needed(
     lake: Lake, primary_key: list[str], options: dict[str, str], emits: bool
 ) -> None:
     lake.catalog.create_database("shop")
-    lake.catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]), primary_key=primary_key, options=options)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
+    lake.catalog.create_table("shop.orders", schema, primary_key=primary_key, options=options)
     target = lake.tables().router.target_of(ORDERS)
     assert target is not None
     assert target.emit_update_before is emits
+    assert target.takes_values_back is (emits and "merge-engine" in options)
 
 
 def test_a_table_is_made_after_its_first_record(lake: Lake) -> None:

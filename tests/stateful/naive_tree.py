@@ -60,12 +60,12 @@ class NaiveMerge:
         return merge_row_by_row(self.engine.name, options, list(TYPES), "k", records)
 
     def _order(self, record: Record) -> list[Any]:
-        """Nulls come first; where the table sorts the other way, they come last."""
+        """Nulls come first, whichever way the table sorts."""
         options = self.engine.options
         names = [name for name in options.get("sequence.field", "").split(",") if name]
         sign = -1 if options.get("sequence.field.sort-order") == "descending" else 1
         values = [record.row[name] for name in names]
-        return [*((0, 0) if value is None else (sign, sign * int(value)) for value in values), record.sequence]
+        return [*((0, 0) if value is None else (1, sign * int(value)) for value in values), record.sequence]
 
 
 @dataclass

@@ -20,10 +20,11 @@ class JavaOracle:
 
     `warehouse` is a local folder, `table` is `database.table`. One JVM serves the whole session: the first call costs
     about 1.5 s, later ones some 10 ms. Raises tests.support.line_server.Refused with Java's message where Java refuses.
+    jvm: more flags of the JVM.
     """
 
-    def __init__(self, time_zone: str = "UTC") -> None:
-        self._server = LineServer([ORACLE / "oracle", "serve"], {"ORACLE_TZ": time_zone})
+    def __init__(self, time_zone: str = "UTC", jvm: str = "") -> None:
+        self._server = LineServer([ORACLE / "oracle", "serve"], {"ORACLE_TZ": time_zone, "ORACLE_JVM": jvm})
 
     def close(self) -> None:
         self._server.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
@@ -23,6 +23,7 @@ _KEY_ONLY: Final = {"id": 1, "note": "", "qty": 0}
 _WITH_BEFORE: Final = orders(emit_update_before=True)
 _APPEND: Final = orders(primary_key=())
 _BY_NOTE: Final = orders(primary_key=("id", "note"))
+_SUMMED: Final = replace(orders(emit_update_before=True), takes_values_back=True)
 _NOT_NULL: Final = orders({"id": "BIGINT", "note": "STRING NOT NULL", "qty": "INT NOT NULL"})
 _BROKEN_HEADER: Final = ((OLD_KEY_HEADER, b"Struct{id=1}"),)
 _MISSING: Final = "__debezium_unavailable_value"
@@ -210,6 +211,24 @@ FAILURES: Final = (
         change("d", {"id": 1, "note": "", "qty": None}),
         "REPLICA IDENTITY FULL",
         target=_BY_NOTE,
+    ),
+    FailureCase(
+        "an update of a sum without the old values",
+        change("u", None, _NEW),
+        "no before image, and shop.orders aggregates.*REPLICA IDENTITY FULL",
+        target=_SUMMED,
+    ),
+    FailureCase(
+        "a delete from a sum without the old values",
+        change("d", key={"id": 1}),
+        "no before image, and shop.orders aggregates",
+        target=_SUMMED,
+    ),
+    FailureCase(
+        "a delete from a sum with values that the connector made up",
+        change("d", {"id": 1, "note": "", "qty": 0}),
+        "the delete knows no column outside its key, and shop.orders aggregates",
+        target=_SUMMED,
     ),
     FailureCase(
         "the second row of a record",

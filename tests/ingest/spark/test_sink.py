@@ -14,6 +14,8 @@ import pytest
 
 import tidelake
 from ingest.spark.sink import TableSink
+from ingest.spark.upkeep import Upkeep
+from storage.snapshots.expire_worker import ExpiryWorker
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import sink
 
@@ -101,6 +103,31 @@ def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> 
     stream.put([{"id": 3, "name": "c"}])
     stream.run()
     assert rows_of(table) == [(1, "a", None), (2, "b", None), (3, "c", None)]
+
+
+def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = ExpiryWorker()
+    monkeypatch.setattr("ingest.spark.sink.upkeep", Upkeep(worker))
+    options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 ms"}
+    table = stream.create(options=options)
+    for i in range(8):
+        stream.put([{"id": i, "name": "a"}])
+    stream.run()
+    worker.close(finish=True)
+    snapshots = list(table.snapshots())
+    assert [snapshot.id for snapshot in snapshots] == [8]
+    consumer = stream.home / "lake" / "shop.db" / "t" / "consumer"
+    assert [json.loads(file.read_text())["nextSnapshot"] for file in consumer.iterdir()] == [8]
+    for _ in range(3):  # others come and go; our newest stays, and a replay of its batch is told
+        with table.writer() as other:
+            other.write(pa.table({"id": [100], "name": ["other"]}))
+            other.commit()
+    stream.forget_commit(7)
+    stream.run()
+    assert [id_ for id_, _, _ in rows_of(table)] == [*range(8), 100, 100, 100]
+    assert 8 in [snapshot.id for snapshot in table.snapshots()]
 
 
 def test_a_new_checkpoint_directory_is_a_new_commit_user(stream: Stream) -> None:

@@ -90,7 +90,7 @@ public final class Main {
             String a = argv[i];
             if (!a.startsWith("--")) {
                 args.add(a);
-            } else if (Arrays.asList("--wait-compaction", "--full", "--no-wait", "--all", "--line").contains(a)) {
+            } else if (Arrays.asList("--wait-compaction", "--full", "--no-wait", "--all", "--line", "--timed").contains(a)) {
                 flags.put(a.substring(2), "true");
             } else if (i + 1 == argv.length) {
                 throw new IllegalArgumentException(a + " needs a value");
@@ -136,7 +136,11 @@ public final class Main {
             return;
         }
         try (Lake lake = new Lake(arg(1, "WAREHOUSE"))) {
+            Stopwatch watch = flags.containsKey("timed") ? new Stopwatch() : null;
             command(lake, command, arg(2, "db.table"));
+            if (watch != null) {
+                print(watch.read());
+            }
         }
     }
 
