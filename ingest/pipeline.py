@@ -436,12 +436,12 @@ class Pipeline:
         except asyncio.CancelledError:
             await asyncio.wait({publishing})
             raise
-        errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         fenced = [error for error in errors if isinstance(error, WriterFenced)]
         if fenced:
             raise fenced[0]  # every table says the same
         if errors:
-            raise errors[0] if len(errors) == 1 else ExceptionGroup("tables could not be committed", errors)
+            raise errors[0] if len(errors) == 1 else BaseExceptionGroup("tables could not be committed", errors)
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -18,6 +18,7 @@ from ingest.table_writer import TableSink
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
+from storage.options import MergeEngine
 from storage.table import TableContext
 
 log = get_logger(__name__)
@@ -82,4 +83,13 @@ class Tables:
     def _open(self, table: TableSettings) -> None:
         context = self._catalog.load(table.name)
         self.sinks[table.name] = self._open_sink(context)
-        self.router.provide(Target.of(context, table.source_types))
+        target = Target.of(context, table.source_types)
+        self.router.provide(target)
+        if target.takes_values_back and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+            log.warning(
+                "values that are taken back may come out wrong",
+                table=table.name,
+                reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "
+                "row that added them: sums hang on where checkpoints fall",
+                remedy="merge-engine = aggregation, or ignore-delete = true where nothing is to be taken back",
+            )

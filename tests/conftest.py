@@ -8,6 +8,7 @@ settings.register_profile("unhurried", deadline=None)  # time never decides a te
 settings.load_profile("unhurried")
 
 pytest_plugins = [
+    "tests.crash.points",
     "tests.support.blocking",
     "tests.support.java_oracle",
     "tests.support.kafka_broker",

@@ -10,31 +10,49 @@ import json
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import commits, flush, ingest_folder, merge_read, startup
+from tests.benchmarks import (
+    commits,
+    compaction,
+    exactly_once,
+    expiring_commits,
+    flush,
+    ingest_folder,
+    merge_read,
+    restart,
+    startup,
+    steady,
+)
 from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page
-from tests.benchmarks.sections import Plan, Section
+from tests.benchmarks.sections import Plan, Section, failure
 from tests.support.tools import TOOLS, build_tool
 
 SUITES: Final[dict[str, Callable[[Plan], Iterable[Section]]]] = {
     "w1": partial(flush.sections, workload="w1"),
     "w2": partial(flush.sections, workload="w2"),
     "w4": merge_read.sections,
+    "compact": compaction.sections,
     "ingest": ingest_folder.sections,
+    "steady": steady.sections,
     "commit": commits.sections,
+    "expiring": expiring_commits.sections,
+    "restart": restart.sections,
+    "exactly-once": exactly_once.sections,
     "help": startup.sections,
 }
 PEERS: Final = ("rust", "java", "pypaimon")
 PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 1 when a suite failed; the others are told all the same."""
     options = _options(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
     peers = frozenset(options.peers)
@@ -47,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
             pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java"} else None,
             peers=peers,
         )
-        found = list(_told(section for name in options.only for section in SUITES[name](plan)))
+        found = list(_told(section for name in options.only for section in _sections(name, plan)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if options.json is not None:
@@ -55,6 +73,15 @@ def main(arguments: list[str] | None = None) -> None:
     if options.scale == 1.0 and set(options.only) == set(SUITES):
         PAGE.write_text(page(found, plan), encoding="utf-8")
         sys.stdout.write(f"Written to {PAGE.relative_to(REPOSITORY)}\n")
+    return int(any(section.is_failure for section in found))
+
+
+def _sections(name: str, plan: Plan) -> Iterator[Section]:
+    """Of a suite; one that fails has a last section that says why."""
+    try:
+        yield from SUITES[name](plan)
+    except Exception:
+        yield failure(f"Suite {name} failed", traceback.format_exc())
 
 
 def _told(sections: Iterable[Section]) -> Iterator[Section]:
@@ -86,4 +113,4 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

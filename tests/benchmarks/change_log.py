@@ -19,15 +19,17 @@ CHANGES: Final = 100_000  # of these; the rest are tombstones
 _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+),')
 
 
-def write_change_log(folder: Path, passes: int, *, compressed: bool = False) -> None:
-    """One file a pass, made if absent. From the second pass on, records meet rows that exist already."""
+def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:
+    """Files made if absent. From the second pass on, records meet rows that exist already."""
     lines = [line for path in ORDERS.files for line in raw_lines(path)]
     lengths = Counter(_partition(line) for line in lines)
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(passes):
+    for number in range(passes * files_per_pass):
+        done, part = divmod(number, files_per_pass)
         path = folder / f"{number:03}.jsonl{'.zst' if compressed else ''}"
         if not path.exists():
-            text = b"".join(_moved(lines, lengths, number))
+            begin, end = (len(lines) * edge // files_per_pass for edge in (part, part + 1))
+            text = b"".join(_moved(lines[begin:end], lengths, done))
             unfinished = path.with_suffix(".tmp")
             unfinished.write_bytes(zstandard.compress(text) if compressed else text)
             unfinished.rename(path)

@@ -1,4 +1,4 @@
-"""Runs jobs of several contenders in turns, each in a process of its own.
+"""Runs several contenders in turns, ours each time in a process of its own.
 
 A machine that is shared slows down and speeds up; contenders that take turns meet the same weather. So what counts is
 the median over pairs of neighbours, and never a single run.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 TIDELAKE: Final = "Tidelake"
@@ -39,9 +39,16 @@ class Sample:
         return self.rows / self.cpu_s
 
 
+class Contender(Protocol):
+    def run(self) -> Sample: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """program: a Python and what it runs; it gets the arguments as JSON and answers through `clock.tell`."""
+    """A process of its own.
+
+    program: a Python and what it runs; it gets the arguments as JSON and answers through `clock.tell`.
+    """
 
     program: Sequence[str]
     arguments: Mapping[str, Any]
@@ -66,12 +73,12 @@ Samples = Mapping[str, Sequence[Sample]]
 """By contender, in the order of the runs."""
 
 
-def contest(jobs: Mapping[str, Job], pairs: int) -> Samples:
+def contest(contenders: Mapping[str, Contender], pairs: int) -> Samples:
     """Everybody in turns, so many times; who begins changes from time to time."""
-    samples: dict[str, list[Sample]] = {name: [] for name in jobs}
+    samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     for turn in range(pairs):
-        for name in list(jobs)[:: 1 if turn % 2 == 0 else -1]:
-            samples[name].append(jobs[name].run())
+        for name in list(contenders)[:: 1 if turn % 2 == 0 else -1]:
+            samples[name].append(contenders[name].run())
     return samples
 
 

@@ -55,7 +55,7 @@ def sections(plan: Plan, workload: str) -> Iterator[Section]:
     all_samples: dict[str, Sequence[Sample]] = {}
     files = row_files(workload, plan.data, plan.scale)
     for variant in VARIANTS[workload]:
-        samples = contest(_jobs(plan, variant, files), plan.pairs)
+        samples = contest(_jobs(plan, variant, files), plan.pairs if variant.factor is not None else plan.fewer_pairs)
         lines += race_lines(variant.label, samples)
         if variant.factor is not None:
             targets += at_least(variant.label, samples, variant.factor)

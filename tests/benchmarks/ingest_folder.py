@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from ingest.config import parse_config
 from ingest.formats.base import Target
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.raw_batch import RawBatch
+from ingest.settings import Config
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.write.memory_budget import MemoryBudget
 from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, write_change_log
@@ -31,13 +32,17 @@ from tests.support.recorded_truth import differences
 
 MEMORY_MIB: Final = 256
 RATE: Final = 120_000
+COMPACTING_RATE: Final = 100_000
 _BESIDES_MIB: Final = 350
-_TABLE: Final = "bench.orders"
-_OPTIONS: Final = {"bucket": "4", "write-only": "true"}
+TABLE: Final = "bench.orders"
+WRITE_ONLY: Final = {"bucket": "4", "write-only": "true"}
+COMPACTING: Final = {"bucket": "4"}
+_COMPACTING_INTERVAL_MS: Final = 1_000  # so that there is something to compact
 _COMMIT_EVERY_PASSES: Final = 5
 
 _LABELS: Final = {
     "whole": "folder to committed table",
+    "compacting": "folder to committed table, compacting",
     "lines": "lines to raw records, alone",
     "values": "raw records to rows, alone",
     "write": "rows to committed table, alone",
@@ -46,55 +51,73 @@ _LABELS: Final = {
 
 def sections(plan: Plan) -> Iterator[Section]:
     passes = max(1, round(10 * plan.scale))
+    fewer = plan.fewer_pairs
     samples = {
-        _LABELS["whole"]: _run(plan, "whole", passes, compressed=False),
-        f"{_LABELS['whole']}, from *.jsonl.zst": _run(plan, "whole", passes, compressed=True),
-        **{label: _run(plan, step, passes, compressed=False) for step, label in _LABELS.items() if step != "whole"},
+        _LABELS["whole"]: _run(plan, "whole", passes, plan.pairs),
+        _LABELS["compacting"]: _run(plan, "compacting", passes, fewer),
+        f"{_LABELS['whole']}, from *.jsonl.zst": _run(plan, "whole", passes, fewer, compressed=True),
+        **{_LABELS[step]: _run(plan, step, passes, fewer) for step in ("lines", "values", "write")},
     }
     lines = [line for label, of_one in samples.items() for line in race_lines(label, {TIDELAKE: of_one})]
-    of_whole = samples[_LABELS["whole"]]
-    targets = [rate_at_least("changes", of_whole, RATE), peak_at_most("whole", of_whole, MEMORY_MIB + _BESIDES_MIB)]
+    of_whole, of_compacting = samples[_LABELS["whole"]], samples[_LABELS["compacting"]]
+    peak_mib = MEMORY_MIB + _BESIDES_MIB
+    targets = [
+        rate_at_least("changes, write-only,", of_whole, RATE),
+        peak_at_most("write-only", of_whole, peak_mib),
+        rate_at_least("changes, compacting,", of_compacting, COMPACTING_RATE),
+        peak_at_most("compacting", of_compacting, peak_mib),
+    ]
     about = (
         f"The capture orders-100k {passes} times over: {passes * CHANGES:,} changes (tombstones are not counted) in "
-        f"plain lines, into a table of four buckets, {MEMORY_MIB} MiB for write buffers, checkpoints as by default, "
-        "through what `tidelake ingest run` runs. The table is compared with what the source database held. Of the "
-        "steps alone, the first reads from disk; the others have their input in memory."
+        f"plain lines, into a table of four buckets, {MEMORY_MIB} MiB for write buffers, through what `tidelake ingest "
+        "run` runs: write-only with checkpoints as by default, and compacting with one each second. The table is "
+        "compared with what the source database held. Of the steps alone, the first reads from disk; the others have "
+        "their input in memory."
     )
     yield Section("Ingest: Debezium JSON from a folder", about, RACE_HEADER, lines, targets, samples)
 
 
-def _run(plan: Plan, step: str, passes: int, *, compressed: bool) -> Sequence[Sample]:
+def _run(plan: Plan, step: str, passes: int, pairs: int, *, compressed: bool = False) -> Sequence[Sample]:
     folder = plan.data / f"orders-{passes}{'-zst' if compressed else ''}"
     write_change_log(folder, passes, compressed=compressed)
     arguments = {"step": step, "folder": str(folder), "warehouse": str(plan.scratch / "ingest"), "passes": passes}
-    return contest({TIDELAKE: ours("ingest_folder", arguments)}, plan.pairs)[TIDELAKE]
+    return contest({TIDELAKE: ours("ingest_folder", arguments)}, pairs)[TIDELAKE]
 
 
 # ---------------------------------------------------------------- the jobs
 
 
 def whole(folder: str, warehouse: str, passes: int) -> None:
-    config = parse_config(
-        json.dumps(
-            {
-                "pipeline": "bench",
-                "warehouse": warehouse,
-                "source": {"type": "change-log-folder", "path": folder, "until": "end"},
-                "tables": [{"name": _TABLE, "match": "orders"}],
-                "write": {"memory_bytes": MEMORY_MIB << 20},
-            }
-        ),
-        "benchmark",
-    )
-    table = _new_table(warehouse)
+    _whole(folder, new_orders_table(warehouse), warehouse, passes, {})
+
+
+def compacting(folder: str, warehouse: str, passes: int) -> None:
+    checkpoint = {"interval_ms": _COMPACTING_INTERVAL_MS}
+    _whole(folder, new_orders_table(warehouse, COMPACTING), warehouse, passes, checkpoint)
+
+
+def _whole(folder: str, table: tidelake.Table, warehouse: str, passes: int, checkpoint: Mapping[str, int]) -> None:
     clock = Clock()
     with clock:
-        progress = asyncio.run(run(config))
+        progress = asyncio.run(run(pipeline_config(folder, warehouse, checkpoint)))
     peak_mib = peak_memory_mib()
     wrong = differences(ORDERS, table.scan().to_arrow())
     if wrong or progress.rows != passes * CHANGES:
         raise AssertionError(f"{progress.rows} rows; the table differs from its source: {wrong[:3]}")
     tell(progress.rows, clock, peak_mib=peak_mib, data_bytes=_data_bytes(warehouse), checkpoints=progress.checkpoints)
+
+
+def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> Config:
+    """Into `bench.orders`, until the folder's end."""
+    members = {
+        "pipeline": "bench",
+        "warehouse": warehouse,
+        "source": {"type": "change-log-folder", "path": folder, "until": "end"},
+        "tables": [{"name": TABLE, "match": "orders"}],
+        "write": {"memory_bytes": MEMORY_MIB << 20},
+        "checkpoint": dict(checkpoint),
+    }
+    return parse_config(json.dumps(members), "benchmark")
 
 
 def lines(folder: str, warehouse: str, passes: int) -> None:
@@ -105,7 +128,7 @@ def lines(folder: str, warehouse: str, passes: int) -> None:
 
 
 def values(folder: str, warehouse: str, passes: int) -> None:
-    batches, decoder = _raw_batches(folder), _decoder(_new_table(warehouse))
+    batches, decoder = _raw_batches(folder), _decoder(new_orders_table(warehouse))
     clock, rows = Clock(), 0
     for _ in range(passes):
         for batch in batches:
@@ -116,7 +139,7 @@ def values(folder: str, warehouse: str, passes: int) -> None:
 
 
 def write(folder: str, warehouse: str, passes: int) -> None:
-    table = _new_table(warehouse)
+    table = new_orders_table(warehouse)
     decoder = _decoder(table)
     decoded = [part.rows for batch in _raw_batches(folder) for part in decoder.decode(batch).tables]
     clock = Clock()
@@ -129,15 +152,15 @@ def write(folder: str, warehouse: str, passes: int) -> None:
     tell(passes * sum(map(len, decoded)), clock, data_bytes=_data_bytes(warehouse))
 
 
-def _new_table(warehouse: str) -> tidelake.Table:
+def new_orders_table(warehouse: str, options: Mapping[str, str] = WRITE_ONLY) -> tidelake.Table:
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench", if_not_exists=True)
-    catalog.drop_table(_TABLE, if_exists=True)
-    return catalog.create_table(_TABLE, ORDERS.schema, primary_key=ORDERS.primary_key, options=_OPTIONS)
+    catalog.drop_table(TABLE, if_exists=True)
+    return catalog.create_table(TABLE, ORDERS.schema, primary_key=ORDERS.primary_key, options=options)
 
 
 def _decoder(table: tidelake.Table) -> DebeziumJsonDecoder:
-    target = Target(_TABLE, table.context.schema)
+    target = Target(TABLE, table.context.schema)
     return DebeziumJsonDecoder(lambda source: target)
 
 
@@ -166,10 +189,10 @@ async def _read(folder: str, take: Callable[[RawBatch], bool]) -> None:
 
 
 def _data_bytes(warehouse: str) -> int:
-    return bytes_below(f"{warehouse}/{_TABLE.replace('.', '.db/')}", "data-")
+    return bytes_below(f"{warehouse}/{TABLE.replace('.', '.db/')}", "data-")
 
 
-_JOBS: Final = {"whole": whole, "lines": lines, "values": values, "write": write}
+_JOBS: Final = {"whole": whole, "compacting": compacting, "lines": lines, "values": values, "write": write}
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from unittest.mock import patch
 
 import tidelake
-from storage.files.formats import parquet
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, Job, Sample, Samples, contest, ours
-from tests.benchmarks.flush import PEER_PROGRAM, WARM_UP_ROWS
-from tests.benchmarks.rows import generate
+from tests.benchmarks.flush import PEER_PROGRAM
+from tests.benchmarks.rows import rows_per_commit
+from tests.benchmarks.runs import TABLE, WARM_UP_TABLE, write_runs
 from tests.benchmarks.sections import (
     RACE_HEADER,
     RUST,
@@ -30,14 +29,11 @@ from tests.benchmarks.sections import (
 )
 
 PEAK_MIB: Final = 600
-_OPTIONS: Final = {"bucket": "1", "write-only": "true", "file.compression": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """one_row_group: each file has a single one, of 128 MiB, as Java would write it. batches: rows are passed on as
-    they come, instead of gathered in one table.
-    """
+    """one_row_group: see `write_runs`. batches: rows are passed on as they come, instead of gathered in one table."""
 
     workload: str
     label: str
@@ -82,30 +78,12 @@ def _jobs(plan: Plan, variant: Variant) -> Mapping[str, Job]:
 
 
 def _prepared(plan: Plan, variant: Variant) -> dict[str, str | int]:
-    """Arguments that name the table; it is written at the first call."""
-    warehouse = plan.scratch / "merge"
-    catalog = tidelake.open_catalog(str(warehouse))
-    catalog.create_database("bench", if_not_exists=True)
-    names = {"table": f"bench.{variant.workload}", "warm_up": "bench.warm_up"}
-    for name, rows_max in ((names["warm_up"], WARM_UP_ROWS), (names["table"], None)):
-        if name.removeprefix("bench.") not in catalog.list_tables("bench"):
-            write_runs(catalog, name, variant, plan.scale, rows_max)
-    input_rows = 10 * int(500_000 * plan.scale)
-    return {"warehouse": str(warehouse), **names, "input_rows": input_rows}
-
-
-def write_runs(catalog: tidelake.Catalog, name: str, variant: Variant, scale: float, rows_max: int | None) -> None:
-    """Ten commits of one file each."""
-    writer: tidelake.Writer | None = None
-    held_bytes = 1 << 40 if variant.one_row_group else parquet._ROW_GROUP_HELD_BYTES
-    with patch.object(parquet, "_ROW_GROUP_HELD_BYTES", held_bytes):
-        for identifier, rows in enumerate(generate(variant.workload, scale), 1):
-            if writer is None:
-                writer = catalog.create_table(name, rows.schema, primary_key=["id"], options=_OPTIONS).writer()
-            writer.write(rows if rows_max is None else rows.slice(0, rows_max))
-            writer.commit(identifier)
-    assert writer is not None
-    writer.close()
+    """Arguments that name the tables; they are written at the first call."""
+    warehouse = plan.scratch / f"merge-{variant.workload}"
+    if not warehouse.exists():
+        write_runs(str(warehouse), variant.workload, plan.scale, one_row_group=variant.one_row_group)
+    names = {"table": f"bench.{TABLE}", "warm_up": f"bench.{WARM_UP_TABLE}"}
+    return {"warehouse": str(warehouse), **names, "input_rows": 10 * rows_per_commit(variant.workload, plan.scale)}
 
 
 def _check_same_rows(samples: Samples) -> None:

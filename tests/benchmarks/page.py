@@ -34,7 +34,7 @@ def _facts(sections: Iterable[Section], plan: Plan) -> Iterator[tuple[str, str]]
     yield "date", datetime.now(UTC).strftime("%Y-%m-%d")
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     yield "machine", f"{_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
-    yield "runs of each contender", str(plan.pairs)
+    yield "runs of each contender", f"{plan.pairs}, or {plan.fewer_pairs} where no close race is run, unless said"
     yield "here", ", ".join([f"Python {platform.python_version()}", *_named({n: version(n) for n in _OUR_LIBRARIES})])
     peers = [sample.details.get("versions", {}) for s in sections for of_one in s.samples.values() for sample in of_one]
     for versions in filter(None, peers):

@@ -5,9 +5,10 @@ Runs in the Python of peers, too, which have their own Arrow.
     w1    6 columns, BIGINT key; every commit takes a fifth of its keys from earlier ones
     w2    21 columns: an INT key and twenty texts of ten characters that never repeat
     w3    6 columns; ten runs whose keys are drawn from four times as many, so that they overlap everywhere
+    w6    6 columns; keys drawn from five times as many, also twice within a commit; half of all values are null
     wide  as w3, with a text so long that the rows of a run fill a row group of 128 MiB
 
-The key is the first column, and NOT NULL; no value is null.
+The key is the first column, and NOT NULL; but for w6 no value is null.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 COMMITS: Final = 10
-_ROWS_PER_COMMIT: Final = {"w1": 100_000, "w2": 100_000, "w3": 500_000, "wide": 500_000}
-_SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "wide": 4}
+_ROWS_PER_COMMIT: Final = {"w1": 100_000, "w2": 100_000, "w3": 500_000, "w6": 200_000, "wide": 500_000}
+_SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "w6": 6, "wide": 4}
 _DAYS_MS: Final = 10**10
 _WIDE_TEXT_BYTES: Final = 256  # of random hex digits: half of it is left after compression
 
@@ -32,7 +33,11 @@ Keys = NDArray[np.int64]
 
 def generate(workload: str, scale: float) -> Iterator[pa.Table]:
     """The rows of one commit after the other. scale: 1.0 is the published size."""
-    return _MAKERS[workload](np.random.default_rng(_SEEDS[workload]), int(_ROWS_PER_COMMIT[workload] * scale))
+    return _MAKERS[workload](np.random.default_rng(_SEEDS[workload]), rows_per_commit(workload, scale))
+
+
+def rows_per_commit(workload: str, scale: float) -> int:
+    return int(_ROWS_PER_COMMIT[workload] * scale)
 
 
 def row_files(workload: str, folder: Path, scale: float) -> list[str]:
@@ -131,6 +136,14 @@ def _w3(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
         yield _six_columns(rng, rng.choice(space, count, replace=False))
 
 
+def _w6(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    space = _unique_keys(rng, 5 * count)
+    for _ in range(COMMITS):
+        rows = _six_columns(rng, rng.choice(space, count))
+        columns = [pc.if_else(pa.array(rng.random(count) < 0.5), None, column) for column in rows.columns[1:]]
+        yield pa.Table.from_arrays([rows.column(0), *columns], schema=rows.schema)
+
+
 def _wide(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
     space = _unique_keys(rng, 4 * count)
     for _ in range(COMMITS):
@@ -142,5 +155,6 @@ _MAKERS: Final[dict[str, Callable[[np.random.Generator, int], Iterator[pa.Table]
     "w1": _w1,
     "w2": _w2,
     "w3": _w3,
+    "w6": _w6,
     "wide": _wide,
 }

@@ -29,6 +29,11 @@ class Plan:
     peers: frozenset[str]
 
     @property
+    def fewer_pairs(self) -> int:
+        """Where no close race is run, or a run takes long."""
+        return (self.pairs + 1) // 2
+
+    @property
     def has_java(self) -> bool:
         return "java" in self.peers
 
@@ -48,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """lines: a table's cells. samples: what they were made of."""
+    """lines: a table's cells. samples: what they were made of. is_failure: there was nothing to tell but that."""
 
     title: str
     about: str
@@ -56,13 +61,20 @@ class Section:
     lines: Sequence[Sequence[str]]
     targets: Sequence[Target] = ()
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    is_failure: bool = False
 
     def markdown(self) -> str:
-        parts = [f"## {self.title}", self.about, _grid(self.header, self.lines)]
+        parts = [f"## {self.title}", self.about]
+        if self.lines:
+            parts.append(_grid(self.header, self.lines))
         if self.targets:
             cells = [[t.text, t.found, "yes" if t.is_met else "**no**"] for t in self.targets]
             parts.append(_grid(["target", "found", "reached"], cells))
         return "\n\n".join(parts)
+
+
+def failure(title: str, traceback: str) -> Section:
+    return Section(title, f"```text\n{traceback.strip()}\n```", (), (), is_failure=True)
 
 
 def _grid(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import flush, merge_read
+from tests.benchmarks import compaction, flush, merge_read
 from tests.benchmarks.__main__ import SUITES, main
 from tests.benchmarks.page import page
 from tests.benchmarks.sections import Plan, Section, Target
@@ -17,17 +18,34 @@ from tests.benchmarks.sections import Plan, Section, Target
 def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for workload in ("w1", "w2"):
         monkeypatch.setitem(flush.VARIANTS, workload, flush.VARIANTS[workload][-1:])
-    monkeypatch.setattr(merge_read, "VARIANTS", merge_read.VARIANTS[-1:])
+    for module in (merge_read, compaction):
+        monkeypatch.setattr(module, "VARIANTS", module.VARIANTS[-1:])
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tmp_path / "found.json"
     less = ["--scale", "0.01", "--pairs", "1", "--peers", ""]
-    main(["--only", suite, *less, "--data", f"{tmp_path}", "--json", f"{found}"])
+    assert main(["--only", suite, *less, "--data", f"{tmp_path}", "--json", f"{found}"]) == 0
     (section,) = json.loads(found.read_text())
     assert section["lines"]
     assert capsys.readouterr().out.startswith(f"## {section['title']}\n")
+
+
+def test_a_suite_that_fails_is_told_among_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(plan: Plan) -> Iterator[Section]:
+        yield Section("First half", "Worked.", ["", "runs"], [["ours", "7"]])
+        raise OSError("the disk is gone")
+
+    monkeypatch.setitem(SUITES, "broken", broken)
+    less = ["--pairs", "1", "--peers", "", "--data", f"{tmp_path}"]
+    assert main(["--only", "broken,help", *less]) == 1
+    told = capsys.readouterr().out
+    titles = [line for line in told.splitlines() if line.startswith("## ")]
+    assert titles == ["## First half", "## Suite broken failed", "## Start-up"]
+    assert "the disk is gone" in told
 
 
 def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:

@@ -17,6 +17,7 @@ import tidelake
 from compaction.manager import compactors
 from compaction.rewriter import CompactionStopped
 from compaction.scheduler import CompactionScheduler, ShouldStop, Task
+from storage.errors import CorruptFile
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import Committable
@@ -260,6 +261,33 @@ def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
     streaming.put(4, 6)
     assert kinds(table)[4:] == ["4", "4c", "5", "6", "6c"]
     check_rows(table, 6)
+
+
+def test_files_that_others_compacted_and_that_expired_are_no_reason_to_fail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
+    streaming = Streaming(table.context)
+    streaming.put(1, 2)
+    table.compact(full=True)
+    table.expire(retain_min=1, retain_max=1, retain_ms=0)
+    streaming.put(3, 3)  # its compaction would read the files of 1 and 2
+    assert "others compacted what it read" in caplog.text
+    streaming.put(4, 6)
+    assert kinds(table) == ["*c", "3", "4", "4c", "5", "6", "6c"]
+    check_rows(table, 6)
+    assert stored(table) <= in_snapshots(table)
+
+
+def test_a_file_that_is_missing_for_no_good_reason_fails_the_writer(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
+    streaming = Streaming(table.context)
+    streaming.put(1, 1)
+    for name in stored(table):
+        (Path(table.location) / "bucket-0" / name).unlink()
+    streaming.write(2)
+    with pytest.raises(CorruptFile, match="found no file"):
+        streaming.commit(2)
 
 
 def test_a_replayed_commit_forgets_its_files_and_compaction_goes_on(tmp_path: Path) -> None:

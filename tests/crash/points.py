@@ -8,13 +8,13 @@ import pytest
 
 
 class Points:
-    """tried("pipeline: error, before"): one more of this kind."""
+    """tried("pipeline: error, before"): one more of this kind, or so many."""
 
     def __init__(self) -> None:
         self._tried: Counter[str] = Counter()
 
-    def tried(self, kind: str) -> None:
-        self._tried[kind] += 1
+    def tried(self, kind: str, count: int = 1) -> None:
+        self._tried[kind] += count
 
     def summary(self) -> list[str]:
         """A line for each kind of point, and the sum; nothing when none was tried."""
@@ -28,3 +28,10 @@ ALL = Points()
 @pytest.fixture
 def points() -> Points:
     return ALL
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := ALL.summary():
+        terminalreporter.section("points at which something was made to go wrong")
+        for line in lines:
+            terminalreporter.line(line)

@@ -65,6 +65,29 @@ class Kind:
         return sorted(rows.values())
 
 
+@dataclass(frozen=True)
+class Summing(Kind):
+    """Rows of a key add up, so that a commit or a compaction that counts twice or half is seen."""
+
+    def changes(self, identifier: int) -> list[tuple[RowKind, Row]]:
+        added = [(key, f"{identifier}-{key}", 10**identifier) for key in range(identifier, identifier + 3)]
+        return [*((RowKind.INSERT, row) for row in (*added, *added)), (RowKind.DELETE, added[0])]
+
+    def after(self, identifiers: Sequence[int]) -> list[Row]:
+        rows: dict[int, Row] = {}
+        for kind, (key, text, at) in (change for identifier in identifiers for change in self.changes(identifier)):
+            _, _, total = rows.get(key, (key, "", 0))
+            rows[key] = key, text, total + (at if kind is RowKind.INSERT else -at)
+        return sorted(rows.values())
+
+
+SUM_UP: Final = {
+    "merge-engine": "aggregation",
+    "fields.at.aggregate-function": "sum",
+    "fields.v.ignore-retract": "true",
+}
+
+
 @dataclass
 class Life:
     """One process's part of it. acknowledged: identifiers whose commit returned."""

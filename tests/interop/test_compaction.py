@@ -75,6 +75,8 @@ PICKS = (
         keys=4000,
     ),
     Picks("level 0 goes up", {"compaction.force-up-level-0": "true"}),
+    Picks("level 0 is looked up", {"force-lookup": "true", "num-levels": "7"}),
+    Picks("level 0 is looked up, by sequence", {"force-lookup": "true", "sequence.field": "v"}),
     Picks("small tables in full", {"compaction.total-size-threshold": "6 kb"}),
     Picks("in full by what is new", {"compaction.incremental-size-threshold": "6 kb"}),
     Picks("large files are raised", {"compaction.small-file-ratio": "0", "bucket": "3"}, rows=(1, 2), keys=100_000),
@@ -134,7 +136,9 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
         if unit is None:
             continue
         size = context.options.compaction_file_size_bytes(has_primary_key=True)
-        steps = TaskPlanner(tree.levels.key_types, tree.levels.max_level, size, lambda _: False).plan(unit)
+        steps = TaskPlanner(
+            tree.levels.key_types, tree.levels.max_level, size, tree._must_rewrite(unit.output_level)
+        ).plan(unit)
         raised = {step.file.file_name for step in steps if not isinstance(step, Rewrite)}
         read = {file.file_name for step in steps if isinstance(step, Rewrite) for file in step.files} | raised
         if read:

@@ -15,6 +15,7 @@ from tests.interop.shared_table import KIND, NAME, SharedTable, values
 from tests.support.expected import difference
 from tests.support.merge_engines import ALL_KINDS, COLUMNS, ENGINES, SCHEMA, Engine, Rows, partial_update
 
+
 def columns() -> list[Column]:
     return [Column(name, sql, arrow, ()) for name, (sql, arrow) in COLUMNS.items()]
 

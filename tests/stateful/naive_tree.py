@@ -72,11 +72,13 @@ class NaiveMerge:
 class NaiveTree:
     """files: what is in every file that was ever made, by name. live: name -> level, as of the newest snapshot.
 
-    Sequence numbers are the model's own: they count rows as they arrive, for ever.
+    looks_up: whether a row that leaves level 0 takes the rows above it into account, so that readers need only the
+    lowest level of a key. Sequence numbers are the model's own: they count rows as they arrive, for ever.
     """
 
     context: TableContext
     engine: Engine
+    looks_up: bool = False
     files: dict[str, Content] = field(default_factory=dict)
     live: dict[Place, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     pending: dict[Place, list[Record]] = field(default_factory=lambda: defaultdict(list))
@@ -109,14 +111,16 @@ class NaiveTree:
     def compacted(
         self,
         key: BucketKey,
-        before: Iterable[DataFileMeta],
-        after: Iterable[DataFileMeta],
-        others: Collection[str],
+        before: Sequence[DataFileMeta],
+        after: Sequence[DataFileMeta],
+        others: Mapping[str, int],
     ) -> None:
-        """others: names of the files beside them, in the tree that was compacted."""
+        """others: levels, by name, of the files beside them in the tree that was compacted."""
         read, made = _names(before), _names(after)
         new = [file for file in after if file.file_name not in read]
-        expected = self.merge(r for name in read - made for r in self.files[name].values())
+        rewritten = {file.file_name: file.level for file in before if file.file_name not in made}
+        above = {name: level for name, level in others.items() if after and level > after[0].level}
+        expected = self._merged(rewritten, above if any(file.level == 0 for file in before) else {})
         found = self._contents(key, new)
         missing = [record for key, record in expected.items() if key not in found]
         for record in missing:
@@ -138,6 +142,19 @@ class NaiveTree:
             assert told == {(place, *file) for place, files in self.live.items() for file in files.items()}
             assert len(told) == len(live), "a file is there twice"
 
+    def _merged(self, files: Mapping[str, int], above: Mapping[str, int]) -> Content:
+        """The keys of some files. above: files to look their keys up in, where the table wants that."""
+        if not self.looks_up:
+            return self.merge(record for name in files for record in self.files[name].values())
+        levels: dict[Key, list[tuple[int, Record]]] = defaultdict(list)
+        for name, level in files.items():
+            for key, record in self.files[name].items():
+                levels[key].append((level, record))
+        for name, level in above.items():
+            for key in levels.keys() & self.files[name].keys():
+                levels[key].append((level, self.files[name][key]))
+        return self.merge(record for of_key in levels.values() for record in _newest_levels(of_key))
+
     # ------------------------------------------------------------ what readers see
 
     def rows(self) -> list[Mapping[str, Any]]:
@@ -146,8 +163,7 @@ class NaiveTree:
     def _visible(self, files: Mapping[str, int]) -> Iterable[Record]:
         if self.engine.name == "first-row":  # not merged: level 0 is hidden, and above it no key is twice
             return [record for name, level in files.items() if level for record in self.files[name].values()]
-        merged = self.merge(record for name in files for record in self.files[name].values())
-        return [record for record in merged.values() if not record.retracts]
+        return [record for record in self._merged(files, {}).values() if not record.retracts]
 
     @property
     def hides_rows(self) -> bool:
@@ -168,11 +184,13 @@ class NaiveTree:
                 assert files.pop(file.file_name) == file.level
             if any(file.file_name not in self.files for file in come):
                 assert snapshot.commit_kind is CommitKind.COMPACT
-                self.compacted(key, gone, come, set(files))
+                self.compacted(key, gone, come, files)
             for file in come:
                 files[file.file_name] = file.level
                 if file.level == self.context.options.num_levels - 1:
-                    assert not any(r.retracts for r in self.files[file.file_name].values()), "a delete that hides nothing"
+                    assert not any(r.retracts for r in self.files[file.file_name].values()), (
+                        "a delete that hides nothing"
+                    )
         self.last_snapshot = snapshot.id
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
@@ -213,6 +231,12 @@ class NaiveTree:
         return record.retracts if is_oldest else self.engine.name == "first-row"
 
 
+def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
+    """Of one key: those of level 0, and that of the lowest level above, which knows of all that lie higher."""
+    lowest = min((level for level, _ in records if level), default=0)
+    return [record for level, record in records if level in (0, lowest)]
+
+
 def _names(files: Iterable[DataFileMeta]) -> set[str]:
     return {file.file_name for file in files}
 
@@ -221,4 +245,4 @@ def _check_same(found: Mapping[Key, Record], expected: Content, where: str) -> N
     """But for sequence numbers."""
     plain = {key: replace(record, sequence=0) for key, record in expected.items()}
     for key in found.keys() | plain.keys():
-        assert found.get(key) == plain.get(key), where
+        assert found.get(key) == plain.get(key), f"{where}: found {found.get(key)}, expected {plain.get(key)}"

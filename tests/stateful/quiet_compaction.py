@@ -55,24 +55,29 @@ class WatchedCompactor(BucketCompactor):
     ) -> None:
         super().__init__(context, key, files, turns)
         self._model, self._of = model, key
-        self._names = {file.file_name for file in files}
+        self._levels = _levels(files)
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
         self._model.flushed(self._of, files)
-        self._names |= {file.file_name for file in files}
+        self._levels |= _levels(files)
         super().added(files)
 
     def take(self, *, wait: bool) -> CompactResult | None:
         result = super().take(wait=wait)
         if result is not None:
-            self._names -= {file.file_name for file in result.before}
-            self._model.compacted(self._of, result.before, result.after, self._names)
-            self._names |= {file.file_name for file in result.after}
+            for name in _levels(result.before):
+                del self._levels[name]
+            self._model.compacted(self._of, result.before, result.after, self._levels)
+            self._levels |= _levels(result.after)
         return result
 
     def reset(self, files: Sequence[DataFileMeta]) -> None:
         super().reset(files)
-        self._names = {file.file_name for file in files}
+        self._levels = _levels(files)
+
+
+def _levels(files: Sequence[DataFileMeta]) -> dict[str, int]:
+    return {file.file_name: file.level for file in files}
 
 
 def watched(model: NaiveTree, turns: Turns) -> CompactorOf:

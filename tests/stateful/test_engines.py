@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, ClassVar, Final
 from uuid import uuid4
@@ -17,7 +17,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import tidelake
 from compaction.job import compact_table
@@ -55,12 +62,19 @@ SCHEMA: Final = pa.schema(
 )
 WITH_KIND: Final = SCHEMA.append(pa.field(merge_engines.KIND, pa.int8()))
 
-SOME_ROWS: Final = st.sampled_from([1, 6, 25])
-OFTEN_COMPACTED: Final = {"num-sorted-run.compaction-trigger": "2", "num-levels": "4"}
+SOME_ROWS: Final = st.sampled_from([1, 1, 6, 25, 150])
+# often; and small runs without the large ones, so that all levels fill
+OFTEN_COMPACTED: Final = {
+    "num-sorted-run.compaction-trigger": "2",
+    "num-levels": "5",
+    "file.format": "avro",  # without the large footers that make all files one size
+    "compaction.max-size-amplification-percent": "1000000",
+}
 LAYOUTS: Final[tuple[Mapping[str, str], ...]] = (
     {"bucket": "1"},
+    {"bucket": "1", "file.format": "parquet", "compaction.max-size-amplification-percent": "200"},
     {"bucket": "1", "target-file-row-num": "5", "compaction.small-file-ratio": "0"},
-    {"bucket": "2", "file.format": "avro", "compaction.max-size-amplification-percent": "1000000"},
+    {"bucket": "2", "num-sorted-run.compaction-trigger": "3"},
     {"bucket": "1", "data-file.thin-mode": "true", "num-sorted-run.stop-trigger": "2"},
     {"bucket": "2", "compaction.size-ratio": "50", "manifest.merge-min-count": "3", "num-levels": "6"},
 )
@@ -70,22 +84,37 @@ BUDGETS: Final = (1, 2_000, 2**20)
 
 class EngineMachine(RuleBasedStateMachine):
     engine: ClassVar[Engine]
+    writer: TableWriter
+    committer: TableCommit
+    uncommitted: list[Record]
 
     @initialize(
         layout=st.sampled_from(LAYOUTS),
         parted=st.booleans(),
+        looks_up=st.booleans(),
+        keys=st.sampled_from([12, 100]),
+        is_troubled=st.booleans(),
         budget_bytes=st.sampled_from(BUDGETS),
         spills=st.booleans(),
         seed=st.integers(0, 2**32),
     )
     def create(
-        self, layout: Mapping[str, str], parted: bool, budget_bytes: int, spills: bool, seed: int
+        self,
+        layout: Mapping[str, str],
+        parted: bool,
+        looks_up: bool,
+        keys: int,
+        is_troubled: bool,
+        budget_bytes: int,
+        spills: bool,
+        seed: int,
     ) -> None:
         options = {
             "bucket-key": "k",
             "bucket-function.type": "mod",
             "write-buffer-spillable": str(spills).lower(),
             "snapshot.num-retained.min": "1000",
+            "force-lookup": str(looks_up).lower(),
             **OFTEN_COMPACTED,
             **layout,
             **self.engine.options,
@@ -97,14 +126,14 @@ class EngineMachine(RuleBasedStateMachine):
             NAME, SCHEMA, primary_key=["p", "k"], partition_by=["p"] if parted else [], options=options
         )
         self.context = self._context(MemoryFileIO())
-        self.model = NaiveTree(self.context, self.engine)
+        self.model = NaiveTree(self.context, self.engine, looks_up and self.engine.name != "first-row")
         self.buckets = int(options["bucket"])
         self.budget_bytes = budget_bytes
         self.dice = Random(seed)
-        self.batches = {p: Rows(self.engine, self.dice) for p in ("x", "y/ü")}
+        self.batches = {p: Rows(self.engine, self.dice, keys) for p in ("x", "y/ü")}
         self.history: list[Record] = []
         self.identifier = 0
-        self.has_crashed = False
+        self.is_troubled = is_troubled
         self.spill_directory = tempfile.mkdtemp(prefix="tidelake-stateful-")
         self._open()
 
@@ -172,15 +201,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ trouble
 
+    @precondition(lambda self: self.is_troubled)
     @rule(number=st.integers(0, 60), done=st.booleans(), count=SOME_ROWS, dies=st.booleans())
     def trouble_in_a_commit(self, number: int, done: bool, count: int, dies: bool) -> None:
         """A call fails, or the process dies in it; done: after it had done its work. Another process goes on."""
         last = self.identifier
-        self._await_trouble(self.io, number, done, dies)
-        with suppress(ProcessDied, FaultyIOError, TidelakeError):
+        with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)
-        self.has_crashed |= dies or bool(self.uncommitted)
-        self.io.fault = lambda _: None
         newest = SnapshotStore(self.context.io, self.context.paths).newest_of_user(USER)
         if self.uncommitted and newest is not None and newest.commit_identifier > last:
             self.history += self.uncommitted
@@ -189,16 +216,24 @@ class EngineMachine(RuleBasedStateMachine):
             self.writer.abort()
         self._open()
 
+    @precondition(lambda self: self.is_troubled)
     @rule(number=st.integers(0, 60), done=st.booleans(), full=st.booleans(), dies=st.booleans())
     def trouble_in_a_job(self, number: int, done: bool, full: bool, dies: bool) -> None:
         io = FaultyFileIO(MemoryFileIO())
-        self._await_trouble(io, number, done, dies)
-        self.has_crashed = True
-        with suppress(ProcessDied, FaultyIOError, TidelakeError):
+        with self._trouble_in(io, number, done, dies):
             compact_table(self._context(io), CompactionRequest(full=full), threads=1, environment=NO_WAIT)
 
-    def _await_trouble(self, io: FaultyFileIO, number: int, done: bool, dies: bool) -> None:
+    @contextmanager
+    def _trouble_in(self, io: FaultyFileIO, number: int, done: bool, dies: bool) -> Iterator[None]:
+        """Errors are fine once it came."""
+        last = len(io.calls) + number
         (io.crash_call if dies else io.fail_call)(number, Fault.AFTER if done else Fault.BEFORE)
+        try:
+            yield
+        except (ProcessDied, FaultyIOError, TidelakeError):
+            if len(io.calls) <= last:
+                raise
+        io.fault = lambda _: None
 
     # ------------------------------------------------------------ what must hold
 
@@ -223,7 +258,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.writer.abort()
         shutil.rmtree(self.spill_directory)
         assert verify(self.context, deep=True) == []
-        if not self.has_crashed:
+        if not self.is_troubled:
             assert orphans(self.context) == set()
 
     # ------------------------------------------------------------ processes
@@ -232,7 +267,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.io = FaultyFileIO(MemoryFileIO())
         self.turns = Turns()
         self.model.pending.clear()
-        self.uncommitted: list[Record] = []
+        self.uncommitted = []
         for p, batches in self.batches.items():
             batches.start_over(record.row for record in self._still_added(p))
         context = self._context(self.io)

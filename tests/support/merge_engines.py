@@ -50,8 +50,8 @@ def _engine(name: str, about: str, kinds: tuple[int, ...], options: Mapping[str,
     return Engine(about, {"merge-engine": name} | {_SPELLED[k]: v for k, v in options.items()}, kinds, **traits)
 
 
-def partial_update(about: str, kinds: tuple[int, ...] = ADDS, *, is_associative: bool = False, **options: str) -> Engine:
-    return _engine("partial-update", about, kinds, options, is_associative=is_associative)
+def partial_update(about: str, kinds: tuple[int, ...] = ADDS, **options: str) -> Engine:
+    return _engine("partial-update", about, kinds, options)
 
 
 _SPELLED: Final = {
@@ -71,7 +71,7 @@ _SPELLED: Final = {
 
 DEDUPLICATE: Final = Engine("deduplicate", {"merge-engine": "deduplicate"}, ALL_KINDS, is_associative=True)
 FIRST_ROW: Final = Engine("first row", {"merge-engine": "first-row"}, is_associative=True)
-PARTIAL_UPDATE: Final = partial_update("plain", is_associative=True)
+PARTIAL_UPDATE: Final = _engine("partial-update", "plain", ADDS, {}, is_associative=True)
 GROUPS: Final = partial_update("sequence groups", ALL_KINDS, group_s="a,b", group_tu="c")
 GROUPS_WITH_FUNCTIONS: Final = partial_update(
     "groups with functions",
@@ -185,6 +185,7 @@ class Rows:
 
     engine: Engine
     dice: random.Random = field(default_factory=lambda: random.Random(5))
+    keys: int = 12
     _added: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     def batch(self, count: int) -> pa.Table:
@@ -203,7 +204,7 @@ class Rows:
         small = [None, 0, 1, 2, 3]
         row: dict[str, Any] = {name: self.dice.choice(small) for name in COLUMNS}
         texts = {name: str(row[name]) for name in ("b", "u", "free") if row[name] is not None}
-        row |= texts | {"k": self.dice.randrange(12), KIND: self.dice.choice(self.engine.kinds)}
+        row |= texts | {"k": self.dice.randrange(self.keys), KIND: self.dice.choice(self.engine.kinds)}
         return self._taken_back(row) if self.engine.takes_back_what_was else row
 
     def _taken_back(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _runs(context: TableContext, files: Sequence[DataFileMeta]) -> list[tuple[in
 
 def _run(context: TableContext, level: int, files: Sequence[DataFileMeta], now_ms: int) -> Picture:
     keys = _keys(context, [files[0].min_key, files[-1].max_key])
-    ages = [now_ms - file.creation_time_ms for file in files if file.creation_time_ms is not None]
+    ages = [now_ms - created_ms for file in files if (created_ms := file.created_epoch_ms) is not None]
     return {
         "level": level,
         "files": len(files),

@@ -19,6 +19,7 @@ from tests.storage.merge.merge_functions.test_engines import columns_of, expecte
 from tests.support import aggregate_rows
 from tests.support.cases import Case, case_id, vectors
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
+from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
 
 AGGREGATION: Final = {"merge-engine": "aggregation"}
@@ -67,20 +68,7 @@ VALUES: Final = {
 }
 
 
-def merge_by_rows(records: list[Record], ignored: frozenset[str], *, removes: bool) -> Record:
-    """The one record of a key, as the notes tell it."""
-    if len(records) == 1:
-        return records[0]
-    merged: dict[str, Any] = {KEY: records[0].row[KEY]}
-    for name in TYPES.keys() - {KEY}:
-        options = {"ignore-retract": "true"} if name in ignored else {}
-        chosen = "last_value" if name == "ts" else FUNCTIONS.get(name, "last_non_null_value")
-        steps = ["set" if removes and r.kind == "-D" else "retract" if r.retracts else "agg" for r in records]
-        column = {"total": "BIGINT", "most": "INT"}.get(name, "STRING")
-        function = aggregate_rows.function(chosen, column, options)
-        merged[name] = aggregate_rows.fold(function, list(zip(steps, (r.row[name] for r in records), strict=True)))
-    kind = "-D" if removes and records[-1].kind == "-D" else "+I"
-    return Record(kind, records[-1].sequence, merged)
+SQL_TYPES: Final = dict.fromkeys(TYPES, "STRING") | {"total": "BIGINT", "most": "INT"}  # numbers must say how wide
 
 
 @settings(max_examples=300)
@@ -91,17 +79,17 @@ def test_columns_fold_as_rows_do_whatever_the_rows(data: st.DataObject) -> None:
     records = [Record(kind, 10 + i, row) for i, (kind, row) in enumerate(rows)]
     removes = data.draw(st.booleans())
     ignored = frozenset() if removes else frozenset(data.draw(st.sampled_from([(), ("most", "first", "flag")])))
-    options = {
+    options: dict[str, str] = {
         "aggregation.remove-record-on-delete": str(removes).lower(),
         "sequence.field": "ts",
         **{f"fields.{name}.aggregate-function": function for name, function in FUNCTIONS.items()},
         **{f"fields.{name}.ignore-retract": "true" for name in ignored},
     }
-    function = merge_function(TYPES, AGGREGATION | dict(options))
+    function = merge_function(TYPES, AGGREGATION | options)
     by_key = groupby(sorted(records, key=lambda r: r.row[KEY]), key=lambda r: r.row[KEY])
     expected: list[Record] | None = None
     with suppress(aggregate_rows.Refused):
-        expected = [merge_by_rows(list(group), ignored, removes=removes) for _, group in by_key]
+        expected = [aggregate_row_by_row(options, SQL_TYPES, (KEY,), list(group)) for _, group in by_key]
     if expected is None:
         with pytest.raises(BadInput, match="can't take a value back"):
             merge_records(function, batch_of_records(TYPES, records))

@@ -1,0 +1,46 @@
+"""Java Paimon as a contender: its own compaction, in the JVM of the Java oracle with everything it has switched on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from tests.benchmarks.contest import Sample
+from tests.benchmarks.runs import TABLE
+from tests.support.java_oracle import JavaOracle
+
+JAVA: Final = "Java Paimon"
+# The oracle's own flags make short runs cheap: no optimising compiler, one thread that collects garbage.
+_JVM: Final = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx4g"
+
+
+class JavaCompaction:
+    """One JVM for all runs. Use it in a `with` block."""
+
+    def __init__(self, input_rows: int) -> None:
+        self._input_rows = input_rows
+
+    def __enter__(self) -> Self:
+        self._java = JavaOracle(jvm=_JVM)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._java.close()
+
+    def of(self, warehouse: str) -> CompactOnce:
+        """A full compaction of `bench.rows`."""
+        return CompactOnce(self._java, warehouse, self._input_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOnce:
+    java: JavaOracle
+    warehouse: str
+    input_rows: int
+
+    def run(self) -> Sample:
+        *_, cost = self.java.command("compact", self.warehouse, f"bench.{TABLE}", full=True, timed=True)
+        return Sample(self.input_rows, **cost)

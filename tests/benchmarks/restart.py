@@ -1,0 +1,120 @@
+"""How long a service is away that is started again on a table with a long past.
+
+Run as a program it is the job that makes the past: a pipeline with many checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+import tidelake
+from ingest.assembly import run
+from ingest.config import parse_config
+from storage.snapshots.snapshot import SnapshotStore
+from tests.benchmarks.clock import Clock, tell
+from tests.benchmarks.contest import REPOSITORY, ours
+from tests.benchmarks.sections import Plan, Section, Target
+
+_SNAPSHOTS: Final = 2000
+_BUCKETS: Final = 5  # a file each in every checkpoint
+_RESTART_S: Final = 3
+_TABLE: Final = "bench.t"
+_SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+_LINES: Final = 50  # of a file, which makes a checkpoint
+_PATIENCE_S: Final = 120
+
+
+def sections(plan: Plan) -> Iterator[Section]:
+    home, checkpoints = plan.scratch / "restart", max(2, round(_SNAPSHOTS * plan.scale))
+    ours("restart", {"home": str(home), "checkpoints": checkpoints}).run()
+    table = tidelake.open_catalog(str(home / "lake")).table(_TABLE)
+    snapshots, files = len(table.snapshots()), sum(1 for _ in Path(table.location).rglob("data-*"))
+    seconds = [_restart(home, table, checkpoints + number) for number in range(plan.pairs)]
+    middle = statistics.median(seconds)
+    lines = [
+        ["to the first committed checkpoint", str(len(seconds)), *map(_text, (min(seconds), middle, max(seconds)))]
+    ]
+    about = (
+        f"A table of {snapshots:,} snapshots and {files:,} data files, none compacted; one change-log file waits. Wall "
+        "seconds from the start of `tidelake ingest run` until a snapshot holds its records: a new process, the "
+        "position proven, the take-over published, the file read, decoded and written."
+    )
+    target = Target(f"restart < {_RESTART_S} s", f"{middle:.2f} s", middle < _RESTART_S)
+    yield Section("Restart", about, ["", "runs", "min s", "median", "max"], lines, [target])
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds:.2f}"
+
+
+def _restart(home: Path, table: tidelake.Table, number: int) -> float:
+    """What was read before is gone from the folder, as a topic's retention would have it."""
+    for path in (home / "log").iterdir():
+        path.unlink()
+    _write_lines(home, number)
+    store = SnapshotStore(table.context.io, table.context.paths)
+    latest = store.latest_id() or 0
+    (home / "pipeline.json").write_text(json.dumps(_settings(home)))  # JSON is YAML
+    command = [sys.executable, "-m", "tidelake", "ingest", "run", str(home / "pipeline.json")]
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as service:
+        while not store.exists(latest + 2):  # the first is the take-over
+            if service.poll() not in (None, 0) or time.perf_counter() - began > _PATIENCE_S:
+                service.kill()
+                raise RuntimeError("the restarted pipeline committed nothing")
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+
+def _settings(home: Path) -> Mapping[str, Any]:
+    return {
+        "pipeline": "bench",
+        "warehouse": str(home / "lake"),
+        "source": {"type": "change-log-folder", "path": str(home / "log"), "until": "end"},
+        "tables": [{"name": _TABLE, "match": "t"}],
+        "checkpoint": {"bytes_max": 1},
+    }
+
+
+def _write_lines(home: Path, number: int) -> None:
+    source = {"db": "bench", "schema": "public", "table": "t", "connector": "postgresql"}
+    with (home / "log" / f"{number:06}.jsonl").open("w") as file:
+        for offset in range(number * _LINES, (number + 1) * _LINES):
+            value = {"before": None, "after": {"id": offset, "name": f"n{offset}"}, "op": "c", "source": source}
+            line = {"topic": "t", "partition": 0, "offset": offset, "key": f'{{"id":{offset}}}'}
+            file.write(json.dumps({**line, "value": json.dumps(value)}) + "\n")
+
+
+# ---------------------------------------------------------------- the job
+
+
+def make_past(home: str, checkpoints: int) -> None:
+    os.fsync = lambda fd: None
+    folder = Path(home)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "log").mkdir(parents=True)
+    catalog = tidelake.open_catalog(str(folder / "lake"))
+    catalog.create_database("bench")
+    catalog.create_table(_TABLE, _SCHEMA, primary_key=["id"], options={"bucket": str(_BUCKETS), "write-only": "true"})
+    for number in range(checkpoints):
+        _write_lines(folder, number)
+    clock = Clock()
+    with clock:
+        progress = asyncio.run(run(parse_config(json.dumps(_settings(folder)), "benchmark")))
+    tell(progress.rows, clock)
+
+
+if __name__ == "__main__":
+    make_past(**json.loads(sys.argv[1]))
