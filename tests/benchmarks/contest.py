@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 TIDELAKE: Final = "Tidelake"
+_PATIENCE_S: Final = 1_200  # the longest job takes two minutes where nobody else computes
 
 
 class JobFailed(Exception):
@@ -56,7 +57,15 @@ class Job:
     def run(self) -> Sample:
         command = [*self.program, json.dumps(self.arguments)]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=REPOSITORY, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=REPOSITORY,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
         if done.returncode:
             raise JobFailed(f"{' '.join(self.program)} failed:\n{done.stdout}{done.stderr}")
         outcome = json.loads(done.stdout.splitlines()[-1])

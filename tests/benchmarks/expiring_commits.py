@@ -39,7 +39,7 @@ def sections(plan: Plan) -> Iterator[Section]:
     }
     sample = ours("expiring_commits", arguments).run()
     snapshots = sample.details["snapshots"]
-    wall_ms, cpu_ms = (_windows(sample.details[kind], marks) for kind in ("wall_s", "cpu_s"))
+    wall_ms, cpu_ms = (_windows(sample.details[kind], marks) for kind in ("each_wall_s", "each_cpu_s"))
     lines = [
         [
             f"commit {mark}",
@@ -102,7 +102,7 @@ def commits(warehouse: str, rows_file: str, total: int, kept: int) -> None:
             wall_s.append(time.perf_counter() - began_wall)
             cpu_s.append(time.thread_time() - began_cpu)
             snapshots.append(sum(name.startswith("snapshot-") for name in os.listdir(f"{table.location}/snapshot")))
-    tell(total, clock, wall_s=wall_s, cpu_s=cpu_s, snapshots=snapshots)
+    tell(total, clock, each_wall_s=wall_s, each_cpu_s=cpu_s, snapshots=snapshots)
 
 
 if __name__ == "__main__":

@@ -41,26 +41,23 @@ def sections(plan: Plan) -> Iterator[Section]:
     ours("restart", {"home": str(home), "checkpoints": checkpoints}).run()
     table = tidelake.open_catalog(str(home / "lake")).table(_TABLE)
     snapshots, files = len(table.snapshots()), sum(1 for _ in Path(table.location).rglob("data-*"))
-    seconds = [_restart(home, table, checkpoints + number) for number in range(plan.pairs)]
-    middle = statistics.median(seconds)
+    wall_s, cpu_s = zip(*(_restart(home, table, checkpoints + number) for number in range(plan.pairs)), strict=True)
+    middle = statistics.median(wall_s)
     lines = [
-        ["to the first committed checkpoint", str(len(seconds)), *map(_text, (min(seconds), middle, max(seconds)))]
+        [label, str(plan.pairs), *(f"{found:.2f}" for found in (min(of_one), statistics.median(of_one), max(of_one)))]
+        for label, of_one in (("wall, to the first committed checkpoint", wall_s), ("CPU, to the end", cpu_s))
     ]
     about = (
-        f"A table of {snapshots:,} snapshots and {files:,} data files, none compacted; one change-log file waits. Wall "
-        "seconds from the start of `tidelake ingest run` until a snapshot holds its records: a new process, the "
-        "position proven, the take-over published, the file read, decoded and written."
+        f"A table of {snapshots:,} snapshots and {files:,} data files, none compacted; one change-log file waits. From "
+        "the start of `tidelake ingest run` until a snapshot holds its records: a new process, the position proven, "
+        "the take-over published, the file read, decoded, written. Whoever else uses the machine is in the wall time."
     )
     target = Target(f"restart < {_RESTART_S} s", f"{middle:.2f} s", middle < _RESTART_S)
     yield Section("Restart", about, ["", "runs", "min s", "median", "max"], lines, [target])
 
 
-def _text(seconds: float) -> str:
-    return f"{seconds:.2f}"
-
-
-def _restart(home: Path, table: tidelake.Table, number: int) -> float:
-    """What was read before is gone from the folder, as a topic's retention would have it."""
+def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, float]:
+    """Wall and CPU seconds. What was read before is gone from the folder, as a topic's retention would have it."""
     for path in (home / "log").iterdir():
         path.unlink()
     _write_lines(home, number)
@@ -68,14 +65,16 @@ def _restart(home: Path, table: tidelake.Table, number: int) -> float:
     latest = store.latest_id() or 0
     (home / "pipeline.json").write_text(json.dumps(_settings(home)))  # JSON is YAML
     command = [sys.executable, "-m", "tidelake", "ingest", "run", str(home / "pipeline.json")]
-    began = time.perf_counter()
+    began, before = time.perf_counter(), os.times()
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as service:
         while not store.exists(latest + 2):  # the first is the take-over
             if service.poll() not in (None, 0) or time.perf_counter() - began > _PATIENCE_S:
                 service.kill()
                 raise RuntimeError("the restarted pipeline committed nothing")
             time.sleep(0.005)
-        return time.perf_counter() - began
+        wall_s = time.perf_counter() - began
+    after = os.times()
+    return wall_s, sum(after[2:4]) - sum(before[2:4])  # of children that have ended
 
 
 def _settings(home: Path) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ import tidelake
 from compaction.job import compact_table
 from compaction.request import CompactionRequest
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import TidelakeError
+from storage.errors import CommitConflict, TidelakeError
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from storage.snapshots.commit import TableCommit
@@ -136,6 +136,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.is_troubled = is_troubled
         self.spill_directory = tempfile.mkdtemp(prefix="tidelake-stateful-")
         self._open()
+        if keys > 12:  # a large run on the highest level, below which smaller ones come and go
+            for _ in range(2):
+                self.write(300)
+            self.commit()
+            self.job(full=True)
 
     # ------------------------------------------------------------ writing
 
@@ -158,9 +163,17 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
+        """A writer whose base expired behind others' snapshots is told to begin anew: its rows were not committed."""
         self.identifier += 1
         committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
-        snapshot_id = self.committer.commit(committable)
+        try:
+            snapshot_id = self.committer.commit(committable)
+        except CommitConflict as conflict:
+            if "has expired since" not in str(conflict):
+                raise
+            self.committer.abort(committable.messages)
+            self.reopen()
+            return
         assert snapshot_id is not None
         self.writer.committed(snapshot_id)
         self.history += self.uncommitted

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-PATIENCE_S: Final = 300  # only a test that fails waits so long
+PATIENCE_S: Final = 1200  # only a test that fails waits so long
 
 
 class Service:
