@@ -113,9 +113,7 @@ class LineCheck:
         self.findings += found
         self.snapshots.append(snapshot)
 
-    def _findings_of(
-        self, snapshot: Snapshot, walk: StateWalk, where: str, *, is_tag: bool = False
-    ) -> list[Finding]:
+    def _findings_of(self, snapshot: Snapshot, walk: StateWalk, where: str, *, is_tag: bool = False) -> list[Finding]:
         """A tag keeps the table, not the changes: those expire with the snapshot."""
         known = len(self._manifests.findings)
         found = [
