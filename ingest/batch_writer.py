@@ -23,13 +23,14 @@ class Written:
     """next_offset: the tables have all of the partition below it. rows: how many they got.
 
     refused: why nothing from `next_offset` on was taken. is_waiting: the record there needs a row that no table has
-    yet.
+    yet. is_memory_short: `make_room` before the next write.
     """
 
     next_offset: int
     rows: int
     refused: RecordRefused | None = None
     is_waiting: bool = False
+    is_memory_short: bool = False
 
 
 class BatchWriter:
@@ -70,10 +71,19 @@ class BatchWriter:
         stop = waits_at if fatal is None else fatal.offset
         rows = sum(self._write(raw, between(part.rows, 0, stop)) for part in parts)
         self._dead_letters.add(raw, [f for f in due if stop is None or f.offset < stop])
-        next_offset = raw.next_offset if stop is None else stop
-        if fatal is not None:
-            return Written(next_offset, rows, refusal(fatal, raw))
-        return Written(next_offset, rows, is_waiting=stop is not None)
+        return Written(
+            next_offset=raw.next_offset if stop is None else stop,
+            rows=rows,
+            refused=None if fatal is None else refusal(fatal, raw),
+            is_waiting=fatal is None and stop is not None,
+            is_memory_short=any(self._sinks[part.target.name].is_memory_short for part in batch.tables),
+        )
+
+    def make_room(self) -> None:
+        """Have rows leave memory until all tables fit again. May take long."""
+        for sink in self._sinks.values():
+            if sink.is_memory_short:
+                sink.make_room()
 
     def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
         """What the table doesn't have yet."""

@@ -40,7 +40,7 @@ from ingest.raw_batch import RawBatch
 from ingest.router import Router
 from ingest.sources.base import Source, Start
 from ingest.table_writer import TableSink
-from ingest.threads import to_its_end
+from ingest.threads import in_turn, to_its_end
 from ingest.waiting import Pending, Waiting
 from ingest.ways_out import WaysOut
 from storage.errors import PositionRefused, WriterFenced
@@ -264,12 +264,12 @@ class Pipeline:
     async def _decode(self, raw: Channel[RawBatch], decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         with decoded:
             async for batch in raw:
-                result = await asyncio.to_thread(self._parts.decoder.decode, batch)
+                result = await in_turn(self._parts.decoder.decode, batch)
                 if result.unrouted:
                     created: bool = await to_its_end(self._parts.create, batch, result.unrouted)
                     if created:
-                        result = await asyncio.to_thread(self._parts.decoder.decode, batch)
-                await decoded.send((batch, result), batch.nbytes + sum(part.rows.nbytes for part in result.tables))
+                        result = await in_turn(self._parts.decoder.decode, batch)
+                await decoded.send((batch, result), batch.nbytes + result.nbytes)
 
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         async for batch, result in decoded:
@@ -315,7 +315,9 @@ class Pipeline:
         """
         waiting, has_moved = self._parts.waiting, False
         while (head := waiting.head(partition)) is not None:
-            written = await to_its_end(self._writer.write, head.raw, head.decoded, head.start, give_up=give_up)
+            written = await in_turn(self._writer.write, head.raw, head.decoded, head.start, give_up=give_up)
+            if written.is_memory_short:
+                await to_its_end(self._writer.make_room)
             now_ms = self._parts.clock.now_ms()
             nbytes = head.raw.nbytes if head.since_ms is None else written.rows  # a second try is no second batch
             self._coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)

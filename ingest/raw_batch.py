@@ -36,6 +36,7 @@ class RawBatch:
     to be read on. At least `offsets[-1] + 1`; more when the source skipped records that
         it never hands over, and a batch of no records may carry nothing else.
     headers: row number to its headers named in KEPT_HEADERS; rows without any are absent.
+    nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class RawBatch:
     values: BinaryColumn
     next_offset: int
     headers: Mapping[int, Headers] = field(default_factory=dict)
+    nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
 
     def __post_init__(self) -> None:
         sizes = {len(self.offsets), len(self.timestamps_ms), len(self.keys), len(self.values)}
@@ -58,14 +60,11 @@ class RawBatch:
             raise BadInput(
                 f"{self.topic}-{self.partition}: next offset {self.next_offset} is not past {int(self.offsets[-1])}"
             )
+        columns = (self.keys, self.values, self.offsets, self.timestamps_ms)
+        object.__setattr__(self, "nbytes", sum(int(column.nbytes) for column in columns))
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too."""
-        return int(self.keys.nbytes + self.values.nbytes + self.offsets.nbytes + self.timestamps_ms.nbytes)
 
     def slice(self, start: int, stop: int) -> RawBatch:
         """Rows [start, stop). `next_offset` is the first row left out, or this batch's own when none is."""

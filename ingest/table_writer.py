@@ -67,7 +67,19 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows (table columns, `_VALUE_KIND`). Raises BadInput when they don't fit; then none were taken."""
+        """Take rows (table columns, `_VALUE_KIND`) into memory; quick, so see `is_memory_short` afterwards.
+
+        Raises BadInput when they don't fit the table; then none were taken.
+        """
+        ...
+
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether all tables together hold more than they may."""
+        ...
+
+    def make_room(self) -> None:
+        """Have rows leave memory until all tables fit again. May take long."""
         ...
 
     def prepare(self, identifier: int) -> list[CommitMessage]:
@@ -203,7 +215,14 @@ class StorageTable:
     # ------------------------------------------------------------ rows in, snapshots out
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write(rows)
+        self._writer.add(rows)
+
+    @property
+    def is_memory_short(self) -> bool:
+        return self._writer.is_memory_short
+
+    def make_room(self) -> None:
+        self._writer.make_room()
 
     def prepare(self, identifier: int) -> list[CommitMessage]:
         return self._writer.prepare_commit(identifier)

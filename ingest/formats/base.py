@@ -146,12 +146,17 @@ class DecodedBatch:
     skipped: how many records of each kind gave no row on purpose.
     unrouted: the source tables behind Skipped.UNROUTED, with the row of the first such record: what a pipeline that
         creates its tables derives them from.
+    nbytes: of the rows.
     """
 
     tables: tuple[TableRows, ...]
     failures: tuple[Failure, ...]
     skipped: Mapping[Skipped, int]
     unrouted: Mapping[SourceTable, int]
+    nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", sum(part.rows.nbytes for part in self.tables))
 
 
 class Decoder(Protocol):

@@ -24,6 +24,7 @@ from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start, nothing_up_to
 from ingest.sources.change_log_file import SUFFIXES, ChangeLogFile
 from ingest.sources.change_log_record import BadLine, Records, first_fall, is_complete, records_of
+from ingest.threads import in_turn
 from storage.errors import BadInput
 
 POLL_INTERVAL_MS: Final = 1_000
@@ -79,9 +80,9 @@ class ChangeLogFolder:
         self._positions = dict(positions)
         self._next = {partition: (offset, None) for partition, offset in positions.items()}
         while True:
-            passes = self._pass()
-            while (batches := await asyncio.to_thread(next, passes, None)) is not None:
-                for batch in batches:
+            blocks = self._pass()
+            while (found := await asyncio.to_thread(next, blocks, None)) is not None:
+                for batch in await in_turn(self._batches, *found):
                     yield batch
             if not self._follow:
                 return
@@ -93,32 +94,35 @@ class ChangeLogFolder:
     async def close(self) -> None:
         """Files are open only while a block is read."""
 
-    def _pass(self) -> Iterator[list[RawBatch]]:
-        """All that is new in the folder, a block at a time. Blocks the thread."""
+    def _pass(self) -> Iterator[tuple[bytes | memoryview, ChangeLogFile]]:
+        """All that is new in the folder, a block of lines at a time, and where it is from. Blocks the thread.
+
+        A block is to be done with when the next one is asked for.
+        """
         for name, size_bytes in self._listing():
             file = self._files.setdefault(name, ChangeLogFile(self._path / name))
             if file.has_news(size_bytes):
                 for block in file.blocks():
-                    yield self._batches(block, file)
-                yield self._tail(file)
+                    yield block, file
+                if self._has_last_line(file):
+                    yield file.tail, file
+                    file.take_tail()
 
     def _listing(self) -> list[tuple[str, int]]:
         with os.scandir(self._path) as entries:
             return sorted((e.name, e.stat().st_size) for e in entries if e.name.endswith(SUFFIXES) and e.is_file())
 
-    def _tail(self, file: ChangeLogFile) -> list[RawBatch]:
-        """The end of a file: a last record without line end is one as soon as it is whole."""
+    def _has_last_line(self, file: ChangeLogFile) -> bool:
+        """Whether the file ends with a record without line end: it is one as soon as it is whole."""
         if file.is_cut and not self._follow:
             raise BadInput(f"{file.path} ends in the middle of its compressed data. Write it whole, or remove it")
         if not file.tail.strip():
-            return []
+            return False
         if is_complete(file.tail):
-            batches = self._batches(file.tail, file)
-            file.take_tail()
-            return batches
+            return True
         if not self._follow:
             raise BadInput(f"{file.path}:{file.line_of(0)}: the last line is cut: {file.tail[:80]!r}. Complete it")
-        return []
+        return False
 
     def _batches(self, block: bytes | memoryview, file: ChangeLogFile) -> list[RawBatch]:
         try:

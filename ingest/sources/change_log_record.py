@@ -8,9 +8,11 @@ ignored.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Final
 
 import msgspec
@@ -37,6 +39,9 @@ class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked
     value_base64: bytes | None = None
     headers: msgspec.Raw = msgspec.Raw(b"[]")  # almost always the same text over and over: decoded once
 
+
+_LINE_END: Final = re.compile(rb"\n")
+_PIECE_BYTES: Final = 1 << 20  # the objects of so many lines stay in the processor's cache; of a block, they would not
 
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
@@ -82,14 +87,31 @@ def records_of(block: bytes | memoryview) -> list[Records]:
 
     Raises BadLine for the first line that is no record.
     """
+    parts: dict[TopicPartition, list[Records]] = {}
     try:
-        lines: Sequence[_Line] = _line_decoder.decode_lines(block)
-        groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
-        for line in lines:
-            groups[line.topic, line.partition].append(line)
-        return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
+        for piece in _pieces(block):
+            for records in _records_of_piece(piece):
+                parts.setdefault(records.partition, []).append(records)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _first_bad_line(bytes(block)) from None
+    return [_joined(of_one) for of_one in parts.values()]
+
+
+def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
+    view, start = memoryview(block), 0
+    while start < len(view):
+        line_end = _LINE_END.search(view, start + _PIECE_BYTES)
+        end = len(view) if line_end is None else line_end.end()
+        yield view[start:end]
+        start = end
+
+
+def _records_of_piece(piece: memoryview) -> list[Records]:
+    lines: Sequence[_Line] = _line_decoder.decode_lines(piece)
+    groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
+    for line in lines:
+        groups[line.topic, line.partition].append(line)
+    return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
 
 
 def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
@@ -100,6 +122,21 @@ def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
         _column([line.key for line in lines], [line.key_base64 for line in lines]),
         _column([line.value for line in lines], [line.value_base64 for line in lines]),
         _kept_headers([line.headers for line in lines]),
+    )
+
+
+def _joined(parts: list[Records]) -> Records:
+    """Of one partition."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = accumulate((len(part.offsets) for part in parts), initial=0)
+    return Records(
+        parts[0].partition,
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.timestamps_ms for part in parts]),
+        pa.concat_arrays([part.keys for part in parts]),
+        pa.concat_arrays([part.values for part in parts]),
+        {start + row: found for start, part in zip(starts, parts, strict=False) for row, found in part.headers.items()},
     )
 
 

@@ -49,6 +49,10 @@ class MemoryBudget:
         with self._lock:
             return sum(holder.held_bytes for holder in self._holders)
 
+    @property
+    def is_exceeded(self) -> bool:
+        return self.held_bytes > self.limit_bytes
+
     def rebalance(self) -> None:
         """Make the largest holders give back until the sum is below the limit. Errors of their writes come through."""
         while True:

@@ -86,6 +86,11 @@ class TableWriter:
 
         Raises BadInput when they don't fit the table: then none of them were taken.
         """
+        self.add(rows)
+        self.make_room()
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """The quick half of `write`: afterwards memory may hold too much. The other half is `make_room`."""
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise BadInput(
                 f"{self._context.name}: rows are written as a pyarrow RecordBatch or Table, not as "
@@ -99,7 +104,18 @@ class TableWriter:
                     self._bucket(key).write(part)
                     if self._full_every is not None:
                         self._not_full.add(key)
-                self._memory.rebalance()
+
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether `make_room` has something to do."""
+        return self._memory.is_exceeded
+
+    def make_room(self) -> None:
+        """Have the largest buffers written down, of whatever table, until all fit into memory. Waits for disks, stores,
+        and compactions that lag behind.
+        """
+        with self._fatal_errors():
+            self._memory.rebalance()
 
     def prepare_commit(
         self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False

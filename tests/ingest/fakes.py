@@ -228,6 +228,8 @@ class FakeSink:
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
+        self.at_room: Callable[[], None] = lambda: None
+        self.is_memory_short = False
         self.was_aborted = False
         self.was_hurried = False
 
@@ -261,6 +263,11 @@ class FakeSink:
     def write(self, rows: pa.RecordBatch) -> None:
         self.at_write()
         self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+    def make_room(self) -> None:
+        self.at_room()
+        self._table.log.append(f"make room {self.name}")
+        self.is_memory_short = False
 
     def prepare(self, identifier: int) -> list[CommitMessage]:
         self.at_prepare()

@@ -206,13 +206,15 @@ async def test_a_new_table_gets_what_the_others_have_read_already() -> None:
 # ---------------------------------------------------------------- backpressure
 
 
-async def test_a_slow_table_pauses_the_source() -> None:
+@pytest.mark.parametrize("step", ["at_write", "at_room"])
+async def test_a_slow_table_pauses_the_source(step: str) -> None:
     table = FakeTable("t")
     size = raw_batch([0]).nbytes
     source = FakeSource([raw_batch([n]) for n in range(200)])
     rig = Rig(source, [table], queue_bytes=4 * size)
     gate = Gate()
-    rig.sinks["t"].at_write = gate
+    rig.sinks["t"].is_memory_short = True
+    setattr(rig.sinks["t"], step, gate)
     run = asyncio.create_task(rig.pipeline.run())
     await gate.reached()
     handed_out = -1
@@ -225,6 +227,21 @@ async def test_a_slow_table_pauses_the_source() -> None:
     gate.open()
     await run
     assert table.rows == values(*range(200))
+
+
+async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([n]) for n in range(4)]), [table])
+    sink = rig.sinks["t"]
+
+    def write() -> None:
+        assert not sink.is_memory_short
+        sink.is_memory_short = True
+
+    sink.at_write = write
+    await rig.pipeline.run()
+    assert table.rows == values(*range(4))
+    assert table.log == ["make room t"] * 4 + ["prepare t", "commit t 2"]
 
 
 # ---------------------------------------------------------------- stopping
@@ -314,10 +331,11 @@ def boom() -> None:
     raise OSError("disk full")
 
 
-@pytest.mark.parametrize("step", ["at_write", "at_prepare", "at_commit"])
+@pytest.mark.parametrize("step", ["at_write", "at_room", "at_prepare", "at_commit"])
 async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed(step: str) -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([n]) for n in range(100)], ends=False), [table], queue_bytes=1, bytes_max=1)
+    rig.sinks["t"].is_memory_short = True
     setattr(rig.sinks["t"], step, boom)
     with pytest.raises(OSError, match="disk full"):
         await asyncio.wait_for(rig.pipeline.run(), 30)

@@ -1,23 +1,75 @@
-"""Work that is not to be left alone is waited for, whatever happens to the one who waits."""
+"""Work in threads is waited for, whatever happens to the one who waits; work that makes objects takes turns."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 import pytest
 
-from ingest.threads import to_its_end
+from ingest.threads import in_turn, to_its_end
 from tests.ingest.fakes import Gate
 
+Runner: TypeAlias = Callable[..., Any]
+either_way = pytest.mark.parametrize("run", [to_its_end, in_turn])
 
-async def test_the_outcome_comes_through() -> None:
-    assert await to_its_end(divmod, 7, 2) == (3, 1)
+_ASKED_BY: ContextVar[str] = ContextVar("asked_by")
+
+
+@either_way
+async def test_the_outcome_comes_through(run: Runner) -> None:
+    assert await run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        await to_its_end(divmod, 7, 0)
+        await run(divmod, 7, 0)
 
 
+@either_way
+async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
+    _ASKED_BY.set("the test")
+    assert await run(lambda: (_ASKED_BY.get(), threading.current_thread() is threading.main_thread())) == (
+        "the test",
+        False,
+    )
+
+
+async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
+    gate, done = Gate(), list[str]()
+    first = asyncio.create_task(in_turn(gate))
+    await gate.reached()
+    others = [asyncio.create_task(in_turn(done.append, name)) for name in "abc"]
+    await asyncio.gather(*(to_its_end(lambda: None) for _ in range(8)))  # whoever waits elsewhere isn't held up
+    assert done == []
+    gate.open()
+    await asyncio.gather(first, *others)
+    assert done == ["a", "b", "c"]
+
+
+_FORKS = """
+import asyncio, os
+from ingest.threads import in_turn
+
+asyncio.run(in_turn(int))
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print("done in the", "parent" if child else "child", asyncio.run(in_turn(int)))
+"""
+
+
+def test_a_process_that_was_forked_off_has_a_thread_of_its_own() -> None:
+    command = [sys.executable, "-c", _FORKS]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.splitlines() == ["done in the child 0", "done in the parent 0"]
+
+
+@either_way
 @pytest.mark.parametrize("outcome", ["a result", "an error"])
-async def test_a_cancelled_wait_ends_when_the_work_does(outcome: str) -> None:
+async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, outcome: str) -> None:
     gate = Gate()
 
     def work() -> None:
@@ -25,7 +77,7 @@ async def test_a_cancelled_wait_ends_when_the_work_does(outcome: str) -> None:
         if outcome == "an error":
             raise OSError("disk full")
 
-    waiting = asyncio.create_task(to_its_end(work))
+    waiting = asyncio.create_task(run(work))
     await gate.reached()
     waiting.cancel()
     for _ in range(10):

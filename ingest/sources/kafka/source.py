@@ -36,6 +36,7 @@ from ingest.sources.kafka.connection import client_arguments, connect, consumer_
 from ingest.sources.kafka.gathering import Gathering, gather
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence, few
+from ingest.threads import in_turn
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
 
@@ -217,9 +218,7 @@ class KafkaSource:
                 moved[partition] = position
         self._reached |= moved
         # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
-        return await asyncio.to_thread(
-            lambda: [gathered.get(p, Gathering()).batch(p, position) for p, position in moved.items()]
-        )
+        return await in_turn(lambda: [gathered.get(p, Gathering()).batch(p, position) for p, position in moved.items()])
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from checkpoint.offsets import TopicPartition
 from ingest.raw_batch import RawBatch
-from ingest.sources import change_log_file
+from ingest.sources import change_log_file, change_log_record
 from ingest.sources.base import Earliest, Latest
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.sources.change_log_record import records_of
@@ -119,6 +119,30 @@ def test_any_text_survives(records: list[tuple[str | None, str | None]]) -> None
     (found,) = records_of(block)
     assert found.keys.to_pylist() == [None if key is None else key.encode() for key, _ in records]
     assert found.values.to_pylist() == [None if value is None else value.encode() for _, value in records]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.none() | st.text(), st.booleans()), min_size=1, max_size=30), st.data())
+def test_a_block_may_be_read_in_pieces_of_any_size(
+    records: list[tuple[int, str | None, bool]], data: st.DataObject
+) -> None:
+    block = b"".join(
+        line(
+            offset, partition=partition, value=value, headers=[["__debezium.oldkey", str(offset)]] if has_moved else []
+        )
+        for offset, (partition, value, has_moved) in enumerate(records)
+    )
+    whole = records_of(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
+        in_pieces = records_of(block)
+    for found, expected in zip(in_pieces, whole, strict=True):
+        assert found.partition == expected.partition
+        assert found.offsets.tolist() == expected.offsets.tolist()
+        assert found.timestamps_ms.tolist() == expected.timestamps_ms.tolist()
+        assert (found.keys, found.values, found.headers) == (expected.keys, expected.values, expected.headers)
+    assert {row for records in whole for row in records.offsets[list(records.headers)].tolist()} == {
+        offset for offset, (_, _, has_moved) in enumerate(records) if has_moved
+    }
 
 
 # ---------------------------------------------------------------- files
