@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import quote
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,27 +13,18 @@ from numpy.typing import NDArray
 from checkpoint.epoch import EPOCH_PROPERTY, epoch_of
 from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.fence import Fence
-from checkpoint.position_text import POSITION_PROPERTY
 from compaction.manager import compactors
+from ingest.table_history import TableHistory
 from ingest.unchanged_values import RowLookup
-from storage.errors import CorruptFile, WriterFenced
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.logs import get_logger
+from storage.errors import WriterFenced
 from storage.lookup.newest_rows import newest_rows
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import CommitMessage, Committable
-from storage.snapshots.consumers import Consumer
 from storage.snapshots.expire_worker import ExpiryWorker
 from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
-
-HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
-_READ_AT_ONCE: Final = 16
-
-log = get_logger(__name__)
 
 
 class TableSink(RowLookup, Protocol):
@@ -119,7 +107,7 @@ class StorageTable:
     ) -> None:
         self._context = context
         self._commit_user = commit_user
-        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._history = TableHistory(context, commit_user)
         manifests = ManifestStore(context)
         spill = None if spill_directory is None else str(spill_directory)
         self._writer = TableWriter(
@@ -137,7 +125,6 @@ class StorageTable:
             manifests=manifests,
             on_lost_compaction=self._writer.compaction_lost,
         )
-        self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
         self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
 
     @property
@@ -146,71 +133,29 @@ class StorageTable:
 
     @property
     def created_ms(self) -> int:
-        return self._context.schemas.get(0).time_ms
+        return self._history.created_ms
 
     # ------------------------------------------------------------ what the table knows of the pipeline
 
     def evidence(self) -> Evidence:
         newest = self._commit.newest_own()
         self._fence.known_id = newest.id if newest is not None else 0
-        first = newest or self._snapshots.latest()
-        history = list(self._back_from(first)) if first is not None else []
-        own = [self._seen(s) for s in history if self._is_own(s)]
-        others = [self._seen(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
-        return Evidence(
-            created_ms=self.created_ms,
-            own=own,
-            others=others,
-            earliest_id=self._snapshots.earliest_id(),
-            latest_id=self._snapshots.latest_id(),
-            registered_id=self._registered_id(),
-        )
+        return self._history.evidence(newest)
 
     def newest_own(self) -> SeenSnapshot | None:
         newest = self._commit.known_own
-        return None if newest is None else self._seen(newest)
+        return None if newest is None else self._history.seen(newest)
 
     def snapshot(self, snapshot_id: int) -> SeenSnapshot | None:
-        found = self._snapshots.find(snapshot_id)
-        return None if found is None else self._seen(found)
+        return self._history.snapshot(snapshot_id)
 
     def register(self, snapshot_id: int) -> None:
-        self._consumer.write(snapshot_id)
+        self._history.register(snapshot_id)
 
     def _own_position(self) -> list[int]:
         """What our own expiry spares."""
         newest = self._commit.known_own
         return [] if newest is None else [newest.id]
-
-    def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """This one and those before it, some of them at once: a store far away takes long for each."""
-        yield snapshot
-        ids = range(snapshot.id - 1, max(0, snapshot.id - HISTORY_SNAPSHOTS), -1)
-        with ThreadPoolExecutor(_READ_AT_ONCE, "history") as threads:
-            for found in threads.map(self._snapshots.find, ids):
-                if found is None:
-                    return
-                yield found
-
-    def _is_own(self, snapshot: Snapshot) -> bool:
-        return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER
-
-    def _seen(self, snapshot: Snapshot) -> SeenSnapshot:
-        return SeenSnapshot(
-            id=snapshot.id,
-            path=self._context.paths.snapshot(snapshot.id),
-            commit_user=snapshot.commit_user,
-            identifier=snapshot.commit_identifier,
-            manifest_list=snapshot.delta_manifest_list,
-            properties=snapshot.properties,
-        )
-
-    def _registered_id(self) -> int | None:
-        try:
-            return self._consumer.next_snapshot_id()
-        except CorruptFile as error:
-            log.warning("the consumer file is passed over, and written anew", table=self.name, error=str(error))
-            return None
 
     # ------------------------------------------------------------ rows in, snapshots out
 
@@ -244,22 +189,12 @@ class StorageTable:
 
     def _discard(self, committable: Committable) -> None:
         """Delete the files that a fenced commit surely left out: all, or what was compacted if the rows were in."""
-        landed = self._landed(committable)
+        landed = self._history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
         if landed is not None:
             messages = committable.messages
             if landed:
                 messages = [replace(message, new_files=(), changelog_files=()) for message in messages]
             self._commit.abort(messages)
-
-    def _landed(self, committable: Committable) -> bool | None:
-        """Whether this process published the identifier; None when its own last snapshot has expired."""
-        latest = self._snapshots.latest()
-        for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
-            if self._is_own(snapshot) and epoch_of(snapshot.properties, self.name) == self._fence.epoch:
-                return snapshot.commit_identifier == committable.identifier
-            if snapshot.id <= self._fence.known_id:
-                return False
-        return None
 
     def hurry(self) -> None:
         self._writer.give_up_compactions()
@@ -268,9 +203,4 @@ class StorageTable:
         self._writer.abort()
 
     def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        return newest_rows(self._context, self._snapshots.latest(), keys, deleted_too, self._writer.uncommitted())
-
-
-def consumer_name(commit_user: str) -> str:
-    """Under which name a pipeline keeps its own position from expiry."""
-    return f"tidelake-{quote(commit_user, safe='')}"
+        return newest_rows(self._context, self._history.latest(), keys, deleted_too, self._writer.uncommitted())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from ingest.table_writer import consumer_name
+from ingest.table_history import consumer_name
 from storage.logs import get_logger
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.expire_worker import Committed, ExpiryWorker

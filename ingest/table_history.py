@@ -1,0 +1,113 @@
+"""What a table's snapshots tell of one pipeline: where it stands, and what of it was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from urllib.parse import quote
+
+from checkpoint.epoch import Epoch, epoch_of
+from checkpoint.evidence import Evidence, SeenSnapshot
+from checkpoint.position_text import POSITION_PROPERTY
+from storage.errors import CorruptFile
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.logs import get_logger
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+
+HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
+_READ_AT_ONCE: Final = 16
+
+log = get_logger(__name__)
+
+
+class TableHistory:
+    """Reads each time; remembers nothing. commit_user: the pipeline's."""
+
+    def __init__(self, context: TableContext, commit_user: str) -> None:
+        self._context = context
+        self._commit_user = commit_user
+        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
+
+    @property
+    def created_ms(self) -> int:
+        return self._context.schemas.get(0).time_ms
+
+    def latest(self) -> Snapshot | None:
+        return self._snapshots.latest()
+
+    def snapshot(self, snapshot_id: int) -> SeenSnapshot | None:
+        found = self._snapshots.find(snapshot_id)
+        return None if found is None else self.seen(found)
+
+    def seen(self, snapshot: Snapshot) -> SeenSnapshot:
+        return SeenSnapshot(
+            id=snapshot.id,
+            path=self._context.paths.snapshot(snapshot.id),
+            commit_user=snapshot.commit_user,
+            identifier=snapshot.commit_identifier,
+            manifest_list=snapshot.delta_manifest_list,
+            properties=snapshot.properties,
+        )
+
+    def evidence(self, newest_own: Snapshot | None) -> Evidence:
+        """newest_own: the pipeline's newest snapshot, None when it has none."""
+        first = newest_own or self._snapshots.latest()
+        history = list(self._back_from(first)) if first is not None else []
+        own = [self.seen(s) for s in history if self._is_own(s)]
+        others = [self.seen(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
+        return Evidence(
+            created_ms=self.created_ms,
+            own=own,
+            others=others,
+            earliest_id=self._snapshots.earliest_id(),
+            latest_id=self._snapshots.latest_id(),
+            registered_id=self._registered_id(),
+        )
+
+    def was_published(self, identifier: int, epoch: Epoch | None, known_id: int) -> bool | None:
+        """Whether this process, of that epoch, published the identifier; None when its last snapshot has expired.
+
+        known_id: a snapshot of the pipeline that was there when the process began.
+        """
+        latest = self._snapshots.latest()
+        for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
+            if self._is_own(snapshot) and epoch_of(snapshot.properties, self._context.name) == epoch:
+                return snapshot.commit_identifier == identifier
+            if snapshot.id <= known_id:
+                return False
+        return None
+
+    def register(self, snapshot_id: int) -> None:
+        """Have everybody's expiry spare this snapshot and those after it."""
+        self._consumer.write(snapshot_id)
+
+    def _registered_id(self) -> int | None:
+        try:
+            return self._consumer.next_snapshot_id()
+        except CorruptFile as error:
+            log.warning(
+                "the consumer file is passed over, and written anew", table=self._context.name, error=str(error)
+            )
+            return None
+
+    def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        """This one and those before it, some of them at once: a store far away takes long for each."""
+        yield snapshot
+        ids = range(snapshot.id - 1, max(0, snapshot.id - HISTORY_SNAPSHOTS), -1)
+        with ThreadPoolExecutor(_READ_AT_ONCE, "history") as threads:
+            for found in threads.map(self._snapshots.find, ids):
+                if found is None:
+                    return
+                yield found
+
+    def _is_own(self, snapshot: Snapshot) -> bool:
+        return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER
+
+
+def consumer_name(commit_user: str) -> str:
+    """Under which name a pipeline keeps its own position from expiry."""
+    return f"tidelake-{quote(commit_user, safe='')}"
