@@ -4,9 +4,10 @@
                                                   ▲
                                              checkpoint: due by time, by bytes, at the end
 
-Channels are bounded in bytes, so a slow table pauses the source. A checkpoint and a write exclude each other:
-checkpoints fall between two batches, and the positions they publish are exactly what was written. Why a crash
-anywhere loses nothing and counts nothing twice: `checkpoint.states`.
+Channels are bounded in bytes, so a slow table pauses the source. Work that makes objects takes turns in one thread,
+work that waits has others (`ingest.threads`). A checkpoint and a write exclude each other: checkpoints fall between two
+batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
+nothing twice: `checkpoint.states`.
 """
 
 from __future__ import annotations
