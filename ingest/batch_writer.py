@@ -16,11 +16,31 @@ from ingest.table_rows import between, without
 from ingest.table_writer import TableSink
 from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged, moved_rows
 from storage.errors import BadInput
+from storage.write.table_writer import RoutedRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staged:
+    """A batch as far as it can be written: whole, or up to a record that can't be.
+
+    opens_buckets: whether a table must be looked into before it takes its rows. next_offset, refused, is_waiting: as of
+    Written, once this is written.
+    """
+
+    raw: RawBatch
+    parts: Sequence[tuple[TableSink, RoutedRows]]
+    rows: int
+    letters: Sequence[Failure]
+    opens_buckets: bool
+    next_offset: int
+    refused: RecordRefused | None
+    is_waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """next_offset: the tables have all of the partition below it. rows: how many they got.
+    """next_offset: the tables have all of the partition below it. rows: how many they got. letters: how many records
+    were set aside.
 
     refused: why nothing from `next_offset` on was taken. is_waiting: the record there needs a row that no table has
     yet. is_memory_short: `make_room` before the next write.
@@ -28,16 +48,17 @@ class Written:
 
     next_offset: int
     rows: int
-    refused: RecordRefused | None = None
-    is_waiting: bool = False
-    is_memory_short: bool = False
+    letters: int
+    refused: RecordRefused | None
+    is_waiting: bool
+    is_memory_short: bool
 
 
 class BatchWriter:
     """Every method blocks; call it from one thread at a time.
 
-    floors: table to partition to the offset below which the table has everything: after a restart the source is read
-    from the smallest position of all tables.
+    sinks: may grow, from any thread. floors: table to partition to the offset below which the table has everything:
+    after a restart the source is read from the smallest position of all tables.
     """
 
     def __init__(
@@ -52,13 +73,13 @@ class BatchWriter:
         self._dead_letters = dead_letters
         self._policy = policy
 
-    def write(self, raw: RawBatch, batch: DecodedBatch, start: int = 0, *, give_up: bool = False) -> Written:
-        """Write the records from offset `start` on, as far as it goes.
+    def stage(self, raw: RawBatch, batch: DecodedBatch, start: int = 0, *, give_up: bool = False) -> Staged:
+        """Get the records from offset `start` on ready to be written, as far as it goes. Looks up left-out values,
+        which may take long; quick for a batch without any.
 
-        Failures that are tolerated become dead letters; at the first that isn't, writing ends before its record. It
-        ends as well before a record that moved a row whose old values no table has yet; give_up: not before the one
-        at `start`. Raises BadInput when a table refuses rows that could be decoded: then some tables may have their
-        part, and all that was written since the last commit must be dropped.
+        It goes up to the first failure that isn't tolerated, or to a record that moved a row whose old values no table
+        has yet; give_up: past that one if it is at `start`. Raises BadInput when a table refuses rows that could be
+        decoded; then nothing was taken.
         """
         parts = [self._filled(raw, self._new_rows(raw, rows, start)) for rows in batch.tables]
         waits_at = min((at for part in parts for at in part.waits_at if not (give_up and at == start)), default=None)
@@ -69,19 +90,41 @@ class BatchWriter:
         )
         fatal = self._policy.first_fatal(due)
         stop = waits_at if fatal is None else fatal.offset
-        rows = sum(self._write(raw, between(part.rows, 0, stop)) for part in parts)
-        self._dead_letters.add(raw, [f for f in due if stop is None or f.offset < stop])
-        return Written(
+        taken = [rows for part in parts if len((rows := between(part.rows, 0, stop)).rows)]
+        routed = [(self._sinks[rows.target.name], self._routed(raw, rows)) for rows in taken]
+        return Staged(
+            raw=raw,
+            parts=routed,
+            rows=sum(len(rows.rows) for rows in taken),
+            letters=[f for f in due if stop is None or f.offset < stop],
+            opens_buckets=any(sink.opens_buckets(rows) for sink, rows in routed),
             next_offset=raw.next_offset if stop is None else stop,
-            rows=rows,
             refused=None if fatal is None else refusal(fatal, raw),
             is_waiting=fatal is None and stop is not None,
-            is_memory_short=any(self._sinks[part.target.name].is_memory_short for part in batch.tables),
+        )
+
+    def write(self, staged: Staged) -> Written:
+        """Quick where no bucket is opened. Failures that are tolerated become dead letters.
+
+        After an error all that was written since the last commit must be dropped.
+        """
+        for sink, rows in staged.parts:
+            sink.write(rows)
+        self._dead_letters.add(staged.raw, staged.letters)
+        return Written(
+            next_offset=staged.next_offset,
+            rows=staged.rows,
+            letters=len(staged.letters),
+            refused=staged.refused,
+            is_waiting=staged.is_waiting,
+            is_memory_short=self._dead_letters.are_many or any(sink.is_memory_short for sink, _ in staged.parts),
         )
 
     def make_room(self) -> None:
-        """Have rows leave memory until all tables fit again. May take long."""
-        for sink in self._sinks.values():
+        """Have dead letters, and rows until those of all tables fit, leave memory. May take long."""
+        if self._dead_letters.are_many:
+            self._dead_letters.flush()
+        for sink in list(self._sinks.values()):
             if sink.is_memory_short:
                 sink.make_room()
 
@@ -104,14 +147,12 @@ class BatchWriter:
         failures = [Failure(row, offset, FailureKind.BAD_RECORD, NO_OLD_ROW) for row, offset in records]
         return _Filled(without(filled, lost), failures, rows.offsets[lost & moved].tolist())
 
-    def _write(self, raw: RawBatch, part: TableRows) -> int:
+    def _routed(self, raw: RawBatch, part: TableRows) -> RoutedRows:
         try:
-            if len(part.rows):
-                self._sinks[part.target.name].write(part.rows)
+            return self._sinks[part.target.name].route(part.rows)
         except BadInput as error:
             offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
             raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
-        return len(part.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class DeadLetters:
                         self._written.add((where.topic, where.partition, where.offset))
 
     def add(self, batch: RawBatch, failures: Iterable[Failure]) -> None:
-        """Keep these records of a batch, at the latest until `flush`."""
+        """Keep these records of a batch in memory until `flush`; see `are_many`."""
         for failure in failures:
             if (batch.topic, batch.partition, failure.offset) in self._written:
                 continue
@@ -76,8 +76,11 @@ class DeadLetters:
             self._waiting.append(letter)
             self._waiting_bytes += len(letter)
             self.count += 1
-            if self._waiting_bytes >= _HELD_BYTES_MAX:
-                self.flush()
+
+    @property
+    def are_many(self) -> bool:
+        """Whether those in memory should be written down before more come."""
+        return self._waiting_bytes >= _HELD_BYTES_MAX
 
     def flush(self) -> None:
         """Make all letters durable: when this returns, positions may pass their records.

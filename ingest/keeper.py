@@ -139,7 +139,9 @@ class Keeper:
                 else:
                     self._registered[table] = snapshot_id, now_ms
 
-        newest = {name: found.id for name, sink in self._sinks.items() if (found := sink.newest_own()) is not None}
+        newest = {
+            name: found.id for name, sink in list(self._sinks.items()) if (found := sink.newest_own()) is not None
+        }
         await asyncio.gather(*(tell(name, id_) for name, id_ in newest.items() if self._is_news(name, id_, now_ms)))
 
     def _is_news(self, table: str, snapshot_id: int, now_ms: int) -> bool:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 from checkpoint.committable import TableCommittable
@@ -27,7 +28,7 @@ from checkpoint.offsets import TopicPartition
 from checkpoint.recovery import read_from
 from checkpoint.routing import ROUTING_PROPERTY, Routing
 from checkpoint.states import State
-from ingest.batch_writer import BatchWriter
+from ingest.batch_writer import BatchWriter, Written
 from ingest.beginning import Beginning, BeginningFinder
 from ingest.channel import Channel
 from ingest.clock import Clock, SystemClock, wait_at_most
@@ -116,6 +117,7 @@ class Pipeline:
         self._reading: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._is_halted = False
+        self._is_cleaning_up = False
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
         self._finder = BeginningFinder(
             parts.source,
@@ -138,10 +140,12 @@ class Pipeline:
         if self._reading is not None and not self._is_stopping:
             self._is_stopping = True
             self._reading.cancel()
+        elif self._is_cleaning_up:
+            self._parts.expiry.hurry()
         elif self._whole is not None and not self._is_halted:
             self._is_halted = True
             self._whole.cancel()
-            for sink in self._parts.sinks.values():  # a checkpoint that waits for them would hold up the end
+            for sink in list(self._parts.sinks.values()):  # a checkpoint that waits for them would hold up the end
                 sink.hurry()
 
     async def run(self) -> Progress:
@@ -161,11 +165,30 @@ class Pipeline:
         except BaseExceptionGroup as group:
             raise _only_error(group) from None
         finally:
-            for sink in self._parts.sinks.values():
-                await to_its_end(sink.abort)
-            await to_its_end(self._parts.expiry.close, finish=self.progress.ended in ("stopped", "end of source"))
-            await self._parts.source.close()
+            self._is_cleaning_up = True
+            await self._clean_up(is_expiry_finished=self.progress.ended in ("stopped", "end of source"))
         return self.progress
+
+    async def _clean_up(self, *, is_expiry_finished: bool) -> None:
+        """Each step is tried, whatever became of the others; how the run ended stays what is told.
+
+        Cancelled: the other steps are done first.
+        """
+        parts, cancellation = self._parts, None
+        steps: dict[str, Callable[[], Awaitable[None]]] = {
+            f"drop what {name} holds": partial(to_its_end, sink.abort) for name, sink in list(parts.sinks.items())
+        }
+        steps["end expiry"] = partial(to_its_end, parts.expiry.close, finish=is_expiry_finished)
+        steps["close the source"] = parts.source.close
+        for what, step in steps.items():
+            try:
+                await step()
+            except asyncio.CancelledError as error:
+                cancellation = error
+            except Exception as error:
+                log.warning("clean-up failed", step=what, error=str(error), effect="what was committed stays")
+        if cancellation is not None:
+            raise cancellation
 
     async def plan(self) -> Beginning:
         """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would."""
@@ -316,11 +339,10 @@ class Pipeline:
         """
         waiting, has_moved = self._parts.waiting, False
         while (head := waiting.head(partition)) is not None:
-            written = await in_turn(self._writer.write, head.raw, head.decoded, head.start, give_up=give_up)
-            if written.is_memory_short:
-                await to_its_end(self._writer.make_room)
+            written = await self._written(head, give_up=give_up)
             now_ms = self._parts.clock.now_ms()
-            nbytes = head.raw.nbytes if head.since_ms is None else written.rows  # a second try is no second batch
+            # a second try is no second batch
+            nbytes = head.raw.nbytes if head.since_ms is None else written.rows + written.letters
             self._coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
             self.progress.rows += written.rows
             self.progress.dead_letters = self._parts.dead_letters.count
@@ -332,6 +354,16 @@ class Pipeline:
             waiting.written(partition)
             has_moved, give_up = True, False
         return has_moved
+
+    async def _written(self, head: Pending, *, give_up: bool) -> Written:
+        """Write it as far as it goes. What may have to wait is not done where others take turns."""
+        stage = to_its_end if head.decoded.lacks_values else in_turn
+        staged = await stage(self._writer.stage, head.raw, head.decoded, head.start, give_up=give_up)
+        write = to_its_end if staged.opens_buckets else in_turn
+        written = await write(self._writer.write, staged)
+        if written.is_memory_short:
+            await to_its_end(self._writer.make_room)
+        return written
 
     async def _retry(self) -> None:
         """Let those that wait see what came meanwhile, as long as one of them gets further."""

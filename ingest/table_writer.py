@@ -24,7 +24,7 @@ from storage.snapshots.expire_worker import ExpiryWorker
 from storage.snapshots.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
+from storage.write.table_writer import RoutedRows, TableWriter
 
 
 class TableSink(RowLookup, Protocol):
@@ -54,11 +54,18 @@ class TableSink(RowLookup, Protocol):
         """Have everybody's expiry spare this snapshot and those after it."""
         ...
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows (table columns, `_VALUE_KIND`) into memory; quick, so see `is_memory_short` afterwards.
-
-        Raises BadInput when they don't fit the table; then none were taken.
+    def route(self, rows: pa.RecordBatch) -> RoutedRows:
+        """Rows (table columns, `_VALUE_KIND`) as `write` takes them. Quick. Raises BadInput when they don't fit the
+        table.
         """
+        ...
+
+    def opens_buckets(self, routed: RoutedRows) -> bool:
+        """Whether `write` must look into the table first, which may take long."""
+        ...
+
+    def write(self, routed: RoutedRows) -> None:
+        """Take rows into memory; see `is_memory_short` afterwards. Quick where no bucket is opened."""
         ...
 
     @property
@@ -159,8 +166,14 @@ class StorageTable:
 
     # ------------------------------------------------------------ rows in, snapshots out
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.add(rows)
+    def route(self, rows: pa.RecordBatch) -> RoutedRows:
+        return self._writer.route(rows)
+
+    def opens_buckets(self, routed: RoutedRows) -> bool:
+        return self._writer.opens_buckets(routed)
+
+    def write(self, routed: RoutedRows) -> None:
+        self._writer.add(routed)
 
     @property
     def is_memory_short(self) -> bool:

@@ -155,6 +155,11 @@ class DecodedBatch:
     unrouted: Mapping[SourceTable, int]
     nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
 
+    @property
+    def lacks_values(self) -> bool:
+        """Whether old values must be looked up in a table."""
+        return any(part.unchanged is not None for part in self.tables)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", sum(part.rows.nbytes for part in self.tables))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -109,8 +110,13 @@ class ChangeLogFolder:
                     file.take_tail()
 
     def _listing(self) -> list[tuple[str, int]]:
+        found = []
         with os.scandir(self._path) as entries:
-            return sorted((e.name, e.stat().st_size) for e in entries if e.name.endswith(SUFFIXES) and e.is_file())
+            for entry in entries:
+                if entry.name.endswith(SUFFIXES) and entry.is_file():
+                    with suppress(FileNotFoundError):  # removed since; one that was read may be
+                        found.append((entry.name, entry.stat().st_size))
+        return sorted(found)
 
     def _has_last_line(self, file: ChangeLogFile) -> bool:
         """Whether the file ends with a record without line end: it is one as soon as it is whole."""

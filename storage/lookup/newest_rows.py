@@ -7,6 +7,7 @@ versions of the keys are read, wherever they lie, and merged once. Not meant to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -51,7 +52,8 @@ def newest_rows(
     condition = _condition_on(keys)
     expression = condition.expression(context.schema.arrow)
     held = map(_on_level_0, uncommitted)
-    parts = [batch.filter(expression) for batch in (*_committed(context, snapshot, condition), *held)]
+    # one batch after another: all of them at once may be the whole table
+    parts = [batch.filter(expression) for batch in chain(_committed(context, snapshot, condition), held)]
     columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
     versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
     if versions is None or not versions.num_rows:

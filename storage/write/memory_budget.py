@@ -7,7 +7,9 @@ that stopped receiving rows gives its memory back to the ones that still do.
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import Final, Protocol
+
+HOLDER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
 
 
 class Holder(Protocol):
@@ -51,13 +53,21 @@ class MemoryBudget:
 
     @property
     def is_exceeded(self) -> bool:
-        return self.held_bytes > self.limit_bytes
+        """Whether `rebalance` has something to do."""
+        return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Make the largest holders give back until the sum is below the limit. Errors of their writes come through."""
-        while True:
-            with self._lock:
-                held = {holder: holder.held_bytes for holder in self._holders}
-            if sum(held.values()) <= self.limit_bytes:
-                return
-            max(held, key=held.__getitem__).give_back()
+        """Make the largest holders give back until the sum is below the limit, and each below HOLDER_BYTES_MAX. Errors
+        of their writes come through.
+        """
+        while (holder := self._largest()) is not None:
+            holder.give_back()
+
+    def _largest(self) -> Holder | None:
+        """Who has to give back next."""
+        with self._lock:
+            held = {holder: holder.held_bytes for holder in self._holders}
+        largest = max(held, key=held.__getitem__, default=None)
+        if largest is None or (sum(held.values()) <= self.limit_bytes and held[largest] <= HOLDER_BYTES_MAX):
+            return None
+        return largest

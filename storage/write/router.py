@@ -1,4 +1,6 @@
-"""Which row goes into which bucket of which partition: one sort, then slices that copy nothing.
+"""Which row goes into which bucket of which partition: one sort, then a copy of each bucket's rows.
+
+Each its own: slices of one copy would all stay in memory as long as the least busy bucket holds its few rows.
 
 Source: Java `table/sink/FixedBucketRowKeyExtractor.java`; binary-row notes section 5.
 """
@@ -51,11 +53,11 @@ class Router:
         order = np.argsort(groups.astype(np.uint16) if are_few else groups, kind="stable")
         ids = groups[order]
         edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each run starts, then n; ids are >= 0
-        rows = batch if len(edges) == 2 else batch.take(pa.array(order))
         parts = []
         for start, stop in pairwise(edges.tolist()):
             partition, bucket = divmod(int(ids[start]), self._num_buckets)
-            parts.append((BucketKey(partitions[partition], bucket), rows.slice(start, stop - start)))
+            rows = batch if len(edges) == 2 else batch.take(pa.array(order[start:stop]))
+            parts.append((BucketKey(partitions[partition], bucket), rows))
         assert sum(part.num_rows for _, part in parts) == batch.num_rows
         return parts
 

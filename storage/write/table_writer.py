@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,9 +31,18 @@ from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, Primar
 from storage.write.compactor import CompactorOf
 from storage.write.conform import Conformer
 from storage.write.increment import Increment
-from storage.write.memory_budget import MemoryBudget
+from storage.write.memory_budget import HOLDER_BYTES_MAX, MemoryBudget
 from storage.write.restore import TableState, restore
 from storage.write.router import BucketKey, Router
+
+_PIECE_BYTES: Final = HOLDER_BYTES_MAX // 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedRows:
+    """Rows that fit their table, each part with the bucket it goes into."""
+
+    parts: Sequence[tuple[BucketKey, pa.RecordBatch]]
 
 
 class TableWriter:
@@ -86,11 +97,6 @@ class TableWriter:
 
         Raises BadInput when they don't fit the table: then none of them were taken.
         """
-        self.add(rows)
-        self.make_room()
-
-    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """The quick half of `write`: afterwards memory may hold too much. The other half is `make_room`."""
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise BadInput(
                 f"{self._context.name}: rows are written as a pyarrow RecordBatch or Table, not as "
@@ -98,12 +104,25 @@ class TableWriter:
             )
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._conformed(batch) for batch in batches]:
-            parts = self._router.route(batch)
-            with self._fatal_errors():
-                for key, part in parts:
-                    self._bucket(key).write(part)
-                    if self._full_every is not None:
-                        self._not_full.add(key)
+            for piece in _pieces(batch):
+                self.add(self._routed(piece))
+                self.make_room()
+
+    def route(self, rows: pa.RecordBatch) -> RoutedRows:
+        """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
+        return self._routed(self._conformed(rows))
+
+    def opens_buckets(self, routed: RoutedRows) -> bool:
+        """Whether `add` has to look into the table first."""
+        return any(key not in self._buckets for key, _ in routed.parts)
+
+    def add(self, routed: RoutedRows) -> None:
+        """The second part: the rows are in memory, maybe too many. The third is `make_room`."""
+        with self._fatal_errors():
+            for key, part in routed.parts:
+                self._bucket(key).write(part)
+                if self._full_every is not None:
+                    self._not_full.add(key)
 
     @property
     def is_memory_short(self) -> bool:
@@ -199,13 +218,19 @@ class TableWriter:
 
     def abort(self) -> None:
         """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty; calling again
-        is harmless.
+        is harmless. Raises the first error of deleting files, once all were tried.
         """
         for bucket in self._buckets.values():
             self._memory.leave(bucket)
+        failure: Exception | None = None
         for bucket in self._buckets.values():
-            bucket.abandon()
+            try:
+                bucket.abandon()
+            except Exception as error:
+                failure = failure or error
         self._buckets = {}
+        if failure is not None:
+            raise failure
 
     @property
     def held_bytes(self) -> int:
@@ -216,6 +241,9 @@ class TableWriter:
         if self._merge_function is not None:
             check_kinds(self._merge_function, row_kinds(conformed), self._context.name)
         return conformed
+
+    def _routed(self, conformed: pa.RecordBatch) -> RoutedRows:
+        return RoutedRows(self._router.route(conformed))
 
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:
@@ -309,3 +337,10 @@ class TableWriter:
         except BaseException as e:
             self._failure = e
             raise
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch so large that it would not fit beside what its bucket holds comes in pieces."""
+    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
+    rows = max(1, -(-batch.num_rows // count))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

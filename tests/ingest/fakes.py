@@ -42,6 +42,8 @@ from storage.format import KIND_COLUMN
 from storage.schema import TableSchema
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.types import BIGINT, STRING, DataField
+from storage.write.router import BucketKey
+from storage.write.table_writer import RoutedRows
 from tests.support.manual_clock import ManualClock
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
@@ -224,7 +226,11 @@ class FakeSink:
         self._written: list[tuple[int, str]] = []
         self._prepared: list[tuple[int, str]] = []
         self._newest_id = 0
+        self.at_route: Callable[[], None] = lambda: None
+        self.at_lookup: Callable[[], None] = lambda: None
         self.at_write: Callable[[], None] = lambda: None
+        self.at_abort: Callable[[], None] = lambda: None
+        self.must_open_buckets = False
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -260,9 +266,17 @@ class FakeSink:
     def register(self, snapshot_id: int) -> None:
         self._table.registered_id = snapshot_id
 
-    def write(self, rows: pa.RecordBatch) -> None:
+    def route(self, rows: pa.RecordBatch) -> RoutedRows:
+        self.at_route()
+        return RoutedRows([(BucketKey(b"", 0), rows)])
+
+    def opens_buckets(self, routed: RoutedRows) -> bool:
+        return self.must_open_buckets
+
+    def write(self, routed: RoutedRows) -> None:
         self.at_write()
-        self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+        for _, rows in routed.parts:
+            self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
     def make_room(self) -> None:
         self.at_room()
@@ -290,9 +304,11 @@ class FakeSink:
         self.was_hurried = True
 
     def abort(self) -> None:
+        self.at_abort()
         self.was_aborted = True
 
     def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        self.at_lookup()
         known = dict(self._table.rows + self._prepared + self._written)
         ids = keys["id"].to_pylist()
         found = np.array([id_ in known for id_ in ids], np.bool_)

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 import pytest
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
+from ingest import dead_letters
 from ingest.error_policy import RecordRefused
 from ingest.pipeline import Progress
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Latest, SourceUnavailable
-from storage.errors import BadInput, CommitConflict, PositionRefused
+from ingest.threads import in_turn
+from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
 from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
@@ -244,6 +246,30 @@ async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None
     assert table.log == ["make room t"] * 4 + ["prepare t", "commit t 2"]
 
 
+@pytest.mark.parametrize("step", ["at_lookup", "at_write", "at_room"])
+async def test_what_may_wait_for_a_table_waits_where_nobody_takes_turns(step: str) -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0], [b"old"]), raw_batch([1], [b"same:0"])]), [table])
+    gate = Gate()
+    rig.sinks["t"].must_open_buckets = rig.sinks["t"].is_memory_short = True
+    setattr(rig.sinks["t"], step, gate)
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    assert await asyncio.wait_for(in_turn(divmod, 7, 2), 30) == (3, 1)
+    gate.open()
+    await run
+    assert [value for _, value in table.rows] == ["old", "old"]
+
+
+async def test_a_table_may_be_made_while_others_make_room() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])]), [table, FakeTable("other")])
+    rig.sinks["t"].is_memory_short = True
+    rig.sinks["t"].at_room = lambda: rig.sinks.update({"new": FakeTable("new").sink()})
+    await rig.pipeline.run()
+    assert table.rows == values(0)
+
+
 # ---------------------------------------------------------------- stopping
 
 
@@ -324,6 +350,33 @@ async def test_cancelled_from_outside_it_stays_cancelled() -> None:
     assert rig.source.was_closed
 
 
+async def test_a_stop_while_cleaning_up_changes_nothing() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])]), [table])
+    gate = Gate()
+    rig.sinks["t"].at_abort = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    rig.pipeline.stop()
+    rig.pipeline.stop()
+    gate.open()
+    assert (await cancelled(run)).ended == "end of source"
+    assert (table.rows, rig.source.was_closed) == (values(0), True)
+
+
+async def test_cancelled_while_cleaning_up_it_cleans_up_first() -> None:
+    rig = Rig(FakeSource([raw_batch([0])]), [FakeTable("a"), FakeTable("b")])
+    gate = Gate()
+    rig.sinks["a"].at_abort = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    run.cancel()
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert (rig.sinks["b"].was_aborted, rig.source.was_closed) == (True, True)
+
+
 # ---------------------------------------------------------------- failing
 
 
@@ -345,13 +398,27 @@ async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed
     assert rig.source.handed_out < 20
 
 
+async def test_cleaning_up_hides_no_error_and_leaves_nothing_out() -> None:
+    tables = [FakeTable("a"), FakeTable("b")]
+    rig = Rig(FakeSource([raw_batch([0], [b"a/v0"]), raw_batch([1], [b"b/v1"])]), tables)
+
+    def fenced() -> None:
+        raise WriterFenced("another process took over")
+
+    rig.sinks["a"].at_commit = fenced
+    rig.sinks["a"].at_abort = boom
+    with pytest.raises(WriterFenced, match="another process took over"):
+        await rig.pipeline.run()
+    assert (rig.sinks["b"].was_aborted, rig.source.was_closed) == (True, True)
+
+
 async def test_rows_that_a_table_refuses_are_named_by_their_records() -> None:
     rig = Rig(FakeSource([raw_batch([3, 4])]), [FakeTable("t")])
 
     def refuse() -> None:
         raise BadInput("t: column v is not null")
 
-    rig.sinks["t"].at_write = refuse
+    rig.sinks["t"].at_route = refuse
     with pytest.raises(BadInput, match="topic log, partition 0, offsets 3 to 4: t: column v is not null"):
         await rig.pipeline.run()
 
@@ -456,6 +523,15 @@ async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> 
     assert table.log == ["1 file of letters", "prepare t", "commit t 2"]
 
 
+async def test_many_dead_letters_are_written_down_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "_HELD_BYTES_MAX", 1)
+    rig = Rig(FakeSource([raw_batch([0, 1], [b"bad", b"bad"]), raw_batch([2, 3])]), [FakeTable("t")], tolerance="all")
+    held = list[bool]()
+    rig.sinks["t"].at_write = lambda: held.append(rig.dead_letters.are_many)
+    await rig.pipeline.run()
+    assert held == [False]
+
+
 async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
     table = FakeTable("t")
     source = FakeSource([bad_at(1, 3)])
@@ -558,6 +634,22 @@ async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
     rig.pipeline.stop()
     await cancelled(run)
     assert table.rows == values(0, 2, 3)
+
+
+async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1], [b"v0", b"same:50"])], ends=False)
+    rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=1_000)
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_waiting(rig)
+    rig.clock.advance(1_000)  # what came before it is committed
+    await until_waiting(rig)
+    rig.clock.advance(4_000)
+    await until_waiting(rig)
+    rig.pipeline.stop()
+    progress = await cancelled(run)
+    assert (table.rows, progress.dead_letters) == (values(0), 1)
+    assert [letter["offset"] for letter in await letters(rig)] == [1]
 
 
 async def test_not_more_than_so_much_waits() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import zlib
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -419,6 +420,28 @@ async def test_a_compressed_file_may_be_caught_half_written(tmp_path: Path, foll
         await put(path, data[start : start + len(data) // 4])
         offsets += await following.poll()
     assert offsets == list(range(2_000))
+
+
+async def test_a_file_may_be_removed_while_the_folder_is_listed(
+    tmp_path: Path, following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Removed:
+        name = "0.jsonl"
+        is_file = staticmethod(lambda: True)
+
+        def stat(self) -> os.stat_result:
+            raise FileNotFoundError(self.name)
+
+    scandir = os.scandir
+
+    @contextmanager
+    def and_one_that_goes(path: Path) -> Iterator[Iterator[object]]:
+        with scandir(path) as entries:
+            yield iter([Removed(), *entries])
+
+    monkeypatch.setattr(os, "scandir", and_one_that_goes)
+    await put(tmp_path / "a.jsonl", lines(0))
+    assert await following.poll() == [0]
 
 
 async def test_a_file_that_shrinks_is_refused(tmp_path: Path, following: Following) -> None:

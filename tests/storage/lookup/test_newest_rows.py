@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -64,3 +64,30 @@ def test_a_row_is_what_the_merge_engine_makes_of_its_versions() -> None:
     assert found.tolist() == [True, False, True, True, False]
     assert rows.column("a").to_pylist() == [30, None, 20, 11, None]
     assert rows.column("b").to_pylist() == ["new", None, "y", "x", None]
+
+
+def test_what_is_looked_through_is_not_all_in_memory_at_once() -> None:
+    """One key in a table of twenty files, each with all keys between, so that none can be left out."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    options = {"bucket": "1", "write-only": "true"}
+    schema = pa.schema([("k", pa.int64()), ("text", pa.string())])
+    table = catalog.create_table("db.t", schema, primary_key=["k"], options=options)
+    keys = pa.array(np.arange(0, 2_000, 2))
+    rows = pa.table({"k": keys, "text": [f"{n:01000}" for n in range(len(keys))]})
+    with table.writer() as writer:
+        for _ in range(20):
+            writer.write(rows)
+            writer.commit()
+    asked = pa.record_batch([pa.array([1_001])], ["k"])
+    pool = pa.default_memory_pool()
+    read: list[int] = []
+
+    def held() -> Iterator[pa.RecordBatch]:
+        read.append(pool.bytes_allocated() - before)  # all files were looked through
+        yield from ()
+
+    before = pool.bytes_allocated()
+    found, _ = newest_rows(table.context, table.snapshots()[-1], asked, np.array([False]), held())
+    assert not found.any()
+    assert read[0] < 5 * rows.nbytes

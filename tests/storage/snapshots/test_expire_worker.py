@@ -101,7 +101,8 @@ def test_an_error_fails_no_commit_is_told_once_and_the_next_round_tries_again(
     assert len([record for record in caplog.records if "expiry_failed" in record.message]) == 1
 
 
-def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFileIO) -> None:
+@pytest.mark.parametrize("was_to_finish", [False, True], ids=["at once", "hurried later"])
+def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFileIO, was_to_finish: bool) -> None:
     worker = ExpiryWorker()
     table = new_table(io)
     committed = worker.watch(table)
@@ -116,10 +117,12 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
     io.fault = wait_at_the_hint
     committed(latest)
     assert reached.wait(60)
-    closing = threading.Thread(target=worker.close)
+    closing = threading.Thread(target=worker.close, kwargs={"finish": was_to_finish})
     closing.start()
     while not worker.is_closing:
         pass
+    if was_to_finish:
+        worker.hurry()
     go_on.set()
     closing.join(60)
     assert len(ids(table)) == 9

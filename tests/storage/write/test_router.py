@@ -82,5 +82,12 @@ def test_one_bucket_without_partitions_hands_on_the_batch_itself() -> None:
     assert part is rows
 
 
+def test_parts_do_not_keep_one_another_in_memory() -> None:
+    parts = router(FLAT, 4).route(batch([("text" * 100, 1.0, n) for n in range(1_000)]))
+    assert len(parts) == 4
+    for _, part in parts:
+        assert part.get_total_buffer_size() < 1.5 * part.nbytes
+
+
 def test_an_empty_batch_goes_nowhere() -> None:
     assert router(PARTITIONED, 3).route(batch([])) == []

@@ -9,6 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.write import table_writer
+from storage.write.bucket_writer import PrimaryKeyBucketWriter
+from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
@@ -58,3 +62,43 @@ def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], t
         writer.write(rows(ONE, "b"))
     writer.close()
     assert table().snapshots() == []
+
+
+@pytest.mark.parametrize("batches", [1, 20], ids=["one large batch", "many batches"])
+def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
+    table: Callable[[], tidelake.Table], batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    rebalance = MemoryBudget.rebalance
+
+    def watched(budget: MemoryBudget) -> None:
+        held.append(budget.held_bytes)
+        rebalance(budget)
+
+    monkeypatch.setattr(MemoryBudget, "rebalance", watched)
+    monkeypatch.setattr(table_writer, "_PIECE_BYTES", 10_000)
+    whole = rows(list(range(2_000)), "x" * 100)
+    limit_bytes = whole.nbytes // 10
+    writer = TableWriter(table().context, memory=MemoryBudget(limit_bytes))
+    writer.write(pa.Table.from_batches(whole.to_batches(max_chunksize=len(whole) // batches)))
+    assert max(held) < 2 * limit_bytes
+    assert sum(file.row_count for message in writer.prepare_commit(1) for file in message.new_files) == 2_000
+    writer.abort()
+
+
+def test_all_files_of_a_dropped_writer_are_tried_though_one_can_not_be_deleted(
+    table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TableWriter(table().context)
+    writer.write(rows([*ONE, *OTHER], "a"))
+    tried: list[object] = []
+
+    def abandon(bucket: object) -> None:
+        tried.append(bucket)
+        raise OSError("read-only")
+
+    monkeypatch.setattr(PrimaryKeyBucketWriter, "abandon", abandon)
+    with pytest.raises(OSError, match="read-only"):
+        writer.abort()
+    assert len(tried) == 2
+    writer.abort()  # nothing is left to drop

@@ -1,0 +1,42 @@
+"""The largest holders give back until all fit, and none holds more than can be written down together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from storage.write import memory_budget
+from storage.write.memory_budget import MemoryBudget
+
+
+class Holder:
+    def __init__(self, name: str, held_bytes: int, order: list[str]) -> None:
+        self.name = name
+        self.held_bytes = held_bytes
+        self._order = order
+
+    def give_back(self) -> None:
+        self._order.append(self.name)
+        self.held_bytes = 0
+
+
+@pytest.mark.parametrize(
+    ("held", "gives_back"),
+    [
+        pytest.param({}, [], id="nobody holds anything"),
+        pytest.param({"a": 60, "b": 40}, [], id="all fit"),
+        pytest.param({"a": 60, "b": 41}, ["a"], id="the largest is enough"),
+        pytest.param({"a": 60, "b": 90, "c": 50}, ["b", "a"], id="largest first, until all fit"),
+        pytest.param({"a": 81, "b": 1}, ["a"], id="too much for one, though all fit"),
+    ],
+)
+def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "HOLDER_BYTES_MAX", 80)
+    budget, order = MemoryBudget(100), list[str]()
+    for name, held_bytes in held.items():
+        budget.join(Holder(name, held_bytes, order))
+    assert budget.is_exceeded is bool(gives_back)
+    budget.rebalance()
+    assert order == gives_back
+    assert not budget.is_exceeded
