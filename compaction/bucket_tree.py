@@ -23,7 +23,7 @@ from compaction.looked_up import LookedUp, must_look_up, with_files_above
 from compaction.picker import Picker, PickerSettings
 from compaction.record_expiry import RecordExpiry
 from compaction.rewriter import Rewriter
-from compaction.task_plan import TaskPlanner, Upgrade
+from compaction.task_plan import Rewrite, TaskPlanner, Upgrade
 from compaction.tombstones import drops_deletes
 from compaction.upgrade import lookup_upgrade
 from storage.files.data_file import DataFileMeta
@@ -90,9 +90,6 @@ class BucketTree:
             context.options.compaction_file_size_bytes(has_primary_key=True),
             lambda file: must_rewrite(file) or self._hides_deletes(file),
         )
-        looks_up = must_look_up(context.options, levels, unit)
-        merge_function = self._looking_up(unit.output_level) if looks_up else self._merge_function
-        rewriter = Rewriter(context, self._files, merge_function, self._expiry, should_stop, self._spill_directory)
         drop_deletes = drops_deletes(unit.output_level, levels.highest_level)
         before: list[DataFileMeta] = []
         after: list[DataFileMeta] = []
@@ -103,10 +100,7 @@ class BucketTree:
                     before.append(step.file)
                     after.append(replace(step.file, level=unit.output_level))
                 else:
-                    sections: Sequence[Section] = step.sections
-                    if looks_up:
-                        sections = with_files_above(step.files, levels, unit.output_level)
-                    new_files = rewriter.rewrite(sections, unit.output_level, drop_deletes=drop_deletes)
+                    new_files = self._rewrite(step, unit.output_level, drop_deletes, should_stop)
                     written += new_files
                     before += step.files
                     after += new_files
@@ -131,6 +125,26 @@ class BucketTree:
         if file.level != 0 or file.delete_row_count != 0:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
+
+    def _rewrite(
+        self, step: Rewrite, output_level: int, drop_deletes: bool, should_stop: Callable[[], bool]
+    ) -> list[DataFileMeta]:
+        sections: Sequence[Section] = step.sections
+        merge_function = self._merge_function
+        looks_up = must_look_up(self._context.options, self.levels, step.files, output_level)
+        if looks_up:
+            sections = with_files_above(step.files, self.levels, output_level)
+            merge_function = self._looking_up(output_level)
+        rewriter = Rewriter(
+            self._context,
+            self._files,
+            merge_function,
+            self._expiry,
+            should_stop,
+            self._spill_directory,
+            copies_single_runs=not looks_up,
+        )
+        return rewriter.rewrite(sections, output_level, drop_deletes=drop_deletes)
 
     def _looking_up(self, output_level: int) -> MergeFunction:
         hides_known = self._context.options.merge_engine is MergeEngine.FIRST_ROW

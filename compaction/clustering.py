@@ -155,11 +155,12 @@ def _comparable(column: pa.Array) -> NDArray[Any]:
     """Values as numbers, or as byte strings of one length, that compare as the values do. Nulls: anything."""
     words = column_words(column, nullable=False)
     kind = column.type
-    is_wide = pa.types.is_string(kind) or pa.types.is_binary(kind) or len(words) > 1
+    is_wide = pa.types.is_string(kind) or pa.types.is_binary(kind) or words.width > 1
     if not is_wide:
-        return words[0]
+        (word,) = words
+        return word
     rows = np.zeros((len(column), _WORDS_MAX), ">u8")
-    for i, word in enumerate(words[:_WORDS_MAX]):
+    for i, word in enumerate(words.first(_WORDS_MAX)):
         # signed words: turned so that they compare as unsigned ones
         rows[:, i] = word if word.dtype == np.uint64 else word.view(np.uint64) ^ np.uint64(1 << 63)
     return rows.reshape(-1).view(f"S{8 * _WORDS_MAX}")

@@ -12,36 +12,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from storage.merge.kernels import RowIndices
+from storage.merge.merge_passes import KeepAll
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
-from storage.write.spill import SpillFile
+from storage.merge.spill import SpillFile
 
 PIECE_BYTES: Final = 64 * 1024 * 1024
 _FAN_IN: Final = 64
 _BATCH_ROWS_MIN: Final = 64
-
-
-class _KeepAll:
-    """A merge that loses no row: sorting. Rows of equal keys come in any order."""
-
-    merges_in_steps = True
-
-    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        return ()
-
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        return rows.take(pa.array(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +75,7 @@ class ExternalSort:
         """Empties `waiting`, so that its batches go before the rows are moved a second time."""
         rows = pa.concat_batches(waiting)
         waiting.clear()
-        return merge_batch(rows, self._order, _KeepAll())
+        return merge_batch(rows, self._order, KeepAll())
 
     @property
     def _order(self) -> MergeOrder:
@@ -114,4 +93,4 @@ class ExternalSort:
         return (rows.slice(start, count) for start in range(0, rows.num_rows, count))
 
     def _merged(self, spills: list[SpillFile]) -> Iterator[pa.RecordBatch]:
-        return merge_runs([spill.read() for spill in spills], self._order, _KeepAll())
+        return merge_runs([spill.read() for spill in spills], self._order, KeepAll())

@@ -5,7 +5,11 @@ above. So what a compaction writes between takes the older rows into account, wh
 key up in them; here the files above take part in the merge as runs of their own, and keys that only they have are left
 out again.
 
-Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `FirstRowMergeFunctionWrapper.java`.
+The engine is shown every key, that of a single row too: a lone retract becomes a negative sum, where other compactions
+leave it a retract.
+
+Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `LookupMergeFunction.java`,
+`FirstRowMergeFunctionWrapper.java`, `LookupMergeTreeCompactRewriter.java`, `ChangelogMergeTreeRewriter.java`.
 """
 
 from __future__ import annotations
@@ -17,24 +21,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.compact_unit import CompactUnit
 from compaction.levels import Levels
 from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN
 from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_functions.base import shortcut_groups
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.options import MergeEngine, TableOptions
 
 
-def must_look_up(options: TableOptions, levels: Levels, unit: CompactUnit) -> bool:
-    """Whether rows of the unit leave level 0 and pass below others that their result depends on."""
-    newest_wins = options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence_fields
-    leaves_level_0 = any(file.level == 0 for file in unit.files)
-    is_below = unit.output_level < levels.highest_level
-    return options.needs_lookup and leaves_level_0 and is_below and not newest_wins
+def must_look_up(options: TableOptions, levels: Levels, files: Iterable[DataFileMeta], output_level: int) -> bool:
+    """Whether rewriting the files together takes rows out of level 0 to where their result is not what the engine makes
+    of the files alone, leaving single rows as they are.
+    """
+    if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
+        return False
+    match options.merge_engine:
+        case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
+            return True
+        case MergeEngine.DEDUPLICATE if not options.sequence_fields:
+            return False  # the newest wins, whatever lies above
+        case _:
+            return output_level < levels.highest_level
 
 
 def with_files_above(files: Sequence[DataFileMeta], levels: Levels, output_level: int) -> list[Section]:
@@ -48,6 +57,8 @@ def with_files_above(files: Sequence[DataFileMeta], levels: Levels, output_level
 @dataclass(frozen=True, slots=True)
 class LookedUp:
     """Merges rows of the unit with those above output_level; keys that no row of the unit has are left out.
+
+    No key skips the engine, whatever `shortcut` says, unless that leaves null where none may be.
 
     hides_known: keys that lie above already are left out too (merge-engine = first-row: readers don't merge there).
     """
@@ -80,6 +91,18 @@ class LookedUp:
         if self.hides_known:
             kept &= ~np.logical_or.reduceat(is_above, groups.starts)
         rows_kept = groups.spread(kept)
-        return self.engine.merge(
-            rows, kinds, order[rows_kept], is_last[rows_kept], shortcut_groups(groups, shortcut)[kept]
-        )
+        order, is_last = order[rows_kept], is_last[rows_kept]
+        merged = self.engine.merge(rows, kinds, order, is_last, np.zeros(np.count_nonzero(kept), np.bool_))
+        is_spoilt = _holds_null_where_none_may_be(merged)
+        if not is_spoilt.any():
+            return merged
+        # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
+        return self.engine.merge(rows, kinds, order, is_last, is_spoilt & (groups.lengths[kept] == 1))
+
+
+def _holds_null_where_none_may_be(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    found = np.zeros(rows.num_rows, np.bool_)
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            found |= column.is_null().to_numpy(zero_copy_only=False)
+    return found

@@ -20,14 +20,15 @@ from compaction.record_expiry import RecordExpiry
 from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN, FileSource
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_runs
-from storage.merge.section import batch_rows, oldest_first, runs_to_spill
+from storage.merge.merge_passes import fan_in_of, merge_in_passes
+from storage.merge.merge_reader import MergeOrder, drop_retracts
+from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
+from storage.merge.spill import SpillFile
 from storage.schema import LEVEL_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.write.bucket_files import BucketFiles
-from storage.write.spill import SpillFile
 
 
 class CompactionStopped(Exception):
@@ -38,7 +39,8 @@ class CompactionStopped(Exception):
 class Rewriter:
     """files: of the bucket. should_stop: asked between batches; when it says so, CompactionStopped is raised.
 
-    spill_directory: None is the system's temporary directory.
+    spill_directory: None is the system's temporary directory. copies_single_runs: whether the rows of a section of one
+    run stay as they are, as Java's reducer leaves a single row of a key; else they go through merge_function too.
     """
 
     context: TableContext
@@ -47,6 +49,7 @@ class Rewriter:
     expiry: RecordExpiry | None
     should_stop: Callable[[], bool]
     spill_directory: str | None = None
+    copies_single_runs: bool = True
 
     def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> list[DataFileMeta]:
         """The new files, durable and nobody's yet, in key order; none when no row is left. sections: in key order.
@@ -68,31 +71,31 @@ class Rewriter:
 
     def _merged(self, section: Section) -> Generator[pa.RecordBatch]:
         runs, in_order = oldest_first(section)
-        rows = batch_rows(runs)
-        if len(runs) == 1:  # no key twice: as it is, as Java's reducer leaves a single row of a key
-            yield from self._run(runs[0], rows)
+        size = batch_size(runs)
+        if len(runs) == 1 and self.copies_single_runs:
+            yield from self._run(runs[0], size)
             return
         schema, options = self.context.schema, self.context.options
         order = MergeOrder(
             schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
         )
+        fields = arrow_schema(self._fields)
         spilled: dict[int, SpillFile] = {}
         try:
             for number in runs_to_spill(runs, len(self._fields)):
-                spilled[number] = self._spill(self._run(runs[number], rows))
-            streams = [spilled[i].read() if i in spilled else self._run(run, rows) for i, run in enumerate(runs)]
-            yield from merge_runs(streams, order, self.merge_function)
+                spilled[number] = SpillFile(self.spill_directory, fields, self._run(runs[number], size))
+            streams = [spilled[i].read() if i in spilled else self._run(run, size) for i, run in enumerate(runs)]
+            yield from merge_in_passes(
+                streams,
+                fields,
+                order,
+                self.merge_function,
+                fan_in=fan_in_of(options),
+                spill_directory=self.spill_directory,
+            )
         finally:
             for file in spilled.values():
                 file.delete()
-
-    def _spill(self, batches: Iterator[pa.RecordBatch]) -> SpillFile:
-        def until_stopped() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                self._go_on()
-                yield batch
-
-        return SpillFile(self.spill_directory, arrow_schema(self._fields), until_stopped())
 
     def _go_on(self) -> None:
         if self.should_stop():
@@ -104,6 +107,12 @@ class Rewriter:
         needed = self.merge_function.columns_needed(self.context.schema.names)
         return [*self.files.row_fields, *([LEVEL_FIELD] if LEVEL_COLUMN in needed else ())]
 
-    def _run(self, run: SortedRun, rows: int) -> Iterator[pa.RecordBatch]:
-        batches = (batch for file in run for batch in self.files.read(file, self._fields, batch_rows=rows))
+    def _run(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
+        batches = self._until_stopped(run, size)
         return batches if self.expiry is None else self.expiry.without_expired(batches, int(time.time()))
+
+    def _until_stopped(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
+        for file in run:
+            for batch in self.files.read(file, self._fields, batch_rows=size.rows, batch_bytes=size.bytes):
+                self._go_on()
+                yield batch

@@ -264,7 +264,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def sort_spill_threshold(self) -> int:
-        """Java spills runs beyond it to disk; we read any number of runs in bounded memory."""
+        """How many runs a merge has open at most. The default is Java's; see `storage.merge.merge_passes`."""
         return self._parsed("sort-spill-threshold", int, min(self.stop_trigger + 1, INT_MAX))
 
     @property

@@ -21,7 +21,7 @@ from storage.files.casting import cast
 from storage.files.data_file import DataFileMeta
 from storage.files.formats import format_named
 from storage.files.formats.arrow_forms import in_column
-from storage.files.formats.base import ChunkFilter, batch_of
+from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
@@ -46,9 +46,11 @@ def read_data_file(
     *,
     partition: bytes | None = None,
     batch_rows: int = DEFAULT_BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES_MAX,
     predicate: SkipsRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most batch_rows rows, never empty, with the columns `read_fields`, in file order.
+    """Batches of at most batch_rows rows and batch_bytes bytes (or one row), never empty, with the columns
+    `read_fields`, in file order.
 
     read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_LEVEL`
         (the file's). A column newer than the file is null; default values are not filled in (they were when rows were
@@ -67,11 +69,28 @@ def read_data_file(
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
     stored_batches = file_format.read(
-        source, path, plan.stored, batch_rows=batch_rows, chunk_filter=plan.chunk_filter(context, predicate)
+        source,
+        path,
+        plan.stored,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        chunk_filter=plan.chunk_filter(context, predicate),
     )
     for stored in stored_batches:
         plan.check_never_null(stored, path)
-        yield batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema)
+        yield from _halved(
+            batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema), batch_bytes
+        )
+
+
+def _halved(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """In pieces that small, or of one row; rows may differ in size."""
+    if rows.num_rows < 2 or rows.nbytes <= most_bytes:
+        yield rows
+        return
+    middle = rows.num_rows // 2
+    yield from _halved(rows.slice(0, middle), most_bytes)
+    yield from _halved(rows.slice(middle), most_bytes)
 
 
 def _opened(io: FileIO, path: str) -> pa.NativeFile:

@@ -145,7 +145,7 @@ class _Cursor:
             return self._next_batch()
         if count:
             self.batch = self.batch.slice(count)
-            self.keys = [tuple(word[count:] for word in words) for words in self.keys]
+            self.keys = [words.slice(count) for words in self.keys]
         return True
 
     def _next_batch(self) -> bool:

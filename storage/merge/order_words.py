@@ -1,13 +1,15 @@
 """Key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
 A column becomes one or more arrays of 64-bit words; comparing rows word by word, as integers, gives Paimon's key
-order, and equal words are equal keys. Words stand for themselves: rows of different files compare through them.
+order, and equal words are equal keys. Rows of several batches compare through the words that one call of
+`aligned_words` gives for all of them.
 
     integers, dates, times, timestamps     the value, int64
     DECIMAL up to 18 digits                the unscaled value, int64; longer ones two words, high then low
     FLOAT, DOUBLE                          the bits, folded so that -inf < .. < -0.0 < 0.0 < .. < inf < NaN (one NaN)
     strings and bytes                      groups of 7 bytes and a mark: the number of bytes in the last group, 8 where
                                            more follow. Words past the end are 0, so columns of unlike widths line up.
+                                           Of values much longer than most: the first words, and a rank among them all.
     nullable columns                       one word before the others: 0 for null, 1 else (nulls are smallest)
 
 Source of the order: data-files notes 1.3; Java `codegen/GenerateUtils.scala`. The words are ours and never stored.
@@ -15,22 +17,99 @@ Source of the order: data-files notes 1.3; Java `codegen/GenerateUtils.scala`. T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import UnsupportedFeature
 
 Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64
-ColumnWords: TypeAlias = tuple[Word, ...]
 RowWords: TypeAlias = tuple[Word, ...]
 
 _BYTES_PER_WORD = 7
 _CONTINUES = 8
+
+# One long value among many short ones must not cost every row as many words as it has itself. A value has all of its
+# words only where that makes them at most 4 times as large as the values, or few; else the first ones and a rank.
+_WORDS_PER_MEAN_BYTE: Final = 4 / 8
+_WORDS_ALWAYS: Final = 8
+_WORDS_BEFORE_RANK: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWords:
+    """The words of a column of n rows, each made when it is first asked for. Made by `column_words`.
+
+    Iterating gives words by which the rows compare with one another; `aligned_words`, also with those of other batches.
+    """
+
+    values: pa.Array
+    _present: Word | None  # (n,) 0 for null, 1 else; None for a column without nulls
+    _descending: bool
+    _made: list[Word]  # the first words, as far as they were asked for
+    _lengths: NDArray[np.int64] | None  # (n,) in bytes; None for what isn't text: there `_made` is everything
+
+    def __iter__(self) -> Iterator[Word]:
+        (words,) = aligned_words([[self]])
+        return iter(words)
+
+    def slice(self, start: int) -> ColumnWords:
+        """Of the rows from `start` on."""
+        present = None if self._present is None else self._present[start:]
+        lengths = None if self._lengths is None else self._lengths[start:]
+        made = [word[start:] for word in self._made]
+        return ColumnWords(self.values.slice(start), present, self._descending, made, lengths)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def value_bytes(self) -> int:
+        """Of text."""
+        return 0 if self._lengths is None else int(self._lengths.sum())
+
+    @property
+    def width(self) -> int:
+        """How many words tell all values apart."""
+        if self._lengths is None:
+            return len(self._made)
+        return max(1, -(-int(self._lengths.max(initial=0)) // _BYTES_PER_WORD))
+
+    def first(self, count: int) -> RowWords:
+        """The first `count` words, after the one for nulls: they compare with those of any other batch.
+
+        Values that differ only behind them have equal ones. Past `width` nothing differs.
+        """
+        missing = range(len(self._made), min(count, self.width))
+        if missing:
+            self._made.extend(map(self._finished, _text_words(self.values, missing)))
+        words = self._made[:count]
+        if len(words) < count:
+            words += [self._finished(np.zeros(self.num_rows, np.uint64))] * (count - len(words))
+        return tuple(words) if self._present is None else (self._present, *words)
+
+    def longer_than(self, count: int) -> NDArray[np.intp]:
+        """(m,) rows whose values go on behind the first `count` words."""
+        assert self._lengths is not None, "what isn't text has few words"
+        return np.flatnonzero(self._lengths > count * _BYTES_PER_WORD)
+
+    def scattered(self, rows: NDArray[np.intp], numbers: Word) -> Word:
+        """A word that is `numbers` in some rows."""
+        word = np.zeros(self.num_rows, np.uint64)
+        word[rows] = numbers
+        return self._finished(word)
+
+    def _finished(self, word: Word) -> Word:
+        if self._descending:
+            word = ~word
+        return word if self._present is None else np.where(self._present, word, word.dtype.type(0))
 
 
 def column_words(column: pa.Array, *, nullable: bool, descending: bool = False) -> ColumnWords:
@@ -40,26 +119,39 @@ def column_words(column: pa.Array, *, nullable: bool, descending: bool = False) 
     descending: turn the order of values around. Nulls stay smallest: so Java sorts by `sequence.field.sort-order`.
     Raises UnsupportedFeature for types without an order (nested ones, VARIANT).
     """
-    words = _value_words(column)
-    if descending:
-        words = tuple(~word for word in words)
-    if nullable:
-        present = column.is_valid().to_numpy(zero_copy_only=False)
-        words = (present.astype(np.uint64), *(np.where(present, word, word.dtype.type(0)) for word in words))
+    present = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64) if nullable else None
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return ColumnWords(column, present, descending, [], np.diff(_offsets(column)))
+    words = ColumnWords(column, present, descending, [], None)
+    words._made.extend(map(words._finished, _number_words(column)))
     return words
 
 
 def aligned_words(batches: Sequence[Sequence[ColumnWords]]) -> list[RowWords]:
-    """Words of many batches, made equally many for each column.
+    """Words of many batches, by which their rows compare with one another, and with no others.
 
     batches: per batch, per column, its words. Returns per batch all its words, most significant first.
     """
-    if not batches:
-        return []
-    widths = [max(len(words) for words in column) for column in zip(*batches, strict=True)]
+    columns = [_aligned(column) for column in zip(*batches, strict=True)]
+    return [tuple(chain.from_iterable(column[i] for column in columns)) for i in range(len(batches))]
+
+
+def _aligned(column: Sequence[ColumnWords]) -> list[RowWords]:
+    """One column in many batches."""
+    width = max(words.width for words in column)
+    num_rows = sum(words.num_rows for words in column)
+    mean_bytes = sum(words.value_bytes for words in column) / max(1, num_rows)
+    affordable = max(_WORDS_ALWAYS, int(mean_bytes * _WORDS_PER_MEAN_BYTE))
+    if width <= affordable:
+        return [words.first(width) for words in column]
+    count = min(affordable, _WORDS_BEFORE_RANK)
+    longer = [words.longer_than(count) for words in column]
+    values = pa.chunked_array([words.values.take(pa.array(rows)) for words, rows in zip(column, longer, strict=True)])
+    ranks = pc.rank(values, tiebreaker="dense").to_numpy()
+    of_batches = np.split(ranks, np.cumsum([len(rows) for rows in longer])[:-1])
     return [
-        tuple(chain.from_iterable(_padded(words, width) for words, width in zip(columns, widths, strict=True)))
-        for columns in batches
+        (*words.first(count), words.scattered(rows, of_batch))
+        for words, rows, of_batch in zip(column, longer, of_batches, strict=True)
     ]
 
 
@@ -77,12 +169,7 @@ def count_up_to(words: RowWords, last: Sequence[Any]) -> int:
     return stop
 
 
-def _padded(words: ColumnWords, width: int) -> ColumnWords:
-    missing = width - len(words)
-    return words + (np.zeros(len(words[0]), np.uint64),) * missing if missing else words
-
-
-def _value_words(column: pa.Array) -> ColumnWords:
+def _number_words(column: pa.Array) -> tuple[Word, ...]:
     kind = column.type
     if pa.types.is_boolean(kind):
         return (column.cast(pa.int8()).fill_null(0).to_numpy().astype(np.int64),)
@@ -92,8 +179,6 @@ def _value_words(column: pa.Array) -> ColumnWords:
         halves = _buffer(column, 1, np.int64)[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
         low = np.ascontiguousarray(halves[:, 0])
         return (low,) if kind.precision <= 18 else (np.ascontiguousarray(halves[:, 1]), low.view(np.uint64))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _bytes_words(column)
     if pa.types.is_primitive(kind):
         return (_fixed_width(column, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64, copy=False),)
     raise UnsupportedFeature(f"ordering by a column of type {kind}", "it has no order", "choose another column")
@@ -116,23 +201,26 @@ def _float_words(values: NDArray[Any]) -> Word:
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
 
 
-def _bytes_words(column: pa.Array) -> ColumnWords:
-    offsets = _buffer(column, 1, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    if len(column) == 0:
-        return (np.zeros(0, np.uint64),)
-    begin, lengths = offsets[:-1], np.diff(offsets)
-    longest = int(lengths.max())
-    used = _buffer(column, 2, np.uint8)[: int(offsets[-1])]
-    text = np.zeros(len(used) + longest + 8, np.uint8)  # so that the 8 bytes read below always exist
+def _offsets(column: pa.Array) -> NDArray[np.int64]:
+    """(n + 1,) of text: where in the buffer each value begins, and the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int64)
+    return _buffer(column, 1, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def _text_words(column: pa.Array, groups: range) -> Iterator[Word]:
+    """The words of some groups of 7 bytes."""
+    offsets = _offsets(column)
+    begin, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    used = _buffer(column, 2, np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    text = np.zeros(len(used) + 8, np.uint8)  # so that the 8 bytes read below always exist
     text[: len(used)] = used
     eight_from = np.ndarray((len(text) - 7,), dtype=">u8", buffer=text, strides=(1,))
-    words = []
-    for group in range(max(1, -(-longest // _BYTES_PER_WORD))):
+    for group in groups:
         left = lengths - group * _BYTES_PER_WORD
         inside = np.clip(left, 0, _BYTES_PER_WORD)
         taken = eight_from[np.where(left > 0, begin + group * _BYTES_PER_WORD, 0)].astype(np.uint64)
         keep = ((np.uint64(1) << (inside * 8).astype(np.uint64)) - np.uint64(1)) << ((8 - inside) * 8).astype(np.uint64)
         keep[inside == 0] = 0
         mark = np.where(left > _BYTES_PER_WORD, _CONTINUES, inside).astype(np.uint64)
-        words.append((taken & keep) | mark)
-    return tuple(words)
+        yield (taken & keep) | mark

@@ -1,8 +1,8 @@
 """Reading the runs of a section: in which order, how much of each at a time, and how many at once.
 
 Every run is open at a batch of bounded size. An open file also holds a page of each column, so that wide tables can't
-have many runs open: the smallest are written down first, in small batches, as Java does with runs beyond
-`sort-spill-threshold`.
+have many runs open: the smallest are written down first, in small batches. How many runs of narrow tables may be open:
+`storage.merge.merge_passes`.
 
 Source: Java `mergetree/MergeTreeReaders.java`, `mergetree/MergeSorter.java`.
 """
@@ -10,6 +10,7 @@ Source: Java `mergetree/MergeTreeReaders.java`, `mergetree/MergeSorter.java`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -36,12 +37,22 @@ def oldest_first(section: Section) -> tuple[list[SortedRun], bool]:
     return runs, in_order
 
 
-def batch_rows(runs: Sequence[Sequence[DataFileMeta]]) -> int:
-    """Rows a batch, so that one open batch of every run fits the memory of a section."""
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """What a batch of a run may be at most."""
+
+    rows: int
+    bytes: int
+
+
+def batch_size(runs: Sequence[Sequence[DataFileMeta]]) -> BatchSize:
+    """So that one open batch of every run fits the memory of a section."""
     files = [file for run in runs for file in run]
     rows = sum(file.row_count for file in files)
+    share_bytes = max(1, SECTION_MEMORY_BYTES // len(runs))
+    # a guess, made before anything is read; for rows that were compressed further, the bytes decide
     row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
-    return max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, SECTION_MEMORY_BYTES // (row_bytes * len(runs))))
+    return BatchSize(max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, share_bytes // row_bytes)), share_bytes)
 
 
 def runs_to_spill(runs: Sequence[SortedRun], columns: int) -> list[int]:

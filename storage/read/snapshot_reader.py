@@ -16,14 +16,15 @@ from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.merge.merge_functions import MergeFunction, merge_function_of
-from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_runs
-from storage.merge.section import batch_rows, oldest_first
+from storage.merge.merge_passes import fan_in_of, merge_in_passes
+from storage.merge.merge_reader import MergeOrder, drop_retracts
+from storage.merge.section import BatchSize, batch_size, oldest_first
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, arrow_schema
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SnapshotReader:
     ) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
-        batches = self._read_run(run, directory, partition, fields, batch_rows([run]), self.predicate)
+        batches = self._read_run(run, directory, partition, fields, batch_size([run]), self.predicate)
         return drop_retracts(batches)
 
     def _merged(
@@ -82,9 +83,9 @@ class SnapshotReader:
         fields += [] if in_order else [SEQUENCE_FIELD]
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
-        rows = batch_rows(runs)
-        streams = [self._read_run(run, directory, partition, fields, rows, key_condition) for run in runs]
-        merged = merge_runs(streams, order, self._merge_function)
+        size = batch_size(runs)
+        streams = [self._read_run(run, directory, partition, fields, size, key_condition) for run in runs]
+        merged = merge_in_passes(streams, arrow_schema(fields), order, self._merge_function, fan_in=fan_in_of(options))
         return self._filtered(drop_retracts(merged), self.predicate)
 
     @cached_property
@@ -103,14 +104,21 @@ class SnapshotReader:
         directory: str,
         partition: bytes,
         fields: Sequence[DataField],
-        rows: int,
+        size: BatchSize,
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
         for file in run:
             path = data_file_path(directory, file)
             batches = read_data_file(
-                self.context, file, path, fields, partition=partition, batch_rows=rows, predicate=condition
+                self.context,
+                file,
+                path,
+                fields,
+                partition=partition,
+                batch_rows=size.rows,
+                batch_bytes=size.bytes,
+                predicate=condition,
             )
             yield from self._filtered(batches, condition)
 

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
+from storage.files.formats.base import BATCH_BYTES_MAX
 from storage.files.reader import read_data_file
 from storage.files.writer import RollingFileWriter
 from storage.format import FileSource
+from storage.merge.merge_functions import check_no_nulls
 from storage.paths import DataFileNames
 from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
@@ -51,7 +53,12 @@ class BucketFiles:
         return (*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD)
 
     def read(
-        self, file: DataFileMeta, fields: Sequence[DataField] | None = None, *, batch_rows: int = _BATCH_ROWS
+        self,
+        file: DataFileMeta,
+        fields: Sequence[DataField] | None = None,
+        *,
+        batch_rows: int = _BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES_MAX,
     ) -> Iterator[pa.RecordBatch]:
         """Rows as they lie in the file. fields: None is `row_fields`."""
         yield from read_data_file(
@@ -61,6 +68,7 @@ class BucketFiles:
             self.row_fields if fields is None else fields,
             partition=self._partition,
             batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
         )
 
     @cached_property
@@ -75,7 +83,8 @@ class BucketFiles:
     def file_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND` (and others) as the columns of a primary-key file, in order.
 
-        `_KEY_x` shares the memory of `x`.
+        `_KEY_x` shares the memory of `x`. Raises BadInput where merging left null in a NOT NULL column.
         """
+        check_no_nulls(rows, self._context.schema, self._context.name)
         sources, names = self._file_columns
         return rows.select(sources).rename_columns(names)

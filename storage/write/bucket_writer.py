@@ -139,7 +139,8 @@ class PrimaryKeyBucketWriter:
 
     def give_back(self) -> None:
         with self._lock:
-            if self._may_spill and self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES:
+            is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES
+            if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:
                 self._flush()

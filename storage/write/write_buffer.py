@@ -19,11 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
-from storage.write.spill import SpillFile
+from storage.merge.merge_functions import MergeFunction, check_left_over
+from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, row_kinds, sort_batch
+from storage.merge.spill import SpillFile
 
-SEGMENT_BATCH_ROWS: Final = 16_384
+# A flush holds a piece of every segment.
+SEGMENTS_MAX: Final = 64
+PIECE_ROWS_MAX: Final = 16_384
+PIECE_BYTES: Final = 1024 * 1024
 
 
 class WriteBuffer:
@@ -48,6 +51,11 @@ class WriteBuffer:
     @property
     def is_empty(self) -> bool:
         return not self._batches and not self._segments
+
+    @property
+    def may_spill_again(self) -> bool:
+        """Whether a flush can hold a piece of one more segment, and keep its file open."""
+        return len(self._segments) < SEGMENTS_MAX
 
     def add(self, rows: pa.RecordBatch) -> None:
         """rows: conformed (table columns and `_VALUE_KIND`), in arrival order."""
@@ -78,16 +86,11 @@ class WriteBuffer:
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes
-        nothing.
+        nothing. Raises BadInput for rows that no merge would take (`check_left_over`).
         """
-        if not self._segments:
-            if self._batches:
-                yield self._merge_memory()
-        else:
-            runs = [segment.read() for segment in self._segments]
-            if self._batches:
-                runs.append(iter([self._as_run()[0]]))
-            yield from merge_runs(runs, self._order, self._merge_function)
+        for rows in self._merged():
+            check_left_over(self._merge_function, row_kinds(rows))
+            yield rows
         self.clear()
 
     def clear(self) -> None:
@@ -95,6 +98,16 @@ class WriteBuffer:
             segment.delete()
         self._segments = []
         self._forget_memory()
+
+    def _merged(self) -> Iterator[pa.RecordBatch]:
+        if not self._segments:
+            if self._batches:
+                yield self._merge_memory()
+        else:
+            runs = [segment.read() for segment in self._segments]
+            if self._batches:
+                runs.append(_in_pieces(*self._as_run()))
+            yield from merge_runs(runs, self._order, self._merge_function)
 
     def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
         """What is in memory as a run that is merged with others later; and which rows are the last of their key."""
@@ -118,7 +131,8 @@ def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.
     """What a merge holds of a segment at a time. A piece ends where a key ends: a merge wants all rows of a key at
     once.
     """
+    count = max(1, min(PIECE_ROWS_MAX, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     ends = np.flatnonzero(is_last) + 1
-    full = ends[np.searchsorted(ends, np.arange(SEGMENT_BATCH_ROWS, rows.num_rows, SEGMENT_BATCH_ROWS))]
+    full = ends[np.searchsorted(ends, np.arange(count, rows.num_rows, count))]
     for start, end in pairwise(np.unique([0, *full, rows.num_rows]).tolist()):
         yield rows.slice(start, end - start)

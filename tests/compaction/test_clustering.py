@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tracemalloc
 from decimal import Decimal
 from itertools import pairwise, product
 from typing import Any
@@ -66,6 +67,19 @@ def test_ranks_rise_with_the_values_and_nulls_come_first(ordered: pa.Array) -> N
     assert ranks.tolist() == sorted(set(ranks.tolist())) or ordered.null_count > 1
     assert all(rank == 0 for rank, value in zip(ranks.tolist(), ordered, strict=True) if not value.is_valid)
     assert all(0 < rank < 2**16 for rank, value in zip(ranks.tolist(), ordered, strict=True) if value.is_valid)
+
+
+def test_one_huge_text_costs_the_other_rows_nothing() -> None:
+    """Only the beginning of a text counts; all words of this one, for every row, would be half a gigabyte."""
+    texts = pa.array([f"text {i:05}" for i in range(9_999)] + ["x" * 40_000])
+    tracemalloc.start()
+    try:
+        ranks = RankScale.of([texts], 16).ranks(texts)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (np.diff(ranks.astype(np.int64)) > 0).all()
+    assert peak_bytes < 400 * len(texts)
 
 
 def test_two_values_count_as_much_as_a_million() -> None:

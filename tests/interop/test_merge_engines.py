@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pytest
 
+import tidelake
 from storage.verify import verify
 from tests.compaction.invariants import check_tree
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
 from tests.interop.shared_table import KIND, NAME, SharedTable, values
 from tests.support.expected import difference
-from tests.support.merge_engines import ALL_KINDS, COLUMNS, ENGINES, SCHEMA, Engine, Rows, partial_update
+from tests.support.java_oracle import JavaOracle
+from tests.support.merge_engines import (
+    AGGREGATION_WITH_RETRACTS,
+    ALL_KINDS,
+    COLUMNS,
+    ENGINES,
+    GROUPS,
+    GROUPS_WITH_FUNCTIONS,
+    SCHEMA,
+    Engine,
+    Rows,
+    partial_update,
+)
 
 
 def columns() -> list[Column]:
@@ -110,3 +124,62 @@ def test_levels_that_compaction_looked_up_are_not_merged_twice(engine: Engine, n
         levels |= {file["level"] for file in files} if len(files) > 1 else set()
     assert len(levels) > 1, "every compaction took all files: this shows nothing"
     table.check_history()
+
+
+SHOWN_SINGLE_ROWS: Final = (
+    Engine("a sum", {"merge-engine": "aggregation", "fields.c.aggregate-function": "sum"}, ALL_KINDS),
+    AGGREGATION_WITH_RETRACTS,
+    GROUPS,
+    GROUPS_WITH_FUNCTIONS,
+)
+
+
+@pytest.mark.parametrize("engine", SHOWN_SINGLE_ROWS, ids=lambda engine: engine.about)
+def test_a_row_that_leaves_level_0_alone_becomes_what_java_makes_of_it(engine: Engine, new_table: NewTable) -> None:
+    """A compaction that looks rows up shows single ones to the engine too: a lone -D of a sum is no -D any more."""
+    options = {"bucket": "1", "force-lookup": "true", **engine.options}
+    ours = new_table(columns(), primary_key=["k"], options=options, folder="ours")
+    javas = new_table(columns(), primary_key=["k"], options=options, folder="javas")
+    shared = new_table(columns(), primary_key=["k"], options=options, folder="shared")
+    rows = Rows(engine, keys=5)
+    for commit in range(8):
+        batch = rows.batch(2)
+        ours.write(batch)
+        javas.java_writes(batch)
+        (shared.java_writes if commit % 2 else shared.write)(batch)
+        found = [check_same(table) for table in (ours, javas, shared)]
+        assert found[0].sort_by("k") == found[1].sort_by("k") == found[2].sort_by("k")
+    assert found[0].num_rows
+
+
+NULL_LEFT: Final = (
+    pytest.param({"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}, id="aggregation"),
+    pytest.param({"merge-engine": "partial-update", "fields.n.sequence-group": "v"}, id="a sequence group"),
+)
+
+
+@pytest.mark.parametrize("options", NULL_LEFT)
+def test_a_null_that_java_let_a_delete_leave_is_read_as_java_reads_it(
+    options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """Java writes the delete, and reads a null out of a NOT NULL column; neither can write it to a file."""
+    declared = [
+        {"name": "k", "type": "BIGINT", "nullable": False},
+        {"name": "v", "type": "STRING", "nullable": False},
+        {"name": "n", "type": "BIGINT", "nullable": True},
+    ]
+    java_oracle.create(tmp_path, NAME, declared, primary_keys=["k"], options={"bucket": "1", **options})
+    for kind, n in (("+I", 1), ("-D", 2)):
+        row = {"_kind": kind, "k": 7, "v": "x", "n": n}
+        java_oracle.write(tmp_path, NAME, [row], commit_user="java", wait_compaction=True)
+    catalog = tidelake.open_catalog(str(tmp_path))
+    table = catalog.table(NAME)
+    found = table.scan().to_arrow().to_pylist()
+    assert [(row["k"], row["v"]) for row in found] == [(7, None)]
+    assert found == java_oracle.read(tmp_path, NAME)
+    with pytest.raises(tidelake.BadInput, match=r"k = 7 left null in column 'v' STRING NOT NULL.*Make the"):
+        table.compact(full=True)
+    table = catalog.alter_table(NAME, [tidelake.UpdateColumnNullability("v", True)])
+    table.compact(full=True)
+    assert table.scan().to_arrow().to_pylist() == found
+    assert java_oracle.read(tmp_path, NAME) == found

@@ -13,8 +13,12 @@ def aggregate_row_by_row(
     options: Mapping[str, str], types: Mapping[str, str], key: Sequence[str], records: Sequence[Record]
 ) -> Record:
     """The one record of a key. types: SQL text by column. records: oldest first; a single one comes out as it is."""
-    if len(records) == 1:
-        return records[0]
+    return records[0] if len(records) == 1 else aggregate_without_shortcut(options, types, key, records)
+
+
+def aggregate_without_shortcut(
+    options: Mapping[str, str], types: Mapping[str, str], key: Sequence[str], records: Sequence[Record]
+) -> Record:
     removes = options.get("aggregation.remove-record-on-delete") == "true"
     steps = ["set" if removes and r.kind == "-D" else "retract" if r.retracts else "agg" for r in records]
     merged: dict[str, Any] = {}

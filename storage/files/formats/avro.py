@@ -17,7 +17,7 @@ from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
 from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
-from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of
+from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, WriteSettings, batch_of
 from storage.files.spans import SpanCollector, Spans
 from storage.types import DataField, arrow_schema
 
@@ -44,16 +44,22 @@ class AvroFormat:
         wanted: Sequence[DataField],
         *,
         batch_rows: int,
+        batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         with source:
             rows: list[Row] = []
+            rows_bytes = 0
             container = _Container(source, path, {f.name for f in wanted})
-            for block in container.blocks():
+            for block, block_bytes in container.blocks():
+                if rows and rows_bytes + block_bytes > batch_bytes:
+                    yield container.batch(rows, wanted)
+                    rows, rows_bytes = [], 0
                 rows += block
+                rows_bytes += block_bytes
                 while len(rows) >= batch_rows:
                     yield container.batch(rows[:batch_rows], wanted)
-                    rows = rows[batch_rows:]
+                    rows, rows_bytes = rows[batch_rows:], block_bytes
             if rows:
                 yield container.batch(rows, wanted)
 
@@ -88,7 +94,8 @@ class _Container:
         found = f"{type(error).__name__}: {error}"
         return CorruptFile(self._path, "an Avro file with the columns of its schema", found, self._source.tell())
 
-    def blocks(self) -> Iterator[list[Row]]:
+    def blocks(self) -> Iterator[tuple[list[Row], int]]:
+        """The rows of each block, and how many bytes they are."""
         while True:
             try:
                 block = next(self._reader, None)
@@ -100,7 +107,7 @@ class _Container:
                 rows = cast(list[Row], fastavro.schemaless_reader(data, self._stored, self._wanted))
             except Exception as e:
                 raise self._corrupt(e) from e
-            yield rows
+            yield rows, len(content)
 
     def batch(self, rows: Sequence[Row], wanted: Sequence[DataField]) -> pa.RecordBatch:
         schema = arrow_schema(wanted)

@@ -23,6 +23,8 @@ from storage.types import ArrayType, DataField, DataType, MapType, MultisetType,
 
 T = TypeVar("T")
 
+BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets of a column of texts end
+
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
@@ -79,11 +81,13 @@ class FileFormat(Protocol):
         wanted: Sequence[DataField],
         *,
         batch_rows: int,
+        batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The columns `wanted`, named and typed as when the file was written; one that the file lacks is all null.
 
         Batches of at most batch_rows rows, never empty; a batch of no columns still counts its rows.
+        batch_bytes: about what a batch holds in memory at most, as far as the first rows tell.
         Streams: holds about a batch, not the file. `path` is for messages. Closes `source` when it is done or given up.
         Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
         """

@@ -18,6 +18,7 @@ from storage.arrow_buffers import fixed_width_values, one_array
 from storage.errors import BadInput, UnsupportedFeature
 from storage.files.formats.arrow_forms import UNITS_PER_SECOND, conform, in_column, rebuild, stored_leaf
 from storage.files.formats.base import (
+    BATCH_BYTES_MAX,
     ChunkFilter,
     WriteSettings,
     batch_of,
@@ -46,6 +47,7 @@ _DICTIONARY_SHARE: Final = 0.8  # of distinct values, up to which a dictionary i
 _STORED_PER_HELD: Final = 0.4  # a guess for rows of the stripe that is not yet written
 
 _EXPECTED: Final = "an ORC file with the columns of its schema"
+_SAMPLE_ROWS: Final = 64  # that tell how large rows are; a scan can't change its mind
 
 
 class OrcFormat:
@@ -61,12 +63,13 @@ class OrcFormat:
         wanted: Sequence[DataField],
         *,
         batch_rows: int,
+        batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(wanted)
         with source:
             with corruption(path, _EXPECTED):
-                stored_batches = _stored_batches(source, wanted, batch_rows)
+                stored_batches = _stored_batches(source, wanted, batch_rows, batch_bytes)
             while True:
                 with corruption(path, _EXPECTED):
                     stored = next(stored_batches, None)
@@ -79,7 +82,9 @@ class OrcFormat:
 # ---------------------------------------------------------------- reading
 
 
-def _stored_batches(source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _stored_batches(
+    source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
     import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas, where there is one: half a second for each program
 
     file = orc.ORCFile(source)
@@ -97,18 +102,16 @@ def _stored_batches(source: pa.NativeFile, wanted: Sequence[DataField], batch_ro
         return _sliced((batch_of([], stripe.rows, pa.schema([])) for stripe in tail.stripes), batch_rows)
     if any(f.name in beyond for f in present):
         return _sliced(_stripes_with_times(file, tail, source, present, beyond), batch_rows)
-    scanner = (
-        ds.OrcFileFormat()
-        .make_fragment(source)
-        .scanner(
-            columns={f.name: ds.field(f.name) for f in present},
-            batch_size=batch_rows,
-            batch_readahead=0,
-            use_threads=False,
-        )
-    )
-    batches: Iterator[pa.RecordBatch] = scanner.to_batches()
-    return (batch for batch in batches if batch.num_rows)
+    fragment = ds.OrcFileFormat().make_fragment(source)
+    columns = {f.name: ds.field(f.name) for f in present}
+
+    def scan(rows: int) -> Iterator[pa.RecordBatch]:
+        scanner = fragment.scanner(columns=columns, batch_size=rows, batch_readahead=0, use_threads=False)
+        return (batch for batch in scanner.to_batches() if batch.num_rows)
+
+    if batch_rows > _SAMPLE_ROWS and (sample := next(scan(_SAMPLE_ROWS), None)) is not None:
+        batch_rows = max(1, min(batch_rows, batch_bytes * sample.num_rows // max(1, sample.nbytes)))
+    return scan(batch_rows)
 
 
 def _stripes_with_times(

@@ -20,7 +20,15 @@ from storage.arrow_buffers import one_array
 from storage.errors import BadInput, UnsupportedFeature
 from storage.files.bounds import ColumnBounds
 from storage.files.formats.arrow_forms import INT96, conform, encode_int96, in_column, rebuild, stored_leaf, variant
-from storage.files.formats.base import ChunkFilter, WriteSettings, batch_of, corruption, format_option, parts_of
+from storage.files.formats.base import (
+    BATCH_BYTES_MAX,
+    ChunkFilter,
+    WriteSettings,
+    batch_of,
+    corruption,
+    format_option,
+    parts_of,
+)
 from storage.files.formats.nested_ids import with_field_ids
 from storage.files.formats.parquet_bounds import ChunkSpans, row_group_bounds
 from storage.files.formats.parquet_encodings import Encodings, choose_encodings
@@ -46,6 +54,9 @@ _CODECS: Final = {
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
+# Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
+_FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
+_FIRST_BATCH_ROWS_MAX: Final = 1024
 _FIRST_GUESS_STORED_PER_HELD: Final = 0.4  # until a row group tells
 
 # Read ahead of each column chunk. Local: enough to make reads cheap. Elsewhere a request costs more than bytes do.
@@ -71,11 +82,12 @@ class ParquetFormat:
         wanted: Sequence[DataField],
         *,
         batch_rows: int,
+        batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         with source:
             with corruption(path, _EXPECTED):
-                stored_batches = _stored_batches(source, wanted, batch_rows, chunk_filter)
+                stored_batches = _stored_batches(source, wanted, batch_rows, batch_bytes, chunk_filter)
             schema = arrow_schema(wanted)
             while True:
                 with corruption(path, _EXPECTED):
@@ -98,7 +110,11 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
 
 
 def _stored_batches(
-    source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int, chunk_filter: ChunkFilter | None
+    source: pa.NativeFile,
+    wanted: Sequence[DataField],
+    batch_rows: int,
+    batch_bytes: int,
+    chunk_filter: ChunkFilter | None,
 ) -> Iterator[pa.RecordBatch]:
     metadata = pq.read_metadata(source)
     stored_schema = metadata.schema.to_arrow_schema()
@@ -117,10 +133,21 @@ def _stored_batches(
         buffer_size=_buffer_bytes(source, len(chosen)),
         page_checksum_verification=True,
     )
+    first_rows = min(batch_rows, _FIRST_BATCH_ROWS_MAX, max(1, batch_bytes // _FIRST_GUESS_ROW_BYTES))
     batches: Iterator[pa.RecordBatch] = file.reader.iter_batches(
-        batch_rows, row_groups=row_groups, column_indices=sorted(chosen), use_threads=False
+        first_rows, row_groups=row_groups, column_indices=sorted(chosen), use_threads=False
     )
-    return batches
+    return _batches_in_bounds(file.reader, batches, batch_rows, batch_bytes)
+
+
+def _batches_in_bounds(
+    reader: pq.core.ParquetReader, batches: Iterator[pa.RecordBatch], batch_rows: int, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """A batch tells how many rows the next may have; sizes in the file don't, as a dictionary hides them."""
+    for batch in batches:
+        allowed_rows = batch_bytes * batch.num_rows // max(1, batch.nbytes)
+        reader.set_batch_size(max(1, min(batch_rows, allowed_rows)))
+        yield batch
 
 
 def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:

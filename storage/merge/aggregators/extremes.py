@@ -5,6 +5,7 @@ Source: Java `FieldMaxAgg`, `FieldMinAgg`, `FieldBoolAndAgg`, `FieldBoolOrAgg`, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from storage.merge.aggregators.base import Groups, Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.picks import picked
-from storage.merge.order_words import ColumnWords, column_words
+from storage.merge.order_words import Word, column_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Extreme:
         return picked(values, groups, groups.first(candidates))
 
 
-def _words(values: pa.Array) -> ColumnWords:
+def _words(values: pa.Array) -> Iterable[Word]:
     """Words that compare as the values do. Text may be long: its rank is one word, whatever its length."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.aggregate_functions import ColumnAggregation, column_aggregations
-from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.aggregators import Aggregator, Groups, Step, aggregator_of
 from storage.merge.kernels import RowIndices
@@ -72,18 +71,8 @@ class Aggregation:
                 result = np.where(removes[is_last], np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
                 merged.append(pa.array(np.where(alone, kinds[is_last], result)))
             elif name in self.columns:
-                merged.append(self._folded(name, rows.column(name), groups, steps if steps.any() else None))
+                _, aggregator = self.columns[name]
+                merged.append(aggregator.fold(rows.column(name), groups, steps if steps.any() else None))
             else:
                 merged.append(rows.column(name).take(newest))
         return pa.RecordBatch.from_arrays(merged, schema=rows.schema)
-
-    def _folded(self, name: str, values: pa.Array, groups: Groups, steps: NDArray[np.int8] | None) -> pa.Array:
-        aggregation, aggregator = self.columns[name]
-        folded = aggregator.fold(values, groups, steps)
-        if folded.null_count and not aggregation.field.type.nullable:
-            raise BadInput(
-                f"{self.table_name}: column {name!r} {aggregation.field.type}: aggregate function "
-                f"{aggregation.function} left null (a retract, or an overflow); make the column nullable, or choose "
-                "another function"
-            )
-        return folded

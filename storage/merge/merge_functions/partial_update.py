@@ -49,13 +49,14 @@ NO_RETRACTS: Final = (
 @dataclass(frozen=True)
 class PartialUpdate:
     """columns: names of the table's columns without those of the primary key; of others, such as `_KEY_x`, the newest
-    row counts. aggregators: of `options.aggregations`, by column.
+    row counts. aggregators: of `options.aggregations`, by column. required: columns that take no nulls.
     """
 
     table_name: str
     columns: frozenset[str]
     options: PartialUpdateOptions
     aggregators: Mapping[str, Aggregator]
+    required: frozenset[str]
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> PartialUpdate:
@@ -63,7 +64,8 @@ class PartialUpdate:
         checked = PartialUpdateOptions.of(schema, options)
         columns = frozenset(schema.names).difference(schema.primary_keys)
         aggregators = {a.field.name: aggregator_of(a) for a in checked.aggregations}
-        return cls(table_name, columns, checked, aggregators)
+        required = frozenset(field.name for field in schema.fields if not field.type.nullable)
+        return cls(table_name, columns, checked, aggregators, required)
 
     @property
     def merges_in_steps(self) -> bool:
@@ -95,14 +97,7 @@ class PartialUpdate:
             return rows.slice(0, 0)
         groups = Groups.of(order, is_last)
         merge = _Merge(self, rows, kinds[order], groups, shortcut_groups(groups, shortcut))
-        merged = pa.RecordBatch.from_arrays([merge.column(name) for name in rows.schema.names], schema=rows.schema)
-        for name in self.columns.intersection(merged.schema.names):
-            if merged.column(name).null_count and not merged.schema.field(name).nullable:
-                raise BadInput(
-                    f"{self.table_name}: column {name!r} is NOT NULL, and its sequence group left it null (a delete "
-                    "took it back, or no row had a sequence); make the column nullable, or take it out of the group"
-                )
-        return merged
+        return pa.RecordBatch.from_arrays([merge.column(name) for name in rows.schema.names], schema=rows.schema)
 
     @cached_property
     def group_of(self) -> Mapping[str, SequenceGroup]:

@@ -94,6 +94,17 @@ def test_columns_that_the_file_does_not_hold_are_null_and_rows_are_counted_witho
     assert [b.num_rows for b in read_data_file(context, file, path, [], batch_rows=2)] == [2, 1]
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_batches_are_cut_by_what_they_hold_though_few_rows_hold_most_of_it(name: str, tmp_path: Path) -> None:
+    context = context_of(tmp_path, table_schema({"a": "STRING"}, options={"file.format": name}))
+    texts = ["small"] * 1000 + ["large" * 1000] * 20 + ["huge" * 10_000]
+    file = written(context, {"a": texts})
+    path = f"{bucket(context)}/{file.file_name}"
+    batches = list(read_data_file(context, file, path, context.schema.fields, batch_bytes=20_000))
+    assert [text for batch in batches for text in batch.column("a").to_pylist()] == texts
+    assert all(batch.nbytes <= 20_000 or batch.num_rows == 1 for batch in batches)
+
+
 def test_default_values_are_not_filled_in(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = written(context, {"a": [None]})

@@ -4,6 +4,7 @@ batches.
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +48,12 @@ class Runs:
 
 @st.composite
 def runs(draw: st.DrawFn) -> Runs:
-    """Runs hold each key at most once, in key order; sequence numbers are spread over them at random."""
-    keys = st.tuples(st.text("abc", min_size=0, max_size=8), st.integers(0, 2))
+    """Runs hold each key at most once, in key order; sequence numbers are spread over them at random.
+
+    A few keys are much longer than the others.
+    """
+    texts = st.builds(str.__add__, st.sampled_from([""] * 9 + ["b" * 400]), st.text("abc", max_size=8))
+    keys = st.tuples(texts, st.integers(0, 2))
     drawn = draw(st.lists(st.tuples(keys, st.sampled_from(RowKind), st.none() | st.integers(0, 3), st.integers(0, 3))))
     rows: list[Row] = []
     by_run: list[dict[tuple[str, int], Row]] = [{} for _ in range(4)]
@@ -147,6 +152,31 @@ def test_merging_holds_one_batch_of_each_run() -> None:
 
     next(merge_runs([run(0), run(1), run(2)], MergeOrder(("k",)), Deduplicate()))
     assert max(given_batches) <= 2
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(MergeOrder(("text", "id")), id="in the key"),
+        pytest.param(MergeOrder(("id",), ("text",)), id="in a sequence field"),
+        pytest.param(MergeOrder(("id",), ("text",), descending=True), id="in a descending sequence field"),
+    ],
+)
+def test_one_huge_value_costs_the_other_rows_nothing(order: MergeOrder) -> None:
+    """As many words for every row as the huge value has would be half a gigabyte."""
+    num_rows = 10_000
+    texts = [f"text {i:05}" for i in range(num_rows - 1)] + ["x" * 40_000]
+    ids = np.arange(num_rows)
+    run = pa.record_batch({"text": texts, "id": ids, SEQUENCE_COLUMN: ids})
+    tracemalloc.start()
+    try:
+        flushed = merge_batch(run, order, Deduplicate())
+        (merged,) = merge_runs([iter([flushed]), iter([flushed])], order, Deduplicate())
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert merged.num_rows == num_rows
+    assert peak_bytes < 600 * num_rows
 
 
 # Cases whose expectation Java itself contradicts, with what Java does. Nulls are oldest in either direction: run with

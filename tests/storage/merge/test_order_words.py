@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage.errors import UnsupportedFeature
@@ -75,7 +75,7 @@ def test_equal_words_are_equal_keys_across_batches(name: str, data: st.DataObjec
 @given(st.lists(st.none() | st.text("ab", max_size=9), max_size=20), st.booleans())
 def test_nulls_are_smallest_in_either_direction(values: list[str | None], descending: bool) -> None:
     words = column_words(pa.array(values, pa.string()), nullable=True, descending=descending)
-    ordered = [values[i] for i in np.lexsort(words[::-1])]
+    ordered = [values[i] for i in np.lexsort(tuple(words)[::-1])]
     present = sorted((v for v in values if v is not None), reverse=descending)
     assert ordered == [None] * values.count(None) + present
 
@@ -90,6 +90,46 @@ def test_a_slice_has_the_words_of_its_rows(values: list[str], start: int, length
         ]
     )
     assert all((a == b).all() for a, b in zip(sliced, alone, strict=True))
+
+
+# one beginning for many, zero bytes, and few values much longer than the others: those are told apart by ranks
+HEADS = [b""] * 8 + [b"\0" * 55, b"ab" * 40, b"ab" * 40 + b"\0", b"\xff" * 5000]
+SKEWED = st.builds(bytes.__add__, st.sampled_from(HEADS), st.sampled_from([b"", b"\0", b"a", b"b", b"\xff"]))
+SHORT_AND_HUGE = [[b"k%d" % i for i in range(40)], [None, b"", b"\xff" * 999, b"\xff" * 1000, b"\xff" * 57]]
+
+
+@given(st.lists(st.lists(st.none() | SKEWED, max_size=20), min_size=1, max_size=4), st.booleans())
+@example(SHORT_AND_HUGE, False)
+@example(SHORT_AND_HUGE, True)
+def test_values_of_very_unlike_lengths_compare_across_batches(
+    batches: list[list[bytes | None]], descending: bool
+) -> None:
+    columns = [column_words(pa.array(b, pa.binary()), nullable=True, descending=descending) for b in batches]
+    aligned = aligned_words([[column] for column in columns])
+    rows = [row for of_batch in aligned for row in zip(*(word.tolist() for word in of_batch), strict=True)]
+    values = [value for batch in batches for value in batch]
+    present = sorted({v for v in values if v is not None}, reverse=descending)
+    ordered: list[bytes | None] = [*([None] if None in values else []), *present]
+    in_order = sorted(set(rows))
+    assert [in_order.index(row) for row in rows] == [ordered.index(value) for value in values]
+
+
+@given(st.lists(SKEWED, min_size=1, max_size=20), st.integers(0, 19), st.integers(0, 9))
+@example([b"short"] * 30 + [b"x" * 1000], 20, 3)
+def test_what_is_left_of_a_batch_compares_like_a_new_one(values: list[bytes], start: int, made: int) -> None:
+    whole = column_words(pa.array(values, pa.binary()), nullable=True)
+    whole.first(made)
+    anew = column_words(pa.array(values[start:], pa.binary()), nullable=True)
+    left, right, _ = aligned_words([[whole.slice(start)], [anew], [whole]])
+    assert all((a == b).all() for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_texts_alike_in_length_need_no_ranks(descending: bool) -> None:
+    """Then the words of a batch are made once, however often it is aligned with others."""
+    words = column_words(pa.array(["ab" * 50, "ab" * 49]), nullable=False, descending=descending)
+    assert len(aligned_words([[words]])[0]) == words.width == 15
+    assert all(a is b for a, b in zip(*(aligned_words([[words]])[0] for _ in range(2)), strict=True))
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=16), st.integers(0, 3)), min_size=1), st.data())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.merge.section import OPEN_MEMORY_BYTES, batch_rows, oldest_first, runs_to_spill
+from storage.merge.section import OPEN_MEMORY_BYTES, batch_size, oldest_first, runs_to_spill
 from tests.compaction.files import paper_file
 
 MIB = 1 << 20
@@ -46,5 +46,5 @@ def test_runs_are_read_oldest_first_and_need_no_numbers_where_these_do_not_overl
 
 def test_wide_rows_come_in_small_batches() -> None:
     narrow = [[paper_file("a", size=1)]]
-    assert batch_rows(narrow) == 32_768
-    assert batch_rows([[paper_file("a", size=100 * MIB)]] * 10) == 1_024
+    assert batch_size(narrow).rows == 32_768
+    assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024

@@ -19,13 +19,16 @@ GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "a"}
 REMOVE_ON_GROUP = GROUP | {"partial-update.remove-record-on-sequence-group": "g"}
 
 
-def new_table(options: Mapping[str, str]) -> tidelake.Table:
-    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+def new_catalog(options: Mapping[str, str], schema: pa.Schema = SCHEMA) -> tidelake.Catalog:
+    """With one table, db.t."""
+    catalog: tidelake.Catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
-    table: tidelake.Table = catalog.create_table(
-        "db.t", SCHEMA, primary_key=["k"], options={"bucket": "1", "write-only": "true", **options}
-    )
-    return table
+    catalog.create_table("db.t", schema, primary_key=["k"], options={"bucket": "1", "write-only": "true", **options})
+    return catalog
+
+
+def new_table(options: Mapping[str, str], schema: pa.Schema = SCHEMA) -> tidelake.Table:
+    return new_catalog(options, schema).table("db.t")
 
 
 def rows_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -146,3 +149,98 @@ def test_deletes_that_an_engine_takes_do_their_work(
     table.compact(full=True)
     found = [tuple(row.values()) for row in table.scan(columns=["a", "g", "b"]).to_arrow().to_pylist()]
     assert found == ([] if left is None else [left])
+
+
+NO_NULL_A = pa.schema(
+    [SCHEMA.field("k"), SCHEMA.field("a").with_nullable(False), *(SCHEMA.field(n) for n in ("g", "b"))]
+)
+LAST_VALUES = {"merge-engine": "aggregation", "fields.default-aggregate-function": "last_value"}
+SUM_OF_GROUP = GROUP | {"fields.a.aggregate-function": "sum"}
+TWO_GROUPS = {"merge-engine": "partial-update", "fields.g.sequence-group": "g", "fields.b.sequence-group": "a"}
+LAST_OF_A = {"merge-engine": "aggregation", "fields.a.aggregate-function": "last_non_null_value"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(LAST_VALUES, "last_value keeps no older", id="the last value"),
+        pytest.param(LAST_OF_A, "last_non_null_value keeps no older.*'fields.a.ignore-retract'", id="the last of all"),
+        pytest.param(GROUP, "fields.g.sequence-group.*remove-record-on-sequence-group' = 'g'", id="a sequence group"),
+        pytest.param(
+            GROUP | {"fields.a.aggregate-function": "last_value"}, "fields.g.sequence-group", id="a function in a group"
+        ),
+    ],
+)
+def test_a_delete_that_would_leave_null_where_none_may_be_is_refused(options: Mapping[str, str], message: str) -> None:
+    """Once in a file, no merge of its key could be written any more."""
+    table = new_table(options, NO_NULL_A)
+    with table.writer() as writer:
+        writer.write(rows_of([("+I", 1, 10, 1, "x")]))
+        with pytest.raises(tidelake.BadInput, match=f"db.t: row kind -D .*column 'a'.*{message}"):
+            writer.write(rows_of([("-D", 1, 10, 1, "x")]))
+        writer.commit()
+        writer.write(rows_of([("-U", 1, 10, 1, "x"), ("+U", 1, 11, 1, "x")]))  # an old value with its new one
+        writer.commit()
+    table.compact(full=True)
+    assert table.scan(columns=["a"]).to_arrow().to_pylist() == [{"a": 11}]
+
+
+@pytest.mark.parametrize("options", [pytest.param(LAST_OF_A, id="aggregation"), pytest.param(GROUP, id="a group")])
+def test_an_old_value_without_its_new_one_is_refused_at_the_commit(options: Mapping[str, str]) -> None:
+    table = new_table(options, NO_NULL_A)
+    with table.writer() as writer:
+        writer.write(rows_of([("-U", 1, 10, 1, "x")]))
+        with pytest.raises(tidelake.BadInput, match=r"db\.t: row kind -U would leave null in column 'a'"):
+            writer.commit()
+    assert table.snapshots() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        pytest.param({"merge-engine": "deduplicate"}, None, id="no merging"),
+        pytest.param(LAST_VALUES | {"ignore-delete": "true"}, 10, id="deletes dropped"),
+        pytest.param(LAST_VALUES | {"aggregation.remove-record-on-delete": "true"}, None, id="an aggregate removed"),
+        pytest.param(LAST_OF_A | {"fields.a.ignore-retract": "true"}, 10, id="retracts ignored"),
+        pytest.param(SUM | {"fields.g.ignore-retract": "true"}, 0, id="a sum"),
+        pytest.param(GROUP | {"ignore-delete": "true"}, 10, id="deletes of a group dropped"),
+        pytest.param(REMOVE_ON_GROUP, None, id="a group that removes"),
+        pytest.param(SUM_OF_GROUP, 0, id="a sum in a group"),
+        pytest.param({"merge-engine": "partial-update", "fields.g.sequence-group": "b"}, 10, id="outside of the group"),
+    ],
+)
+def test_columns_without_nulls_take_deletes_that_leave_none(options: Mapping[str, str], left: int | None) -> None:
+    table = new_table(options, NO_NULL_A)
+    with table.writer() as writer:
+        for kind in ("+I", "-D"):
+            writer.write(rows_of([(kind, 1, 10, 1, "x")]))
+            writer.commit()
+    table.compact(full=True)
+    assert table.scan(columns=["a"]).to_arrow().to_pylist() == ([] if left is None else [{"a": left}])
+
+
+def test_a_group_that_does_not_remove_takes_back_what_a_delete_of_another_would_remove() -> None:
+    table = new_table(TWO_GROUPS | {"partial-update.remove-record-on-sequence-group": "g"}, NO_NULL_A)
+    with (
+        table.writer() as writer,
+        pytest.raises(tidelake.BadInput, match=r"column 'a'.*fields\.b\.sequence-group.*= 'b,g'"),
+    ):
+        writer.write(rows_of([("-D", 1, 10, 1, "x")]))
+
+
+def test_where_merging_left_null_a_column_is_read_and_can_be_mended() -> None:
+    """Two deletes of what was never there, which the column was told to ignore."""
+    catalog = new_catalog(LAST_OF_A | {"fields.a.ignore-retract": "true"}, NO_NULL_A)
+    table = catalog.table("db.t")
+    with table.writer() as writer:
+        for _ in range(2):
+            writer.write(rows_of([("-D", 3, 10, None, None), ("+I", 4, 5, None, None)]))
+            writer.commit()
+    told = [{"k": 3, "a": None}, {"k": 4, "a": 5}]
+    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == told
+    assert table.scan(columns=["k"], filter=tidelake.col("a").is_null()).to_arrow().to_pylist() == [{"k": 3}]
+    with pytest.raises(tidelake.BadInput, match=r"db\.t: .*key k = 3 left null in column 'a' INT NOT NULL.*nullable"):
+        table.compact(full=True)
+    table = catalog.alter_table("db.t", [tidelake.UpdateColumnNullability("a", True)])
+    table.compact(full=True)
+    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == told

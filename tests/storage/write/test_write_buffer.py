@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidelake
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_reader import MergeOrder
-from storage.types import BIGINT, INT, DataType
+from storage.types import BIGINT, INT, STRING, DataType
 from storage.write import write_buffer
 from storage.write.write_buffer import WriteBuffer
 from tests.support.column_merge import KEY, batch_of_records, merge_function, records_of
@@ -72,7 +75,7 @@ def batches(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[list[Record]]:
 def test_spilling_changes_nothing(engine: Engine, data: st.DataObject) -> None:
     drawn = data.draw(batches(engine.kinds), label="batches")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write_buffer, "SEGMENT_BATCH_ROWS", 2)
+        patch.setattr(write_buffer, "PIECE_ROWS_MAX", 2)
         buffer = WriteBuffer(MergeOrder((KEY,), engine.sequence_fields), merge_function(TYPES, engine.options), 0, None)
         for batch in drawn:
             buffer.add(batch_of_records(TYPES, batch).drop_columns([SEQUENCE_COLUMN]))
@@ -81,6 +84,44 @@ def test_spilling_changes_nothing(engine: Engine, data: st.DataObject) -> None:
         merged = pa.Table.from_batches(list(buffer.drain())).combine_chunks().to_batches()
     arrived = [record for batch in drawn for record in batch]
     assert [r for rows in merged for r in records_of(rows)] == _merged_row_by_row(engine, arrived)
+
+
+@pytest.mark.parametrize("engine", [pytest.param(engine, id=engine.about) for engine in (ENGINES[0], ENGINES[5])])
+def test_a_flush_holds_little_of_every_segment_however_wide_its_rows_are(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_buffer, "PIECE_BYTES", 20_000)
+    columns = {KEY: BIGINT, "a": STRING}
+    buffer = WriteBuffer(MergeOrder((KEY,)), merge_function(columns, engine.options), 0, str(tmp_path))
+    rows = [Record("+I", number, {KEY: number, "a": "x" * 1000}) for number in range(200)]
+    buffer.add(batch_of_records(columns, rows).drop_columns([SEQUENCE_COLUMN]))
+    buffer.spill()
+    (segment,) = tmp_path.iterdir()
+    with pa.ipc.open_stream(segment) as stream:
+        pieces = list(stream)
+    assert sum(piece.num_rows for piece in pieces) == 200
+    assert max(piece.nbytes for piece in pieces) < 25_000
+
+
+def test_a_buffer_of_many_segments_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush opens them all."""
+    monkeypatch.setattr(write_buffer, "SEGMENTS_MAX", 3)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("db")
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    options = {"bucket": "1", "write-only": "true", "write-buffer-size": "1 kb"}
+    table = catalog.create_table("db.t", schema, primary_key=["k"], options=options)
+    segments = []
+    with table.writer() as writer:
+        for number in range(10):
+            writer.write(pa.table([range(100), [number] * 100], schema=schema))
+            segments.append(len(list(scratch.iterdir())))
+        writer.commit()
+    assert segments == [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    assert set(table.scan().to_arrow()["v"].to_pylist()) == {9}
 
 
 def _merged_row_by_row(engine: Engine, arrived: list[Record]) -> list[Record]:

@@ -107,6 +107,18 @@ def test_batches_have_at_most_the_rows_asked_for_and_none_is_empty(name: str) ->
 
 
 @pytest.mark.parametrize("name", FORMATS)
+def test_rows_that_take_little_of_a_file_and_much_memory_come_in_small_batches(name: str) -> None:
+    """A dictionary of one text, or compression, hides how large they are."""
+    fields, batch = batch_of_columns({"a": (STRING, ["x" * 10_000] * 2000)})
+    data, _ = write(name, fields, [batch])
+    source = pa.BufferReader(data)
+    batches = list(format_named(name).read(source, f"f.{name}", fields, batch_rows=5000, batch_bytes=1_000_000))
+    assert max(b.nbytes for b in batches) <= 1_000_000
+    assert len(batches) < 40
+    assert pa.Table.from_batches(batches).equals(pa.Table.from_batches([batch]))
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_column_that_the_file_lacks_is_null(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, [1, 2])})
     data, _ = write(name, fields, [batch])

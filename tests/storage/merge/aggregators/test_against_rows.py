@@ -37,6 +37,9 @@ class Fold:
     options: Mapping[str, str] = field(default_factory=dict)
     unordered: bool = False
     sets_anywhere: bool = True  # what a SET undoes may be an overflow, which nobody looks at
+    # Reversed, a merged array is the newcomer: which of its entries a limit lets in hangs on the order of a Java hash
+    # map, of which the model knows nothing.
+    reverses: bool = True
 
 
 def decimals(digits: int, scale: int) -> st.SearchStrategy[Decimal]:
@@ -119,7 +122,15 @@ FOLDS: Final = [
     Fold("nested_update", "nested_update", NESTED, nested),
     Fold("nested_update, limited", "nested_update", NESTED, nested, {"count-limit": "3"}),
     Fold("nested_update by key", "nested_update", NESTED, nested, KEYED, unordered=True),
-    Fold("nested_update by key, limited", "nested_update", NESTED, nested, KEYED | {"count-limit": "2"}, True),
+    Fold(
+        "nested_update by key, limited",
+        "nested_update",
+        NESTED,
+        nested,
+        KEYED | {"count-limit": "2"},
+        unordered=True,
+        reverses=False,
+    ),
     Fold("nested_update by age", "nested_update", NESTED, nested, KEYED | {"nested-sequence-field": "s,v"}, True),
     Fold(
         "nested_update, null keys ignored",
@@ -161,6 +172,8 @@ def test_a_column_folds_as_its_rows_do(case: Fold, data: st.DataObject) -> None:
     value = st.none() | case.values.map(lambda v: list(v.items()) if isinstance(v, dict) else v)
     what = st.sampled_from(data.draw(st.sampled_from([["agg"], ["agg", "skip"], ["agg", "retract"], sorted(_WHAT)])))
     groups = data.draw(st.lists(st.lists(st.tuples(what, value), min_size=1, max_size=12), max_size=4))
+    if not case.reverses:
+        groups = [[("agg" if w == "agg_reversed" else w, x) for w, x in group] for group in groups]
     if not case.sets_anywhere:
         groups = [[(w if w != "set" or i == 0 else "agg", x) for i, (w, x) in enumerate(g)] for g in groups]
     by_rows = aggregate_rows.function(case.function, case.column, options)

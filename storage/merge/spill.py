@@ -1,4 +1,4 @@
-"""Sorted rows that had to leave memory before their flush: Arrow IPC files in a scratch directory.
+"""Sorted rows that had to leave memory before they are merged: Arrow IPC files in a scratch directory.
 
 Nothing here outlives the process that wrote it, so nothing is fsynced; the operating system's page cache is the first
 place these bytes go anyway.

@@ -1,0 +1,86 @@
+"""Merging more runs than may be open at once: groups of neighbours are written down first, each as one run.
+
+Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
+
+Memory: batches of a group's run are as large as those of the group together. Where one batch of each run fits the
+memory of a section (`section.batch_size`), so does one of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.merge.kernels import RowIndices
+from storage.merge.merge_functions import MergeFunction
+from storage.merge.merge_reader import MergeOrder, merge_runs
+from storage.merge.spill import SpillFile
+from storage.options import TableOptions
+
+FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
+
+
+class KeepAll:
+    """A merge that loses no row: sorting."""
+
+    merges_in_steps = True
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return ()
+
+    def merge(
+        self,
+        rows: pa.RecordBatch,
+        kinds: NDArray[np.int8],
+        order: RowIndices,
+        is_last: NDArray[np.bool_],
+        shortcut: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        return rows.take(pa.array(order))
+
+
+def fan_in_of(options: TableOptions) -> int:
+    """How many runs a merge may have open. `sort-spill-threshold` lowers it; Java's default of that is for its heap."""
+    return max(2, min(FAN_IN, options.sort_spill_threshold)) if "sort-spill-threshold" in options else FAN_IN
+
+
+def merge_in_passes(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    order: MergeOrder,
+    merge_function: MergeFunction,
+    *,
+    fan_in: int = FAN_IN,
+    spill_directory: str | None = None,
+) -> Generator[pa.RecordBatch]:
+    """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
+
+    runs: oldest first; a run opens its file when its first batch is asked for. schema: of their batches.
+    spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
+    closed. A full disk raises OSError.
+    """
+    with ExitStack() as scratch:
+
+        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            file = SpillFile(spill_directory, schema, merge_runs(group, order, KeepAll()))
+            scratch.callback(file.delete)
+            return file.read()
+
+        while len(runs) > fan_in:
+            kept, groups = _grouped(runs, fan_in)
+            runs = [*kept, *map(as_one, groups)]
+        yield from merge_runs(runs, order, merge_function)
+
+
+def _grouped(
+    runs: Sequence[Iterator[pa.RecordBatch]], fan_in: int
+) -> tuple[Sequence[Iterator[pa.RecordBatch]], list[Sequence[Iterator[pa.RecordBatch]]]]:
+    """The runs to keep, and groups of the others, as few as need be: the newest, as the large runs are old."""
+    groups = -(-(len(runs) - fan_in) // (fan_in - 1))  # each makes one run of up to fan_in
+    kept = max(0, fan_in - groups)
+    return runs[:kept], [runs[start : start + fan_in] for start in range(kept, len(runs), fan_in)]
