@@ -25,7 +25,7 @@ _FILE_LINES: Final = 500
     [
         pytest.param(1, Stream(count=2_000, passes=1), id="1 kill", marks=pytest.mark.timeout(600)),
         pytest.param(
-            10, Stream(count=20_000, passes=3), id="10 kills", marks=[pytest.mark.long, pytest.mark.timeout(3600)]
+            10, Stream(count=109_551, passes=5), id="10 kills", marks=[pytest.mark.long, pytest.mark.timeout(3600)]
         ),
     ],
 )

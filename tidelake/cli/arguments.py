@@ -48,13 +48,15 @@ class Invocation:
 
 def parse(arguments: Sequence[str] | None = None) -> Invocation:
     """Exits with code 2 and a message when the arguments are none, with 0 after `--help` and `--version`."""
-    parser = build_parser()
-    options = vars(parser.parse_args(arguments))
+    known, unknown = build_parser().parse_known_args(arguments)
+    options = vars(known)
+    if unknown:  # argparse by itself shows the usage of `tidelake`, which doesn't say what the command takes
+        options["parser"].error(f"unrecognized arguments: {' '.join(unknown)}")
     if "command" not in options:
-        options["incomplete"].print_help(sys.stderr)
+        options["parser"].print_help(sys.stderr)
         raise SystemExit(2)
     level = options.pop("log_level") or options.pop("default_log_level", "warning")
-    for name in ("default_log_level", "incomplete", "version"):
+    for name in ("default_log_level", "parser", "version"):
         options.pop(name, None)
     if "warehouse" in options:
         options["catalog"] = CatalogAddress(options.pop("warehouse"), tuple(options.pop("catalog_options")))
@@ -87,7 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    parser.set_defaults(incomplete=parser)
+    parser.set_defaults(parser=parser)
     nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(nouns)
     _add_ingest(_noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
@@ -101,7 +103,7 @@ _Verbs = Any  # argparse keeps the type of what add_subparsers returns to itself
 
 def _noun(nouns: _Verbs, name: str, summary: str) -> _Verbs:
     parser = nouns.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
-    parser.set_defaults(incomplete=parser)
+    parser.set_defaults(parser=parser)
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=False)
 
 
@@ -116,7 +118,7 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(command=f"tidelake.cli.{place}", default_log_level=log_level)
+    parser.set_defaults(parser=parser, command=f"tidelake.cli.{place}", default_log_level=log_level)
     common = parser.add_argument_group("in every command")
     common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one a line")
     common.add_argument("--debug", action="store_true", help="show where an error came from")
