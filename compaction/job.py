@@ -14,19 +14,20 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
 from compaction.external_sort import PIECE_BYTES
-from compaction.report import BucketCompaction, CompactionReport, reasons_text
+from compaction.report import BucketCompaction, CompactionReport
 from compaction.request import CompactionRequest
 from compaction.rewriter import CompactionStopped
 from compaction.table_plan import Planner, Work
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from storage.files.data_file import DataFileMeta
-from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY
+from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.logs import get_logger
 from storage.schema_store import SchemaStore
 from storage.snapshots.commit import TableCommit
@@ -92,6 +93,7 @@ class _Done:
             compact_before=result.before,
             compact_after=result.after,
             compact_changelog=result.changelog,
+            compact_reason=str(result.reason),
         )
 
 
@@ -166,15 +168,15 @@ class _Job:
     def _round(self, works: Sequence[Work]) -> CommitConflict | None:
         """Do what was planned, and publish it. Returns the conflict by which some of it was lost."""
         conflict: CommitConflict | None = None
-        done: set[BucketKey] = set()
-        lost: set[BucketKey] = set()
+        to_do = Counter(work.key for work in works)
         for group in _groups(works):
             ready = self._compact(group)
-            lost_now, found = self._publish([one for one in ready if not one.result.is_empty])
+            lost, found = self._publish([one for one in ready if not one.result.is_empty])
             conflict = found or conflict
-            lost |= {one.work.key for one in lost_now}
-            done |= {one.work.key for one in ready if self._once_each or one.result.is_empty}
-        self._finished |= done - lost
+            done = [one for one in ready if self._once_each or one.result.is_empty]
+            to_do.subtract(one.work.key for one in done if one not in lost)
+            # Now, not at the end: an error in a later group must not have all this done again.
+            self._finished |= {one.work.key for one in done if not to_do[one.work.key]}
         return conflict
 
     def _look(self) -> tuple[int | None, list[ManifestEntry]]:
@@ -249,7 +251,7 @@ class _Job:
                 done, lost_now = self._parted_by_conflict(done)
                 self._discard(lost_now)
                 lost += lost_now
-                _log.warning("compaction_lost", table=self._context.name, buckets=len(lost_now), reason=str(e))
+                _log.warning("compaction thrown away", table=self._context.name, buckets=len(lost_now), reason=str(e))
             except CommitOutcomeUnknown:
                 raise
             except Exception:  # surely not published
@@ -262,9 +264,7 @@ class _Job:
         return lost, conflict
 
     def _commit(self, done: Sequence[_Done]) -> int:
-        reasons = reasons_text(one.result.reason for one in done)
-        messages = [one.message for one in done]
-        committable = Committable(BATCH_COMMIT_IDENTIFIER, messages, properties={COMPACTION_REASON_PROPERTY: reasons})
+        committable = Committable(BATCH_COMMIT_IDENTIFIER, [one.message for one in done])
         snapshot_id = TableCommit(self._context, self._commit_user, environment=self._environment).commit(committable)
         assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
         return snapshot_id

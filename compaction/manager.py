@@ -88,7 +88,7 @@ class BucketCompactor:
         except CorruptFile as error:
             if self._is_live(error.path):
                 raise
-            _log.warning("compaction lost", **self._where, reason=f"others compacted what it read: {error}")
+            _log.warning("compaction thrown away", **self._where, reason=f"others compacted what it read: {error}")
             self.is_overtaken = True
             return None
         finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,9 +70,3 @@ class CompactionReport:
             "stopped": self.is_stopped,
             "buckets": [one.to_members() for one in self.buckets],
         }
-
-
-def reasons_text(reasons: Iterable[str]) -> str:
-    """For a snapshot's properties: `size ratio (3), full compaction`, the most frequent first."""
-    counts = Counter(reasons).most_common()
-    return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)

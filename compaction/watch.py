@@ -59,11 +59,11 @@ def watch(
                 looked_at[name] = latest_id
                 report = compact_table(context, request, stop=stop, threads=threads)
             except CommitConflict as e:
-                _log.warning("compaction_conflicts", table=name, error=str(e))
+                _log.warning("compaction conflicts", table=name, error=str(e))
             except (TidelakeError, OSError) as e:
                 if not keep_going:
                     raise
-                _log.warning("compaction_failed", table=name, error=str(e))
+                _log.warning("compaction failed", table=name, error=str(e))
             else:
                 looked_at[name] = report.looked_at
                 if report.buckets or report.lost:

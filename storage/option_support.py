@@ -235,4 +235,4 @@ def _warn_unknown(options: TableOptions) -> None:
             if key in _warned:
                 continue
             _warned.add(key)
-        _log.warning("option_unknown", option=key, effect="none: Paimon has no option of this name either")
+        _log.warning("option unknown", option=key, effect="none: Paimon has no option of this name either")

@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.support.blocking",
     "tests.support.java_oracle",
     "tests.support.kafka_broker",
+    "tests.support.local_zone",
     "tests.support.pypaimon",
     "tests.support.s3_server",
     "tests.support.spark_session",

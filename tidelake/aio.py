@@ -5,8 +5,8 @@
     async for change in table.follow(start="latest"):
         ...
 
-Work runs in threads. A call that is cancelled is abandoned where that is harmless (reading, writing files nobody sees
-yet); a commit is waited for, so that its outcome is known.
+Work runs in threads. A call that is cancelled is abandoned only where it reads. One that writes is waited for: another
+may follow on the same writer, its closing at the latest, and of a commit the outcome has to be known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +22,7 @@ import pyarrow as pa
 import tidelake
 from compaction.job import StopRequest
 from compaction.report import CompactionReport
+from ingest.threads import to_its_end
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
@@ -47,16 +47,6 @@ async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     end = object()
     while (item := await asyncio.to_thread(next, iterator, end)) is not end:
         yield item  # type: ignore[misc]
-
-
-async def _waited_for(publish: Callable[[], T]) -> T:
-    """What it returns. A thread can't be cancelled: who stops waiting for a commit would not know what became of it."""
-    task = asyncio.create_task(asyncio.to_thread(publish))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 class Catalog:
@@ -205,6 +195,7 @@ class Table:
         except asyncio.CancelledError:
             stop.insist()
             await asyncio.wait({job})
+            job.exception()  # seen, or asyncio complains that nobody looked
             raise
 
     async def truncate(
@@ -215,8 +206,8 @@ class Table:
         identifier: int | None = None,
     ) -> int | None:
         """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
-        return await _waited_for(
-            partial(self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier)
+        return await to_its_end(
+            self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
         )
 
     async def expire(
@@ -269,7 +260,8 @@ class Writer:
         return self._inner.commit_user
 
     async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        await asyncio.to_thread(self._inner.write, rows)
+        """Cancelled, it ends when the rows are taken; then the cancellation goes on."""
+        await to_its_end(self._inner.write, rows)
 
     async def commit(
         self,
@@ -279,10 +271,10 @@ class Writer:
         watermark: int | None = None,
     ) -> int | None:
         """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
-        return await _waited_for(partial(self._inner.commit, identifier, properties=properties, watermark=watermark))
+        return await to_its_end(self._inner.commit, identifier, properties=properties, watermark=watermark)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._inner.close)
+        await to_its_end(self._inner.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -397,11 +398,12 @@ class Writer:
 
     def close(self) -> None:
         """Drop what was not committed. Calling again is harmless."""
-        self._writer.abort()
-        if self._unknown is None:
-            self._commit.abort(self._unpublished)
-            self._unpublished = []
-        self._expiry.close(finish=True)
+        with ExitStack() as steps:  # each is taken, whatever becomes of the others
+            steps.callback(self._expiry.close, finish=True)
+            if self._unknown is None:
+                steps.callback(self._commit.abort, self._unpublished)
+                self._unpublished = []
+            steps.callback(self._writer.abort)
 
     def __enter__(self) -> Self:
         return self

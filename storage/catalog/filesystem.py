@@ -7,7 +7,6 @@ Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`; c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.clock import epoch_ms
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio.base import FileIO
 from storage.fileio.location import absolute
@@ -35,10 +35,6 @@ _ALTER_ATTEMPTS: Final = 100
 _EXTERNAL: Final = frozenset({"data-file.external-paths", "global-index.external-path"})
 
 
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class FileSystemCatalog:
     """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
 
@@ -46,7 +42,7 @@ class FileSystemCatalog:
     this moment. now_ms: the clock that dates schemas.
     """
 
-    def __init__(self, io: FileIO, warehouse: str, now_ms: Callable[[], int] = _epoch_ms) -> None:
+    def __init__(self, io: FileIO, warehouse: str, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._io = io
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms

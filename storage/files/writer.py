@@ -7,7 +7,6 @@ Source: Java `io/RollingFileWriterImpl.java`, `io/KeyValueDataFileWriter.java`, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.binary_row import serialize_rows
+from storage.clock import local_time_as_utc_ms
 from storage.errors import BadInput
 from storage.files.data_file import EMPTY_ROW, DataFileMeta
 from storage.files.formats import format_named
@@ -39,11 +39,6 @@ def file_fields(context: TableContext) -> tuple[DataField, ...]:
     return (*keys, SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
 
 
-def wall_clock_ms() -> int:
-    """The time that a clock on the wall shows, as if it hung in Greenwich. So Java writes creation times."""
-    return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)
-
-
 class RollingFileWriter:
     """Writes batches to one file after the other. Not thread-safe.
 
@@ -61,7 +56,7 @@ class RollingFileWriter:
         file_source: FileSource = FileSource.APPEND,
         changelog: bool = False,
         names: DataFileNames | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = local_time_as_utc_ms,
     ) -> None:
         options = context.options
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix

@@ -7,7 +7,6 @@ Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.j
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,7 +17,7 @@ from storage.files.bucket_directory import all_paths, bucket_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
 from storage.snapshots.changes import Changes, changes_of
-from storage.snapshots.commit_message import CommitMessage, Committable
+from storage.snapshots.commit_message import CommitMessage, Committable, reasons_text
 from storage.snapshots.conflicts import Bucket
 from storage.snapshots.live_files import live_entries_of
 from storage.snapshots.manifest_entry import ManifestEntry
@@ -260,11 +259,10 @@ class TableCommit:
 
 
 def _with_reasons(committable: Committable) -> Committable:
-    """Tells, in the snapshot of the compaction, why it was picked: the most frequent reason first."""
-    counts = Counter(message.compact_reason for message in committable.messages if message.compact_reason)
-    if not counts:
+    """Tells, in the snapshot of the compaction, why it was picked."""
+    text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
+    if not text:
         return committable
-    text = ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts.most_common())
     return replace(committable, properties={COMPACTION_REASON_PROPERTY: text, **committable.properties})
 
 

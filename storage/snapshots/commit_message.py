@@ -5,7 +5,8 @@ Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storage.errors import BadInput
@@ -48,6 +49,12 @@ class CommitMessage:
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     base_snapshot_id: int | None = None
     compact_reason: str = ""
+
+
+def reasons_text(reasons: Iterable[str]) -> str:
+    """Why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
+    counts = Counter(reasons).most_common()
+    return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class DeletionPlanner:
     def _told_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
         """A file that is there and can't be read must not keep the table from expiring for ever."""
         if self._context.io.exists(path):
-            _log.warning("expiring_unreadable_metadata", path=path, error=str(error), effect=otherwise)
+            _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
 
     def _directory(self, entry: ManifestEntry) -> str:
         bucket = entry.partition, entry.bucket

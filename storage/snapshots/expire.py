@@ -20,11 +20,11 @@ Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
 from storage.format import DEFAULT_BRANCH, CommitKind, FileSource
 from storage.options import ChangelogProducer
@@ -42,10 +42,6 @@ from storage.table import TableContext
 Pins: TypeAlias = Callable[[], Iterable[int]]
 
 _PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (somebody reads slowly), or failed
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ class SnapshotExpiry:
         *,
         pins: Pins = tuple,
         retention: Retention | None = None,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = epoch_ms,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._context = context

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from storage.clock import epoch_ms
 from storage.snapshots.consumers import needed_by_consumers
 from storage.snapshots.deletion import DeletionPlanner, Doomed, TagFiles, changelog_list, table_lists
-from storage.snapshots.expire import Expired, Pins, wall_clock_ms
+from storage.snapshots.expire import Expired, Pins
 from storage.snapshots.long_lived_changelogs import ChangelogStore
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.named_files import metadata_of
@@ -32,7 +33,7 @@ class ChangelogExpiry:
         *,
         pins: Pins = tuple,
         retention: Retention | None = None,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = epoch_ms,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._context = context

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from storage.snapshots.expire import Pins, SnapshotExpiry, wall_clock_ms
+from storage.clock import epoch_ms
+from storage.snapshots.expire import Pins, SnapshotExpiry
 from storage.snapshots.expire_changelogs import ChangelogExpiry
 from storage.snapshots.retention import Retention
 from storage.snapshots.snapshot import SnapshotStore
@@ -27,7 +28,7 @@ def expire_now(
     *,
     retention: Retention | None = None,
     pins: Pins = tuple,
-    now_ms: Callable[[], int] = wall_clock_ms,
+    now_ms: Callable[[], int] = epoch_ms,
 ) -> ExpirySummary:
     """retention: of snapshots; None takes the table's options, which always decide about changelogs.
 

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from storage.clock import epoch_ms
 from storage.logs import get_logger
-from storage.snapshots.expire import Expired, Pins, SnapshotExpiry, wall_clock_ms
+from storage.snapshots.expire import Expired, Pins, SnapshotExpiry
 from storage.snapshots.expire_changelogs import ChangelogExpiry
 from storage.table import TableContext
 
@@ -23,7 +24,7 @@ Committed: TypeAlias = Callable[[int], None]  # told the id of a snapshot that w
 class ExpiryWorker:
     """The thread starts when there is something to do. Thread-safe. is_closing: no more is taken on."""
 
-    def __init__(self, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._now_ms = now_ms
         self._tables: list[_Table] = []
         self._waiting: list[_Table] = []

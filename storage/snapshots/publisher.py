@@ -44,6 +44,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from storage.clock import epoch_ms
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
@@ -66,7 +67,7 @@ Guard = Callable[[Sequence[Snapshot]], None]
 class CommitEnvironment:
     """Time and chance, as a commit needs them. random: from 0 up to, not including, 1."""
 
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
     sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
     random: Callable[[], float] = random.random

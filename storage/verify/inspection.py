@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.format import DEFAULT_BRANCH
 from storage.snapshots.branches import branch_names
@@ -90,7 +90,7 @@ def inspect(
         findings += check_rows(files.files.values())
     orphans = None
     if manifests.is_complete:
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now = epoch_ms() if now_ms is None else now_ms
         named = names | manifests.names | files.names
         orphans = orphans_among(unnamed, named, now - orphans_older_than_ms)
     return _report(findings, files, snapshots=snapshots, tags=tags, branches=len(branches) - 1, orphans=orphans)

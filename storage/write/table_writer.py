@@ -247,8 +247,10 @@ class TableWriter:
 
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:
-            self._buckets[key] = self._open_bucket(key)
-            self._memory.join(self._buckets[key])
+            bucket = self._buckets[key] = self._open_bucket(key)
+            if self._compactor_of is None:  # given up while this one was being opened: nobody told it
+                bucket.give_up_compaction()
+            self._memory.join(bucket)
         return self._buckets[key]
 
     def _message(self, key: BucketKey, increment: Increment) -> CommitMessage:
@@ -294,6 +296,7 @@ class TableWriter:
         if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
         order = MergeOrder(schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending)
+        compactor_of = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,
             files,
@@ -301,7 +304,7 @@ class TableWriter:
             self._merge_function,
             next_sequence_number,
             self._spill_directory,
-            self._compactor_of and self._compactor_of(self._context, key, self._live_files(key)),
+            compactor_of and compactor_of(self._context, key, self._live_files(key)),
         )
 
     def _live_files(self, key: BucketKey) -> list[DataFileMeta]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from storage.merge import section
 from storage.table import TableContext
 from storage.write.router import BucketKey
 from tests.compaction.invariants import live_files
+from tests.support.local_zone import MoveTo
 
 MakeBucket: TypeAlias = Callable[..., tuple[TableContext, BucketKey, list[DataFileMeta]]]
 
@@ -48,19 +48,6 @@ def tree_of(tmp_path: Path) -> MakeBucket:
         return table.context, key, found
 
     return make
-
-
-@pytest.fixture
-def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Moves this process to another time zone for a while."""
-
-    def move(zone: str) -> None:
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
-
-    yield move
-    monkeypatch.undo()
-    time.tzset()
 
 
 def put(*keys: int) -> list[tuple[int, RowKind]]:
@@ -162,9 +149,7 @@ def test_missing_scratch_space_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])  # 0, 14 and -11 hours
-def test_a_restart_does_not_make_an_optimization_due(
-    tree_of: MakeBucket, zone: str, local_zone: Callable[[str], None]
-) -> None:
+def test_a_restart_does_not_make_an_optimization_due(tree_of: MakeBucket, zone: str, local_zone: MoveTo) -> None:
     """The time of the last full compaction is that of the newest file on the highest level."""
     local_zone(zone)
     context, key, (file, young) = tree_of(put(1), put(1), **{"compaction.optimization-interval": "1 h"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,11 +18,14 @@ from compaction.manager import compactors
 from compaction.rewriter import CompactionStopped
 from compaction.scheduler import CompactionScheduler, ShouldStop, Task
 from storage.errors import CorruptFile
+from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import Committable
 from storage.snapshots.live_files import delta_entries
 from storage.table import TableContext
+from storage.write.compactor import Compactor
+from storage.write.router import BucketKey
 from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
@@ -332,6 +335,24 @@ def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_fo
     assert kinds(table) == ["1", "2", "3", "4", "5", "6"]
     check_rows(table, 6)
     assert stored(table) == in_snapshots(table)
+
+
+def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_path: Path) -> None:
+    Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
+    table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
+    compactor_of = compactors(GatedScheduler())  # whoever waits for these, waits for ever
+
+    def hurried(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> Compactor | None:
+        compactor = compactor_of(context, key, files)
+        writer.give_up_compactions()
+        return compactor
+
+    writer = TableWriter(table.context, compactor_of=hurried)
+    writer.write(rows_of(5))
+    (message,) = writer.prepare_commit(5)
+    assert message.new_files
+    assert not message.compact_before
+    writer.abort()
 
 
 def test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing(tmp_path: Path) -> None:

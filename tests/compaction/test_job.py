@@ -348,6 +348,31 @@ def orphans_at_latest(table: tidelake.Table, name: str) -> bool:
     return name not in {file.file_name for split in table.scan().splits() for file in split.files}
 
 
+def test_what_is_done_and_published_is_not_done_again_when_a_later_part_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job replaces the second partition's files while the first is being sorted."""
+    monkeypatch.setattr("compaction.job._COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
+    table = new_table(tmp_path, partitioned=True)
+    write(table, *commits(6, partitions="ab"))
+    rows = content(table)
+    has_acted: list[Call] = []
+
+    def act(call: Call) -> Fault | None:
+        if call.name == "create_if_absent" and call.file_name.startswith("snapshot-") and not has_acted:
+            has_acted.append(call)
+            compact_table(table.context, CompactionRequest(full=True, where=tidelake.col("p") == "b"))
+            for file in Path(table.location, "p=b", "bucket-0").iterdir():
+                if orphans_at_latest(table, file.name):
+                    file.unlink()
+        return None
+
+    io = FaultyFileIO(local_io(tmp_path), act)
+    report = compact_table(with_io(table, io), CompactionRequest(order_by=("k",)), environment=NO_WAIT, threads=1)
+    assert [one.partition for one in report.buckets] == ["p=a", "p=b"]
+    assert content(table) == rows
+
+
 def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(5))

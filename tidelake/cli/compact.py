@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from compaction.clustering import Strategy
 from compaction.job import StopRequest, compact_table
-from compaction.report import BucketCompaction, CompactionReport, reasons_text
+from compaction.report import BucketCompaction, CompactionReport
 from compaction.request import CompactionRequest
 from compaction.signals import stopped_by_signals
 from compaction.watch import watch as watch_tables
 from storage.errors import TidelakeError
+from storage.snapshots.commit_message import reasons_text
 from storage.table import TableContext
 from tidelake.catalog import open_catalog
 from tidelake.cli.arguments import CatalogAddress

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from compaction.levels import Levels
 from storage.binary_row import decode_rows
+from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
-from storage.files.writer import wall_clock_ms
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.table import TableContext
 from tidelake.cli.plain_values import plain_rows
@@ -40,7 +40,7 @@ def trees_of(
     buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
         buckets[entry.partition, entry.bucket].append(entry.file)
-    now_ms = wall_clock_ms()
+    now_ms = epoch_ms()
     trees = []
     for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
         runs = _runs(context, files)

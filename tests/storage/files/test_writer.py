@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.binary_row import decode_rows, serialize_row
+from storage.clock import local_time_as_utc_ms
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.base import Output
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.files.reader import read_data_file
-from storage.files.writer import RollingFileWriter, file_fields, wall_clock_ms
+from storage.files.writer import RollingFileWriter, file_fields
 from storage.format import FileSource
 from storage.paths import DataFileNames
 from storage.schema import TableSchema
@@ -245,7 +246,7 @@ def test_a_format_without_code_is_refused_before_anything_is_written(tmp_path: P
 
 
 def test_creation_times_are_those_of_the_wall() -> None:
-    shown = datetime.fromtimestamp(wall_clock_ms() / 1000, UTC).replace(tzinfo=None)
+    shown = datetime.fromtimestamp(local_time_as_utc_ms() / 1000, UTC).replace(tzinfo=None)
     assert abs((datetime.now() - shown).total_seconds()) < 60
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import tidelake
+from tests.support.local_zone import MoveTo
 from tests.tidelake.cli.calling import Call
 from tidelake.cli import main
 from tidelake.cli.arguments import CatalogAddress
@@ -196,6 +198,18 @@ snapshot   3 · APPEND · {when:%Y-%m-%d %H:%M:%S} UTC
     assert header == ["bucket", "L0", "files"]
     assert lines == [["region=eu", "0", "2", "3"], ["region=us", "1", "2", "2"], [], ["all", "4", "5"]]
     assert trees.endswith("\n\nno compactions in the last 3 snapshots · write amplification 1.00")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_the_age_of_a_file_is_told_in_every_time_zone(
+    call: Call, warehouse: Path, local_zone: MoveTo, request: pytest.FixtureRequest, zone: str
+) -> None:
+    local_zone(zone)
+    before = time.time()
+    request.getfixturevalue("orders")
+    time.sleep(0.01)
+    (run, *_) = call("table", "show", "shop.orders", "-w", warehouse, "--json").document["trees"][0]["runs"]
+    assert 0 < run["youngest_ms"] <= run["oldest_ms"] < (time.time() - before) * 1000
 
 
 def test_a_table_is_shown_to_programs(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
