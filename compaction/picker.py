@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from compaction.compact_unit import CompactUnit, PickReason
 from compaction.levels import LevelSortedRun
 from compaction.off_peak import OffPeakHours
+from storage.errors import BadInput
 from storage.options import LookupCompact, TableOptions
 
 Runs = Sequence[LevelSortedRun]  # newest first
@@ -44,8 +45,15 @@ class PickerSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> PickerSettings:
+        """Raises BadInput for a trigger that no bucket could ever come down to."""
+        trigger = options.compaction_trigger
+        if trigger < 1:
+            raise BadInput(
+                f"option num-sorted-run.compaction-trigger = {trigger}: compaction leaves 1 sorted run; "
+                "set it to 1 or more"
+            )
         return cls(
-            trigger=options.compaction_trigger,
+            trigger=trigger,
             max_size_amplification_percent=options.max_size_amplification_percent,
             size_ratio_percent=options.size_ratio_percent,
             off_peak=OffPeakHours(options.offpeak_start_hour, options.offpeak_end_hour, options.offpeak_ratio_percent),

@@ -19,7 +19,7 @@ from msgspec import inspect
 import storage
 from ingest import settings
 from storage.known_options import KNOWN_OPTIONS
-from storage.option_support import REFUSALS
+from storage.option_support import REFUSALS, Operation
 
 DOCS: Final = Path(__file__).parent
 _OTHER_MEANING: Final = frozenset({"comment", "path"})  # words of other things, too
@@ -106,24 +106,28 @@ def _default_text(field: inspect.Field) -> str:
 
 # ---------------------------------------------------------------- docs/options.md
 
+_ACTED_ON: Final = 'Of those that stand under "Refused" too, other values than the ones refused there.'
+_REFUSED: Final = "Only with a value that would make the operation wrong."
 _WITHOUT_EFFECT: Final = (
-    "They only change how fast or how often something is done, or belong to what this release doesn't do."
+    "They only change how fast or how often something is done, or belong to what this release doesn't do. Values\n"
+    "that Java can't parse are refused nevertheless, when a table is created or altered."
 )
 
 
 def options() -> str:
     """Which of Paimon's table options this release acts on, refuses, or leaves without effect."""
-    acted_on = sorted((_names_in_code() & KNOWN_OPTIONS) - _OTHER_MEANING)
     refused = {refusal.key for refusal in REFUSALS}
-    rest = sorted(KNOWN_OPTIONS - refused - set(acted_on))
+    refused_by_all = {refusal.key for refusal in REFUSALS if refusal.operations == frozenset(Operation)}
+    acted_on = sorted((_names_in_code() & KNOWN_OPTIONS.keys()) - refused_by_all - _OTHER_MEANING)
+    rest = sorted(KNOWN_OPTIONS.keys() - refused - set(acted_on))
     rows = ["| Option | Stops | Because | Instead |", "|---|---|---|---|"]
     for refusal in sorted(REFUSALS, key=lambda refusal: refusal.key):
         key = f"{refusal.key}…" if refusal.key.endswith(".") else refusal.key
         stops = ", ".join(sorted(refusal.operations))
         rows.append(f"| `{key}` | {stops} | {refusal.reason} | {refusal.remedy} |")
     sections = (
-        ("Acted on", _listed(acted_on)),
-        ("Refused", "Only with a value that would make the operation wrong.\n\n" + "\n".join(rows)),
+        ("Acted on", f"{_ACTED_ON}\n\n{_listed(acted_on)}"),
+        ("Refused", f"{_REFUSED}\n\n" + "\n".join(rows)),
         ("Without effect here", f"{_WITHOUT_EFFECT}\n\n{_listed(rest)}"),
     )
     return "\n\n".join(f"## {title}\n\n{text}" for title, text in sections)

@@ -31,6 +31,8 @@ from storage.types import (
 )
 
 DEFAULT_FUNCTION_OPTION: Final = "fields.default-aggregate-function"
+_PREFIX: Final = "fields."
+_SUFFIX: Final = ".aggregate-function"
 MAX_COUNT: Final = 2**31 - 1
 
 
@@ -83,7 +85,7 @@ def function_name(column: str, options: Mapping[str, str], keys: Collection[str]
         return AggregateFunction.LAST_VALUE
     if column in keys:
         return AggregateFunction.PRIMARY_KEY
-    chosen = options.get(f"fields.{column}.aggregate-function", options.get(DEFAULT_FUNCTION_OPTION))
+    chosen = options.get(f"{_PREFIX}{column}{_SUFFIX}", options.get(DEFAULT_FUNCTION_OPTION))
     return AggregateFunction.LAST_NON_NULL_VALUE if chosen is None else chosen
 
 
@@ -150,6 +152,15 @@ def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[Col
         ColumnAggregation.of(function_name(field.name, options, schema.primary_keys, sequences), field, options)
         for field in schema.fields
     )
+
+
+def check_functions(options: Mapping[str, str]) -> None:
+    """Raises BadInput for a name that is no function's, also on columns that have none (keys, sequence fields): Java
+    looks up every one.
+    """
+    for key, name in options.items():
+        if key.startswith(_PREFIX) and key.endswith(_SUFFIX):
+            _function(name, key.removeprefix(_PREFIX).removesuffix(_SUFFIX))
 
 
 def _function(name: str, column: str) -> AggregateFunction:

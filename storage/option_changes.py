@@ -10,7 +10,7 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.format import UNAWARE_BUCKET
-from storage.option_rules import is_on
+from storage.options import TableOptions
 
 # Say what the table is, and where.
 _FOR_EVER: Final = frozenset({"path", "type"})
@@ -52,23 +52,24 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
         return
     if key in IMMUTABLE_OPTIONS:
         raise BadInput(f"option {key}: files that are written already depend on it; create another table")
+    old = TableOptions(options)
     match key:
         case "bucket":
             _check_buckets(options.get(key), new)
-        case "deletion-vectors.enabled" if is_on(options, key) != _is_on(key, new):
-            if not is_on(options, "deletion-vectors.modifiable"):
+        case "deletion-vectors.enabled" if old.is_on(key) != _is_on(key, new):
+            if not old.is_on("deletion-vectors.modifiable"):
                 raise BadInput(
                     f"option {key}: without a full compaction, rows could double or come back; "
                     "when that has been seen to, set 'deletion-vectors.modifiable' = 'true' first"
                 )
-        case "ignore-delete" | "ignore-update-before" if is_on(options, key) and not _is_on(key, new):
+        case "ignore-delete" | "ignore-update-before" if old.is_on(key) and not _is_on(key, new):
             raise BadInput(f"option {key} can't be taken back: what it dropped is lost; create another table")
         case "clustering.columns" if "pk-clustering-override" in options:
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
 
 
 def _is_on(key: str, value: str | None) -> bool:
-    return value is not None and is_on({key: value}, key)
+    return value is not None and TableOptions({key: value}).is_on(key)
 
 
 def _check_buckets(old: str | None, new: str | None) -> None:

@@ -11,35 +11,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from storage.aggregate_functions import DEFAULT_FUNCTION_OPTION, column_aggregations
+from storage.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
 from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import BadInput
+from storage.known_options import kind_of
 from storage.near_names import did_you_mean
-from storage.option_values import parse_boolean, parse_map
+from storage.option_values import parse_map, parse_size_bytes
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
 from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
+from storage.sequence_groups import NO_ORDER
 from storage.types import STRING_ROOTS, TIMESTAMP_ROOTS, AtomicType, DataType, Root, VectorType, walk_types
 
 Rule = Callable[[TableSchema, TableOptions], None]
 
 _STATS_MODE: Final = re.compile(r"none|counts|full|truncate\([1-9][0-9]*\)")
 _PER_LEVEL: Final = ("file.format.per.level", "file.compression.per.level", "metadata.stats-mode.per.level")
+_PAGES_OF_BUFFER: Final = 3
+_PAGE_SIZE: Final = "64 kb"  # Java's default
 _FIRST_ROW: Final = MergeEngine.FIRST_ROW
 _FULL_COMPACTION: Final = ChangelogProducer.FULL_COMPACTION
 _LOOKUP: Final = ChangelogProducer.LOOKUP
-
-
-def is_on(options: Mapping[str, str], key: str, default: bool = False) -> bool:
-    """Whether a switch is on. Raises BadInput naming it when its text is neither true nor false."""
-    try:
-        return parse_boolean(options[key]) if key in options else default
-    except BadInput as e:
-        raise BadInput(f"option {key} = {options[key]!r}: {e}") from None
 
 
 def formats(options: TableOptions) -> dict[str, str]:
@@ -55,56 +51,60 @@ def formats(options: TableOptions) -> dict[str, str]:
 # ---------------------------------------------------------------- texts
 
 
-def _texts_parse(_: TableSchema, options: TableOptions) -> None:
-    for name, member in vars(TableOptions).items():
-        if isinstance(member, property):
-            getattr(options, name)
-    options.target_file_size_bytes(has_primary_key=True)
+def _texts_are_as_java_parses_them(_: TableSchema, options: TableOptions) -> None:
+    for key, text in options.items():
+        try:
+            kind_of(key)(text)
+        except BadInput as e:
+            raise BadInput(f"option {key} = {text!r}: {e}") from None
     for key in _PER_LEVEL:
         if not all(level.isdecimal() for level in _levels(options, key)):
             raise BadInput(f"option {key} = {options[key]!r}: expected level:value pairs such as '0:avro,5:parquet'")
-    direction = options.get("sequence.field.sort-order", "ascending").strip().lower()
-    if direction not in ("ascending", "descending"):
-        raise BadInput(f"option sequence.field.sort-order = {direction!r}: expected ascending or descending")
 
 
 def _levels(options: TableOptions, key: str) -> dict[str, str]:
-    try:
-        return parse_map(options.get(key, ""))
-    except BadInput as e:
-        raise BadInput(f"option {key} = {options[key]!r}: {e}") from None
+    return parse_map(options.get(key, ""))
 
 
 def _stats_modes_are_known(_: TableSchema, options: TableOptions) -> None:
     given = [(key, options[key]) for key in options if key.endswith(".stats-mode")]
     given += [("metadata.stats-mode.per.level", m) for m in _levels(options, "metadata.stats-mode.per.level").values()]
     for key, mode in given:
-        if not _STATS_MODE.fullmatch(mode.strip().lower()):
+        if not _STATS_MODE.fullmatch(mode.lower()):
             raise BadInput(f"option {key} = {mode!r}: expected none, counts, full or truncate(n)")
 
 
 def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
-    if options.target_file_row_num < 1:
-        raise BadInput(f"option target-file-row-num = {options.target_file_row_num}: a file holds 1 row or more")
-    snapshots = _retained(options, "snapshot", (10, 2**31 - 1))
-    _retained(options, "changelog", snapshots)
+    _at_least(1, "target-file-row-num", options.target_file_row_num, "a file holds 1 row or more")
+    snapshots = options.snapshot_num_retained_min, options.snapshot_num_retained_max
+    changelogs = options.changelog_num_retained_min, options.changelog_num_retained_max
+    for what, (low, high) in (("snapshot", snapshots), ("changelog", changelogs)):
+        least, most = f"{what}.num-retained.min", f"{what}.num-retained.max"
+        _at_least(1, least, low, f"the latest {what} always stays; set it to 1 or more")
+        if low > high:
+            raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
 
 
-def _retained(options: TableOptions, what: str, default: tuple[int, int]) -> tuple[int, int]:
-    least, most = f"{what}.num-retained.min", f"{what}.num-retained.max"
-    low, high = _whole_number(options, least, default[0]), _whole_number(options, most, default[1])
-    if low < 1:
-        raise BadInput(f"option {least} = {low}: the latest {what} always stays; set it to 1 or more")
-    if low > high:
-        raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
-    return low, high
+def _merge_trees_have_room(schema: TableSchema, options: TableOptions) -> None:
+    """Java opens or reads such a table, and can't write it."""
+    if not schema.has_primary_key:
+        return
+    trigger = "num-sorted-run.compaction-trigger"
+    _at_least(1, trigger, options.compaction_trigger, "compaction leaves 1 sorted run; set it to 1 or more")
+    _at_least(2, "num-levels", options.num_levels, "compaction needs a level above level 0; set it to 2 or more")
+    if (threshold := options.sort_spill_threshold) is not None:
+        _at_least(2, "sort-spill-threshold", threshold, "a merge is of 2 runs; set it to 2 or more")
+    pages_bytes = _PAGES_OF_BUFFER * parse_size_bytes(options.get("page-size", _PAGE_SIZE))
+    if options.write_buffer_size_bytes < pages_bytes:
+        raise BadInput(
+            f"option write-buffer-size = {options.write_buffer_size_bytes} bytes: Java writes with {_PAGES_OF_BUFFER} "
+            f"pages of option page-size or more; set it to {pages_bytes} bytes or more"
+        )
 
 
-def _whole_number(options: TableOptions, key: str, default: int) -> int:
-    try:
-        return int(options.get(key, default))
-    except ValueError:
-        raise BadInput(f"option {key} = {options[key]!r}: expected a whole number") from None
+def _at_least(least: int, option: str, number: int, reason_and_remedy: str) -> None:
+    if number < least:
+        raise BadInput(f"option {option} = {number}: {reason_and_remedy}")
 
 
 # ---------------------------------------------------------------- options about columns
@@ -155,6 +155,8 @@ def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
             raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
         if f"fields.{name}.aggregate-function" in options:
             raise BadInput(f"{where}: {name!r} is aggregated too; unset fields.{name}.aggregate-function")
+        if (found := schema.by_name[name].type).root in NO_ORDER:
+            raise BadInput(f"{where}: {name!r} is {found}, which has no order; name another column")
     if options.sequence_fields and schema.crosses_partitions:
         raise BadInput(
             f"{where}: the primary key ({', '.join(schema.primary_keys)}) lacks partition columns "
@@ -180,10 +182,17 @@ def _record_time_is_a_time(schema: TableSchema, options: TableOptions) -> None:
 
 
 def _merge_engine_fits(schema: TableSchema, options: TableOptions) -> None:
-    if schema.has_primary_key and options.merge_engine is MergeEngine.PARTIAL_UPDATE:
-        PartialUpdateOptions.of(schema, options)
-    if schema.has_primary_key and options.merge_engine is MergeEngine.AGGREGATION:
-        column_aggregations(schema, options)
+    if not schema.has_primary_key:
+        return
+    match options.merge_engine:
+        case MergeEngine.PARTIAL_UPDATE:
+            check_functions(options)
+            PartialUpdateOptions.of(schema, options)
+        case MergeEngine.AGGREGATION:
+            check_functions(options)
+            column_aggregations(schema, options)
+        case _:
+            pass  # the others have no options of their own
 
 
 def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
@@ -212,7 +221,7 @@ def _produces(*producers: ChangelogProducer) -> Callable[[TableSchema, TableOpti
 CONFLICTS: Final = (
     Conflict(
         "primary-key.nullable",
-        lambda s, o: is_on(o, "primary-key.nullable") and not s.has_primary_key,
+        lambda s, o: o.is_on("primary-key.nullable") and not s.has_primary_key,
         "the table has no primary key; name one, or unset the option",
     ),
     Conflict(
@@ -252,34 +261,29 @@ CONFLICTS: Final = (
     ),
     Conflict(
         "deletion-vectors.enabled",
-        lambda s, o: is_on(o, "deletion-vectors.enabled") and o.changelog_producer is _FULL_COMPACTION,
+        lambda s, o: o.deletion_vectors_enabled and o.changelog_producer is _FULL_COMPACTION,
         "it does not go with changelog-producer = full-compaction; set that to lookup, or unset one of them",
     ),
     Conflict(
         "deletion-vectors.enabled",
-        lambda _, o: (
-            is_on(o, "deletion-vectors.enabled")
-            and o.merge_engine is _FIRST_ROW
-            and not is_on(o, "pk-clustering-override")
-        ),
+        lambda _, o: o.deletion_vectors_enabled and o.merge_engine is _FIRST_ROW and not o.pk_clustering_override,
         "merge-engine = first-row deletes nothing; unset it",
     ),
     Conflict(
         "sequence.snapshot-ordering",
         lambda s, o: (
-            is_on(o, "sequence.snapshot-ordering")
-            and not (s.has_primary_key and o.write_only and not o.sequence_fields)
+            o.is_on("sequence.snapshot-ordering") and not (s.has_primary_key and o.write_only and not o.sequence_fields)
         ),
         "it needs a primary key and write-only = true, and no sequence.field",
     ),
     Conflict(
         "row-tracking.enabled",
-        lambda s, o: is_on(o, "row-tracking.enabled") and bucket_mode(s, o) is not BucketMode.UNAWARE,
+        lambda s, o: o.is_on("row-tracking.enabled") and bucket_mode(s, o) is not BucketMode.UNAWARE,
         "it needs an append table with bucket = -1",
     ),
     Conflict(
         "data-evolution.enabled",
-        lambda _, o: is_on(o, "data-evolution.enabled") and not is_on(o, "row-tracking.enabled"),
+        lambda _, o: o.is_on("data-evolution.enabled") and not o.is_on("row-tracking.enabled"),
         "it needs row-tracking.enabled = true",
     ),
 )
@@ -292,9 +296,10 @@ def _options_go_together(schema: TableSchema, options: TableOptions) -> None:
 
 
 OPTION_RULES: Final[tuple[Rule, ...]] = (
-    _texts_parse,
+    _texts_are_as_java_parses_them,
     _stats_modes_are_known,
     _counts_are_positive,
+    _merge_trees_have_room,
     _bucket_options_fit,
     _formats_hold_the_types,
     _field_options_name_columns,

@@ -41,7 +41,7 @@ _WRITE: Final = frozenset({Operation.WRITE, Operation.COMPACT})  # whatever make
 _ADD_ROWS: Final = frozenset({Operation.WRITE})
 _READ: Final = frozenset({Operation.READ})
 
-Condition = Callable[[str, TableOptions], bool]
+Condition = Callable[[str, TableOptions], bool]  # of the option, and all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +55,21 @@ class Refusal:
     applies: Condition
 
 
-def _is_true(value: str, _: TableOptions) -> bool:
-    return value.strip().lower() == "true"
+def _is_true(key: str, options: TableOptions) -> bool:
+    return options.is_on(key)
 
 
-def _is_set(value: str, _: TableOptions) -> bool:
-    return bool(value.strip())
+def _is_set(key: str, options: TableOptions) -> bool:
+    return bool(options[key].strip())
 
 
 def _other_than(*supported: str) -> Condition:
-    return lambda value, _: value.strip().lower() not in supported
+    return lambda key, options: options[key].strip().lower() not in supported
 
 
 def _unless_write_only(condition: Condition) -> Condition:
     """A write-only writer leaves this to a dedicated compaction job, so ignoring it is right."""
-    return lambda value, options: condition(value, options) and not options.write_only
+    return lambda key, options: condition(key, options) and not options.write_only
 
 
 _USE_JAVA: Final = "Use Java Paimon for it"
@@ -82,7 +82,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     Refusal(
         "changelog-producer",
         _WRITE,
-        "the changelog is made by compaction, which this release lacks: it would silently stay empty",
+        "compaction would make the changelog, and here it makes none: it would silently stay empty",
         "Set changelog-producer to none or input, or write-only = true and let a dedicated compaction job make it",
         _unless_write_only(_other_than("none", "input")),
     ),
@@ -185,10 +185,10 @@ def check_supported(context: TableContext, operation: Operation) -> None:
     options = context.options
     for refusal in REFUSALS:
         if operation in refusal.operations:
-            for key, value in _matching(refusal.key, options):
-                if refusal.applies(value, options):
+            for key in _matching(refusal.key, options):
+                if refusal.applies(key, options):
                     raise UnsupportedFeature(
-                        f"{context.name}: option {key} = {value}",
+                        f"{context.name}: option {key} = {options[key]}",
                         f"cannot {operation}: {refusal.reason}",
                         refusal.remedy,
                     )
@@ -197,10 +197,10 @@ def check_supported(context: TableContext, operation: Operation) -> None:
     _warn_unknown(options)
 
 
-def _matching(key: str, options: TableOptions) -> list[tuple[str, str]]:
+def _matching(key: str, options: TableOptions) -> list[str]:
     if key.endswith("."):
-        return [(k, v) for k, v in options.items() if k.startswith(key) and k.endswith(".columns")]
-    return [(key, options[key])] if key in options else []
+        return [option for option in options if option.startswith(key) and option.endswith(".columns")]
+    return [key] if key in options else []
 
 
 def _check_buckets(context: TableContext, operation: Operation) -> None:

@@ -1,4 +1,7 @@
-"""How Paimon spells the values of its options: sizes, durations, maps, booleans.
+"""How Paimon spells the values of its options: sizes, durations, maps, booleans, numbers.
+
+The `parse_` functions overlook blanks around a text, as tables that exist may have them. Java overlooks them in few
+kinds of value: a `Kind` says whether it would parse a text.
 
 Source: Java `options/MemorySize.java`, `utils/TimeUtils.java`, `options/OptionsUtils.java`.
 """
@@ -6,11 +9,18 @@ Source: Java `options/MemorySize.java`, `utils/TimeUtils.java`, `options/Options
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from storage.errors import BadInput
 
-_NUMBER_AND_UNIT: Final = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
+Kind = Callable[[str], object]  # raises BadInput for a text that Java would not parse
+
+_WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
+_FRACTION: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+_INT_LIMIT: Final = 1 << 31
+_LONG_LIMIT: Final = 1 << 63
+_NUMBER_AND_UNIT: Final = re.compile(r"\s*([0-9]{1,19})\s*([A-Za-zµ]*)\s*")
 
 _BYTES_PER_UNIT: Final = {
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -36,7 +46,7 @@ def parse_size_bytes(text: str) -> int:
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _BYTES_PER_UNIT:
         raise BadInput(f"{text!r} is not a size; write a whole number and b, kb, mb, gb or tb")
-    return int(match[1]) * _BYTES_PER_UNIT[match[2].lower()]
+    return _within(int(match[1]) * _BYTES_PER_UNIT[match[2].lower()], _LONG_LIMIT)
 
 
 def parse_duration_ms(text: str) -> int:
@@ -44,7 +54,7 @@ def parse_duration_ms(text: str) -> int:
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _NANOS_PER_UNIT:
         raise BadInput(f"{text!r} is not a duration; write a whole number and d, h, min, s or ms")
-    return int(match[1]) * _NANOS_PER_UNIT[match[2].lower()] // 1_000_000
+    return _within(int(match[1]) * _NANOS_PER_UNIT[match[2].lower()] // 1_000_000, _LONG_LIMIT)
 
 
 def parse_boolean(text: str) -> bool:
@@ -55,6 +65,35 @@ def parse_boolean(text: str) -> bool:
         case "false":
             return False
     raise BadInput(f"{text!r} is neither true nor false")
+
+
+def parse_int(text: str) -> int:
+    """A whole number of 32 bits. Raises BadInput."""
+    return _whole_number(text, _INT_LIMIT)
+
+
+def parse_long(text: str) -> int:
+    """A whole number of 64 bits. Raises BadInput."""
+    return _whole_number(text, _LONG_LIMIT)
+
+
+def parse_fraction(text: str) -> float:
+    """`0.7`. Raises BadInput."""
+    if _FRACTION.fullmatch(text) is None:
+        raise BadInput(f"{text!r} is not a number")
+    return float(text)
+
+
+def _whole_number(text: str, limit: int) -> int:
+    if _WHOLE_NUMBER.fullmatch(text) is None:
+        raise BadInput("expected a whole number")
+    return _within(int(text), limit)
+
+
+def _within(number: int, limit: int) -> int:
+    if not -limit <= number < limit:
+        raise BadInput(f"{number} is too large a number; the largest is {limit - 1}")
+    return number
 
 
 def parse_map(text: str) -> dict[str, str]:
@@ -68,3 +107,55 @@ def parse_map(text: str) -> dict[str, str]:
 def parse_names(text: str) -> tuple[str, ...]:
     """`a, b` -> ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+# ---------------------------------------------------------------- as Java parses them
+
+
+def _unpadded(parse: Kind) -> Kind:
+    """For texts from which Java cuts no blanks."""
+
+    def parse_exactly(text: str) -> object:
+        if text != text.strip():
+            raise BadInput(f"Java does not overlook the blanks; write {text.strip()!r}")
+        return parse(text)
+
+    return parse_exactly
+
+
+def one_of(*words: str) -> Kind:
+    """One of the words, in small letters or capitals."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise BadInput(f"expected one of {', '.join(words)}; Java takes no other spelling")
+        return text.lower()
+
+    return parse
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = parse_names(text)
+    if len(names) <= text.count(","):
+        raise BadInput("a name is empty; name a column, or unset the option")
+    return names
+
+
+def _exact_columns(text: str) -> tuple[str, ...]:
+    names = _columns(text)
+    if ",".join(names) != text:
+        raise BadInput(f"Java does not overlook the blanks; write {','.join(names)!r}")
+    return names
+
+
+BOOLEAN: Final = _unpadded(parse_boolean)
+INT: Final = _unpadded(parse_int)
+LONG: Final = _unpadded(parse_long)
+FRACTION: Final[Kind] = parse_fraction
+SIZE: Final[Kind] = parse_size_bytes
+DURATION: Final[Kind] = parse_duration_ms
+MAP: Final[Kind] = parse_map
+COLUMNS: Final[Kind] = _columns  # blanks around names are cut off
+EXACT_COLUMNS: Final[Kind] = _exact_columns
+WORD: Final = _unpadded(str)  # what is known of it depends on more than its kind
+TEXT: Final[Kind] = str

@@ -8,15 +8,20 @@ Source: Java `CoreOptions.java`; data-files notes section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
-from storage.errors import BadInput
-from storage.option_values import parse_boolean, parse_duration_ms, parse_map, parse_names, parse_size_bytes
-
-T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
+from storage.option_values import (
+    parse_boolean,
+    parse_duration_ms,
+    parse_fraction,
+    parse_int,
+    parse_long,
+    parse_map,
+    parse_names,
+    parse_size_bytes,
+)
+from storage.retention_options import RetentionOptions
 
 MEBIBYTE: Final = 1 << 20
 INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
@@ -41,59 +46,8 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
-class TableOptions(Mapping[str, str]):
-    """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
-
-    Properties parse on use and raise BadInput naming option and value. Immutable; pickles.
-    """
-
-    def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
-        self._dynamic = dict(dynamic or {})
-        self._values = {**stored, **self._dynamic}
-
-    def __getitem__(self, key: str) -> str:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"TableOptions({self._values!r})"
-
-    def rebase(self, stored: Mapping[str, str]) -> TableOptions:
-        """The same dynamic options over another schema's."""
-        return TableOptions(stored, self._dynamic)
-
-    def overridden(self, dynamic: Mapping[str, str]) -> TableOptions:
-        """These, with more dynamic ones on top."""
-        return TableOptions(self._values, {**self._dynamic, **dynamic})
-
-    def _parsed(self, keys: str | tuple[str, ...], parse: Callable[[str], T], default: T) -> T:
-        """The first key that is set decides; the others are older names of the same option."""
-        for key in (keys,) if isinstance(keys, str) else keys:
-            if key in self._values:
-                try:
-                    return parse(self._values[key])
-                except (BadInput, ValueError) as e:
-                    raise BadInput(f"option {key} = {self._values[key]!r}: {e}") from None
-        return default
-
-    def _choice(self, key: str, default: E) -> E:
-        kind = type(default)
-
-        def parse(text: str) -> E:
-            try:
-                return kind(text.strip().lower().replace("_", "-"))
-            except ValueError:
-                raise BadInput(f"expected one of {', '.join(kind)}") from None
-
-        return self._parsed(key, parse, default)
-
-    def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
-        return self._parsed(key, parse, None) if key in self._values else None
+class TableOptions(RetentionOptions):
+    """All options this release acts on."""
 
     # ------------------------------------------------------------ merge
 
@@ -130,7 +84,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def ignore_update_before(self) -> bool:
-        return self._parsed("ignore-update-before", parse_boolean, False)
+        return self.is_on("ignore-update-before")
 
     # ------------------------------------------------------------ compaction
 
@@ -141,43 +95,43 @@ class TableOptions(Mapping[str, str]):
     @property
     def aggregation_removes_on_delete(self) -> bool:
         """merge-engine = aggregation: a -D removes the record, instead of taking its values back."""
-        return self._parsed("aggregation.remove-record-on-delete", parse_boolean, False)
+        return self.is_on("aggregation.remove-record-on-delete")
 
     @property
     def num_levels(self) -> int:
         """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
-        return self._parsed("num-levels", int, min(self.compaction_trigger + 1, INT_MAX))
+        return self._parsed("num-levels", parse_int, min(self.compaction_trigger + 1, INT_MAX))
 
     @property
     def compaction_trigger(self) -> int:
         """Sorted runs of a bucket from which on compaction is considered."""
-        return self._parsed("num-sorted-run.compaction-trigger", int, 5)
+        return self._parsed("num-sorted-run.compaction-trigger", parse_int, 5)
 
     @property
     def stop_trigger(self) -> int:
         """Sorted runs of a bucket above which a flush waits for its compaction."""
         trigger = self.compaction_trigger
-        return max(trigger, self._parsed("num-sorted-run.stop-trigger", int, min(trigger + 3, INT_MAX)))
+        return max(trigger, self._parsed("num-sorted-run.stop-trigger", parse_int, min(trigger + 3, INT_MAX)))
 
     @property
     def max_size_amplification_percent(self) -> int:
-        return self._parsed("compaction.max-size-amplification-percent", int, 200)
+        return self._parsed("compaction.max-size-amplification-percent", parse_int, 200)
 
     @property
     def size_ratio_percent(self) -> int:
-        return self._parsed("compaction.size-ratio", int, 1)
+        return self._parsed("compaction.size-ratio", parse_int, 1)
 
     @property
     def offpeak_start_hour(self) -> int:
-        return self._parsed("compaction.offpeak.start.hour", int, -1)
+        return self._parsed("compaction.offpeak.start.hour", parse_int, -1)
 
     @property
     def offpeak_end_hour(self) -> int:
-        return self._parsed("compaction.offpeak.end.hour", int, -1)
+        return self._parsed("compaction.offpeak.end.hour", parse_int, -1)
 
     @property
     def offpeak_ratio_percent(self) -> int:
-        return self._parsed("compaction.offpeak-ratio", int, 0)
+        return self._parsed("compaction.offpeak-ratio", parse_int, 0)
 
     @property
     def optimization_interval_ms(self) -> int | None:
@@ -193,45 +147,45 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def force_up_level_0(self) -> bool:
-        return self._parsed("compaction.force-up-level-0", parse_boolean, False)
+        return self.is_on("compaction.force-up-level-0")
 
     @property
     def force_rewrite_all_files(self) -> bool:
-        return self._parsed("compaction.force-rewrite-all-files", parse_boolean, False)
+        return self.is_on("compaction.force-rewrite-all-files")
 
     def compaction_file_size_bytes(self, *, has_primary_key: bool) -> int:
         """Smaller files are rewritten together with their neighbours, larger ones may stay as they are."""
-        ratio = self._parsed("compaction.small-file-ratio", float, 0.7)
+        ratio = self._parsed("compaction.small-file-ratio", parse_fraction, 0.7)
         return int(self.target_file_size_bytes(has_primary_key=has_primary_key) * ratio)
 
     @property
     def compaction_min_file_num(self) -> int:
         """Append tables: how many small files are worth a rewrite."""
-        return self._parsed("compaction.min.file-num", int, 5)
+        return self._parsed("compaction.min.file-num", parse_int, 5)
 
     @property
     def compaction_file_num_limit(self) -> int:
         """Append tables: how many files are looked at together."""
-        return self._parsed("compaction.file-num-limit", int, 100_000)
+        return self._parsed("compaction.file-num-limit", parse_int, 100_000)
 
     @property
     def sort_sample_magnification(self) -> int:
         """Sort compaction: how finely values are sampled."""
-        return self._parsed("sort-compaction.local-sample.magnification", int, 1_000)
+        return self._parsed("sort-compaction.local-sample.magnification", parse_int, 1_000)
 
     @property
     def commit_force_compact(self) -> bool:
-        return self._parsed("commit.force-compact", parse_boolean, False)
+        return self.is_on("commit.force-compact")
 
     @property
     def full_compaction_delta_commits(self) -> int | None:
         """Every how many commits all buckets written since are compacted in full; at least 1."""
-        commits = self._optional("full-compaction.delta-commits", int)
+        commits = self._optional("full-compaction.delta-commits", parse_int)
         return None if commits is None else max(commits, 1)
 
     @property
     def partial_update_removes_on_delete(self) -> bool:
-        return self._parsed("partial-update.remove-record-on-delete", parse_boolean, False)
+        return self.is_on("partial-update.remove-record-on-delete")
 
     @property
     def partial_update_removes_on_sequences(self) -> tuple[str, ...]:
@@ -244,9 +198,18 @@ class TableOptions(Mapping[str, str]):
         return (
             self.merge_engine is MergeEngine.FIRST_ROW
             or self.changelog_producer is ChangelogProducer.LOOKUP
-            or self._parsed("deletion-vectors.enabled", parse_boolean, False)
-            or self._parsed("force-lookup", parse_boolean, False)
+            or self.deletion_vectors_enabled
+            or self.is_on("force-lookup")
         )
+
+    @property
+    def deletion_vectors_enabled(self) -> bool:
+        return self.is_on("deletion-vectors.enabled")
+
+    @property
+    def pk_clustering_override(self) -> bool:
+        """Whether files of a primary-key table are sorted by other columns than the key."""
+        return self.is_on("pk-clustering-override")
 
     @property
     def lookup_wait(self) -> bool:
@@ -260,12 +223,12 @@ class TableOptions(Mapping[str, str]):
     def lookup_compact_max_interval(self) -> int:
         """With gentle lookup compaction: after how many picks of nothing level 0 must go up."""
         trigger = self.compaction_trigger
-        return max(trigger, self._parsed("lookup-compact.max-interval", int, min(trigger * 2, INT_MAX)))
+        return max(trigger, self._parsed("lookup-compact.max-interval", parse_int, min(trigger * 2, INT_MAX)))
 
     @property
-    def sort_spill_threshold(self) -> int:
-        """How many runs a merge has open at most. The default is Java's; see `storage.merge.merge_passes`."""
-        return self._parsed("sort-spill-threshold", int, min(self.stop_trigger + 1, INT_MAX))
+    def sort_spill_threshold(self) -> int | None:
+        """How many runs a merge has open at most. Java's default is for the sake of its heap: stop trigger + 1."""
+        return self._optional("sort-spill-threshold", parse_int)
 
     @property
     def record_level_expire_time_s(self) -> int | None:
@@ -295,7 +258,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def file_suffix_include_compression(self) -> bool:
-        return self._parsed("file.suffix.include.compression", parse_boolean, False)
+        return self.is_on("file.suffix.include.compression")
 
     @property
     def changelog_file_format(self) -> str:
@@ -307,7 +270,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def zstd_level(self) -> int:
-        return self._parsed("file.compression.zstd-level", int, 1)
+        return self._parsed("file.compression.zstd-level", parse_int, 1)
 
     @property
     def file_block_size_bytes(self) -> int | None:
@@ -329,7 +292,7 @@ class TableOptions(Mapping[str, str]):
     @property
     def thin_mode(self) -> bool:
         """Whether primary-key files leave out the `_KEY_` columns."""
-        return self._parsed("data-file.thin-mode", parse_boolean, False)
+        return self.is_on("data-file.thin-mode")
 
     def target_file_size_bytes(self, *, has_primary_key: bool) -> int:
         default = 128 * MEBIBYTE if has_primary_key else 256 * MEBIBYTE
@@ -337,7 +300,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def target_file_row_num(self) -> int:
-        return self._parsed("target-file-row-num", int, 2**63 - 1)
+        return self._parsed("target-file-row-num", parse_long, 2**63 - 1)
 
     def format_options(self, format_name: str) -> dict[str, str]:
         """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
@@ -356,11 +319,11 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def stats_dense_store(self) -> bool:
-        return self._parsed("metadata.stats-dense-store", parse_boolean, True)
+        return self.is_on("metadata.stats-dense-store", default=True)
 
     @property
     def stats_keep_first_n_columns(self) -> int:
-        return self._parsed("metadata.stats-keep-first-n-columns", int, -1)
+        return self._parsed("metadata.stats-keep-first-n-columns", parse_int, -1)
 
     # ------------------------------------------------------------ partitions, buckets
 
@@ -370,15 +333,15 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def partition_legacy_name(self) -> bool:
-        return self._parsed("partition.legacy-name", parse_boolean, True)
+        return self.is_on("partition.legacy-name", default=True)
 
     @property
     def dynamic_partition_overwrite(self) -> bool:
-        return self._parsed("dynamic-partition-overwrite", parse_boolean, True)
+        return self.is_on("dynamic-partition-overwrite", default=True)
 
     @property
     def overwrite_upgrade(self) -> bool:
-        return self._parsed("overwrite-upgrade", parse_boolean, True)
+        return self.is_on("overwrite-upgrade", default=True)
 
     # ------------------------------------------------------------ write memory
 
@@ -388,7 +351,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def write_buffer_spillable(self) -> bool:
-        return self._parsed("write-buffer-spillable", parse_boolean, True)
+        return self.is_on("write-buffer-spillable", default=True)
 
     # ------------------------------------------------------------ reading
 
@@ -406,7 +369,7 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def streaming_read_overwrite(self) -> bool:
-        return self._parsed("streaming-read-overwrite", parse_boolean, False)
+        return self.is_on("streaming-read-overwrite")
 
     # ------------------------------------------------------------ manifests, commit
 
@@ -424,15 +387,15 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def manifest_merge_min_count(self) -> int:
-        return self._parsed("manifest.merge-min-count", int, 30)
+        return self._parsed("manifest.merge-min-count", parse_int, 30)
 
     @property
     def manifest_delete_file_drop_stats(self) -> bool:
-        return self._parsed("manifest.delete-file-drop-stats", parse_boolean, False)
+        return self.is_on("manifest.delete-file-drop-stats")
 
     @property
     def commit_max_retries(self) -> int:
-        return self._parsed("commit.max-retries", int, 10)
+        return self._parsed("commit.max-retries", parse_int, 10)
 
     @property
     def commit_timeout_ms(self) -> int | None:
@@ -452,67 +415,17 @@ class TableOptions(Mapping[str, str]):
 
     @property
     def commit_force_create_snapshot(self) -> bool:
-        return self._parsed("commit.force-create-snapshot", parse_boolean, False)
+        return self.is_on("commit.force-create-snapshot")
 
     @property
     def snapshot_ignore_empty_commit(self) -> bool:
         """For batch commits; a numbered commit makes a snapshot even without files."""
-        return self._parsed("snapshot.ignore-empty-commit", parse_boolean, True)
+        return self.is_on("snapshot.ignore-empty-commit", default=True)
 
     @property
     def discard_duplicate_files(self) -> bool:
-        return self._parsed("commit.discard-duplicate-files", parse_boolean, False)
-
-    # ------------------------------------------------------------ what stays, and how long
-
-    @property
-    def snapshot_num_retained_min(self) -> int:
-        return self._parsed("snapshot.num-retained.min", int, 10)
-
-    @property
-    def snapshot_num_retained_max(self) -> int:
-        return self._parsed("snapshot.num-retained.max", int, 2**31 - 1)
-
-    @property
-    def snapshot_time_retained_ms(self) -> int:
-        return self._parsed("snapshot.time-retained", parse_duration_ms, 3_600_000)
-
-    @property
-    def snapshot_expire_limit(self) -> int:
-        """How many snapshots one round of expiry removes at most."""
-        return self._parsed("snapshot.expire.limit", int, 50)
-
-    @property
-    def changelog_num_retained_min(self) -> int:
-        return self._parsed("changelog.num-retained.min", int, self.snapshot_num_retained_min)
-
-    @property
-    def changelog_num_retained_max(self) -> int:
-        return self._parsed("changelog.num-retained.max", int, self.snapshot_num_retained_max)
-
-    @property
-    def changelog_time_retained_ms(self) -> int:
-        return self._parsed("changelog.time-retained", parse_duration_ms, self.snapshot_time_retained_ms)
-
-    @property
-    def changelog_outlives_snapshots(self) -> bool:
-        """Whether changelogs stay when their snapshots expire (Java: changelogLifecycleDecoupled)."""
-        return (
-            self.changelog_num_retained_max > self.snapshot_num_retained_max
-            or self.changelog_time_retained_ms > self.snapshot_time_retained_ms
-            or self.changelog_num_retained_min > self.snapshot_num_retained_min
-        )
-
-    @property
-    def consumer_expiration_ms(self) -> int | None:
-        """How old a consumer's file may grow before it no longer holds snapshots back; None for ever."""
-        return self._optional("consumer.expiration-time", parse_duration_ms)
-
-    @property
-    def consumer_changelog_only(self) -> bool:
-        """Consumers hold back long-lived changelogs only, not snapshots."""
-        return self._parsed("consumer.changelog-only", parse_boolean, False)
+        return self.is_on("commit.discard-duplicate-files")
 
     @property
     def index_file_in_data_file_directory(self) -> bool:
-        return self._parsed("index-file-in-data-file-dir", parse_boolean, False)
+        return self.is_on("index-file-in-data-file-dir")

@@ -19,8 +19,8 @@ from storage.errors import BadInput
 from storage.field_ids import FieldIds
 from storage.near_names import did_you_mean
 from storage.option_changes import check_option_change
-from storage.option_rules import is_on
 from storage.option_values import parse_names
+from storage.options import TableOptions
 from storage.renamed_options import rename_in_options
 from storage.schema import TableSchema
 from storage.schema_creation import settle_keys
@@ -202,7 +202,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 
 def _end(schema: TableSchema, columns: Sequence[DataField]) -> int:
     """Where a column goes that says nothing about it."""
-    if is_on(schema.options, "add-column-before-partition"):
+    if TableOptions(schema.options).is_on("add-column-before-partition"):
         return next((i for i, f in enumerate(columns) if f.name in schema.partition_keys), len(columns))
     return len(columns)
 
@@ -245,7 +245,7 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
     new = _given_type(given, path)
     if not new.nullable:
         raise BadInput(f"column {_text(path)} to {new}: NOT NULL is a change of its own; use UpdateColumnNullability")
-    explicit = not is_on(schema.options, "disable-explicit-type-casting")
+    explicit = not TableOptions(schema.options).is_on("disable-explicit-type-casting")
 
     def retype(old: DataType) -> DataType:
         if not can_change(old, new, explicit=explicit):
@@ -261,7 +261,7 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
 def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> TableSchema:
     if takes_nulls:
         _refuse_keys(path, schema.primary_keys, "made nullable")
-    forbidden = is_on(schema.options, "alter-column-null-to-not-null.disabled", default=True)
+    forbidden = TableOptions(schema.options).is_on("alter-column-null-to-not-null.disabled", default=True)
 
     def change(old: DataType) -> DataType:
         if old.nullable and not takes_nulls and forbidden:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.field_ids import FieldIds
 from storage.format import UNAWARE_BUCKET
-from storage.option_rules import is_on
 from storage.option_values import parse_names
+from storage.options import TableOptions
 from storage.schema import TableSchema
 from storage.schema_rules import check_new_schema
 from storage.types import DataField, description_from_arrow, type_from_arrow
@@ -85,7 +85,7 @@ def settle_keys(schema: TableSchema) -> TableSchema:
     options = dict(schema.options)
     primary_keys = _from_option("primary-key", options, schema.primary_keys)
     partition_keys = _from_option("partition", options, schema.partition_keys)
-    are_nullable = is_on(options, "primary-key.nullable")
+    are_nullable = TableOptions(options).is_on("primary-key.nullable")
     fields = tuple(
         replace(f, type=replace(f.type, nullable=are_nullable)) if f.name in primary_keys else f for f in schema.fields
     )

@@ -17,7 +17,7 @@ from storage.default_values import default_value
 from storage.errors import BadInput, UnsupportedFeature
 from storage.format import KEY_COLUMN_PREFIX, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, SEQUENCE_COLUMN
 from storage.near_names import did_you_mean
-from storage.option_rules import OPTION_RULES, Rule, formats, is_on
+from storage.option_rules import OPTION_RULES, Rule, formats
 from storage.options import TableOptions
 from storage.schema import TableSchema, walk_fields
 from storage.types import (
@@ -147,7 +147,7 @@ def _new_table_is_an_ordinary_one(_: TableSchema, options: TableOptions) -> None
         raise UnsupportedFeature(f"option type = {kind}", "only ordinary tables can be created", "Leave it out")
     if "path" in options:
         raise BadInput(f"option path = {options['path']!r}: the catalog decides where its tables lie; unset it")
-    if is_on(options, "auto-create"):
+    if options.is_on("auto-create"):
         raise BadInput("option auto-create = true: the table is being created right now; unset it")
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from storage.default_values import default_value
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge.merge_functions.base import is_retract
 from storage.options import TableOptions
+from storage.row_kinds import is_retract
 from storage.schema import TableSchema
 from storage.types import DataField, arrow_type
 
@@ -143,7 +143,7 @@ class Conformer:
         symbols = pa.array([kind.symbol for kind in RowKind])
         position = batch.schema.get_field_index(field)
         texts = pa.nulls(batch.num_rows, pa.string()) if position < 0 else batch.column(position).cast(pa.string())
-        kinds = pc.index_in(texts, symbols)
+        kinds = pc.index_in(pc.utf8_upper(texts), symbols)
         if kinds.null_count:
             first = int(np.flatnonzero(kinds.is_null().to_numpy(zero_copy_only=False))[0])
             raise BadInput(

@@ -11,9 +11,10 @@ from compaction.compact_unit import CompactUnit, PickReason
 from compaction.levels import LevelSortedRun
 from compaction.off_peak import OffPeakHours
 from compaction.picker import Picker, PickerSettings, create_unit, pick_by_size_ratio
+from storage.errors import BadInput
 from storage.options import TableOptions
 from tests.compaction.files import bucket, paper_file
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
 
 HOUR = 3
 
@@ -26,6 +27,13 @@ def runs_of(levels_and_sizes: Sequence[Sequence[int]]) -> list[LevelSortedRun]:
 
 
 def settings_of(config: dict[str, Any]) -> PickerSettings:
+    check_members(
+        config,
+        {
+            *("trigger", "max_size_amp", "size_ratio", "offpeak_ratio_now", "force_interval", "force_up_level0"),
+            *("interval_ms", "total_size_threshold", "incremental_size_threshold", "last_full_compaction_ms"),
+        },
+    )
     every = config.get("force_interval") or (1 if config.get("force_up_level0") else None)
     return PickerSettings(
         trigger=config["trigger"],
@@ -43,41 +51,47 @@ def sizes(unit: CompactUnit) -> list[int]:
     return [file.file_size for file in unit.files]
 
 
-CASES = {
-    op: [case for case in vectors("universal_compaction") if case["op"] == op]
-    for op in ("pick", "create_unit", "pick_for_size_ratio", "size_ratio_sequence")
-}
+@pytest.mark.parametrize("case", vectors("universal_compaction"), ids=case_id)
+def test_universal_compaction(case: Case) -> None:
+    match case["op"]:
+        case "pick":
+            check_pick(case)
+        case "create_unit":
+            check_output_level(case)
+        case "pick_for_size_ratio":
+            check_size_ratio(case)
+        case "size_ratio_sequence":
+            check_runs_of_like_size_merge_like_the_digits_of_a_counter(case)
+        case op:
+            raise NotUnderstood(f"op {op!r} of a case")
 
 
-def test_every_kind_of_case_has_its_test() -> None:
-    assert sum(map(len, CASES.values())) == len(vectors("universal_compaction"))
-
-
-@pytest.mark.parametrize("case", CASES["pick"], ids=case_id)
-def test_pick(case: Case) -> None:
+def check_pick(case: Case) -> None:
+    check_members(case, {"op", "config", "steps"})
     picker = Picker(settings_of(case["config"]), case["config"].get("last_full_compaction_ms"))
     for step in case["steps"]:
+        check_members(step, {"runs", "num_levels", "now_ms", "expect"})
         runs, max_level = runs_of(step["runs"]), step["num_levels"] - 1
         unit = picker.pick(runs, max_level, now_ms=step.get("now_ms", 0), local_hour=HOUR)
         got = None if unit is None else {"output_level": unit.output_level, "picked_sizes": sizes(unit)}
         assert got == step["expect"]
 
 
-@pytest.mark.parametrize("case", CASES["create_unit"], ids=case_id)
-def test_output_level(case: Case) -> None:
+def check_output_level(case: Case) -> None:
+    check_members(case, {"op", "run_levels", "max_level", "run_count", "expect"})
     runs = runs_of([(level, 1) for level in case["run_levels"]])
     unit = create_unit(runs, case["max_level"], case["run_count"], PickReason.SIZE_RATIO)
     assert {"output_level": unit.output_level, "run_count": len(unit.files)} == case["expect"]
 
 
-@pytest.mark.parametrize("case", CASES["pick_for_size_ratio"], ids=case_id)
-def test_size_ratio(case: Case) -> None:
+def check_size_ratio(case: Case) -> None:
+    check_members(case, {"op", "config", "runs", "max_level", "expect"})
     unit = pick_by_size_ratio(runs_of(case["runs"]), case["max_level"], case["config"]["size_ratio"])
     assert (unit and {"output_level": unit.output_level, "picked": len(unit.files)}) == case["expect"]
 
 
-@pytest.mark.parametrize("case", CASES["size_ratio_sequence"], ids=case_id)
-def test_runs_of_like_size_merge_like_the_digits_of_a_counter(case: Case) -> None:
+def check_runs_of_like_size_merge_like_the_digits_of_a_counter(case: Case) -> None:
+    check_members(case, {"op", "procedure", "config", "start", "expect_after_each_step"})
     current, seen = list(case["start"]), []
     for _ in case["expect_after_each_step"]:
         current.insert(0, 1)
@@ -92,16 +106,17 @@ def test_runs_of_like_size_merge_like_the_digits_of_a_counter(case: Case) -> Non
 
 @pytest.mark.parametrize("case", vectors("offpeak_hours"), ids=case_id)
 def test_off_peak_hours(case: Case) -> None:
+    check_members(case, {"start_hour", "end_hour", "ratio", "enabled", "expect_ratio_by_hour"})
     hours = OffPeakHours(case["start_hour"], case["end_hour"], case["ratio"])
     assert hours.is_enabled is case["enabled"]
-    if case["enabled"]:
-        assert {h: hours.ratio_at(int(h)) for h in case["expect_ratio_by_hour"]} == case["expect_ratio_by_hour"]
-    else:
+    assert {h: hours.ratio_at(int(h)) for h in case["expect_ratio_by_hour"]} == case["expect_ratio_by_hour"]
+    if not case["enabled"]:
         assert {hours.ratio_at(hour) for hour in range(24)} == {0}
 
 
 @pytest.mark.parametrize("case", vectors("unit_filter"), ids=case_id)
 def test_units_that_change_nothing_are_not_worth_a_task(case: Case) -> None:
+    check_members(case, {"unit_file_levels", "output_level", "expect_submitted"})
     files = tuple(paper_file(str(n), level, (n, n)) for n, level in enumerate(case["unit_file_levels"]))
     unit = CompactUnit(case["output_level"], files, PickReason.SIZE_RATIO)
     assert unit.changes_nothing is not case["expect_submitted"]
@@ -165,3 +180,10 @@ def test_levels_are_what_is_picked_from() -> None:
     unit = Picker(PickerSettings()).pick(levels.runs, levels.max_level, now_ms=0, local_hour=0)
     assert unit is not None
     assert [file.file_name for file in unit.files] == ["4", "3", "2", "1", "0"]
+
+
+@pytest.mark.parametrize("trigger", ["0", "-1"])
+def test_a_trigger_that_no_bucket_comes_down_to_is_refused(trigger: str) -> None:
+    """New tables can't have one, tables that exist may."""
+    with pytest.raises(BadInput, match=f"compaction-trigger = {trigger}: .* set it to 1 or more"):
+        PickerSettings.of(TableOptions({"num-sorted-run.compaction-trigger": trigger}))

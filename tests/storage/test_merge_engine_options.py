@@ -94,6 +94,27 @@ REFUSED = [
         "fields.default-aggregate-function = 'last_value': column 'b' is in no sequence group",
     ),
     Refused(
+        "deletes that remove by groups, with a blank",
+        {"fields.g,h.sequence-group": "a", REMOVE_ON_GROUP: "g, h"},
+        f"{REMOVE_ON_GROUP} = 'g, h'.*Java.*write 'g,h'",
+    ),
+    Refused(
+        "deletes that remove by nothing",
+        {"fields.g.sequence-group": "a", REMOVE_ON_GROUP: ""},
+        f"{REMOVE_ON_GROUP} = ''.*unset",
+    ),
+    Refused(
+        "an unknown function of a sequence field",
+        {"fields.g.sequence-group": "a", "fields.g.aggregate-function": "summ"},
+        "column 'g': there is no aggregate function 'summ'",
+    ),
+    Refused(
+        "an unknown function of the key",
+        {"fields.k.aggregate-function": "nope"},
+        "column 'k': there is no aggregate function 'nope'",
+        "aggregation",
+    ),
+    Refused(
         "an unknown function",
         {"fields.g.sequence-group": "a", "fields.a.aggregate-function": "summ"},
         "column 'a': there is no aggregate function 'summ'.*sum",
@@ -125,6 +146,8 @@ def test_an_altered_option_is_checked_as_a_new_one() -> None:
     schema = schema_with({"fields.g.sequence-group": "a"})
     with pytest.raises(BadInput, match="'a' is no sequence field"):
         apply_changes(schema, [SetOption(REMOVE_ON_GROUP, "a")], has_snapshots=False, time_ms=1)
+    with pytest.raises(BadInput, match=r"changelog-producer = 'full_compaction'.*Java"):
+        apply_changes(schema, [SetOption("changelog-producer", "full_compaction")], has_snapshots=False, time_ms=1)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from storage.options import TableOptions
-from tests.support.cases import Case, case_id, vectors
-
-NAMES = {"target-file-size-bytes": "target-file-size"}
+from storage.known_options import KNOWN_OPTIONS
+from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
 
 @pytest.mark.parametrize("case", vectors("option_derivation"), ids=case_id)
 def test_option_derivation(case: Case) -> None:
-    options = TableOptions({NAMES.get(key, key): str(value) for key, value in case["options"].items()})
-    assert {
+    check_members(case, {"options", "expect"})
+    options = TableOptions(options_of(case))
+    expected = case["expect"]
+    if "sort-spill-threshold" not in case["options"]:
+        expected = expected | {"sort_spill_threshold": None}  # Java's default is for its heap, and has no effect here
+    derived = {
         "num_levels": options.num_levels,
         "stop_trigger": options.stop_trigger,
         "sort_spill_threshold": options.sort_spill_threshold,
@@ -21,4 +24,47 @@ def test_option_derivation(case: Case) -> None:
         "lookup_compact_max_interval": options.lookup_compact_max_interval,
         "wait_in_flush_when_runs_exceed": options.stop_trigger,
         "wait_in_prepare_commit_when_runs_exceed": options.stop_trigger + 1,
-    } == case["expect"]
+    }
+    check_members(expected, derived)
+    assert {name: derived[name] for name in expected} == expected
+
+
+def test_a_table_that_exists_is_read_whatever_the_spelling() -> None:
+    """New ones are held to Java's: test_schema_creation.py."""
+    options = TableOptions(
+        {
+            "merge-engine": " First_Row",
+            "changelog-producer": "full_compaction",
+            "write-only": "TRUE ",
+            "num-levels": " 3",
+        }
+    )
+    assert options.merge_engine is MergeEngine.FIRST_ROW
+    assert options.changelog_producer is ChangelogProducer.FULL_COMPACTION
+    assert options.write_only
+    assert options.num_levels == 3
+
+
+class _Asked(dict[str, str]):
+    """Holds nothing, and keeps what was looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[object] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(name)
+        return False
+
+    def __missing__(self, name: str) -> str:
+        self.names.add(name)
+        raise KeyError(name)
+
+
+def test_what_is_acted_on_is_checked_when_a_table_is_created() -> None:
+    options, asked = TableOptions({}), _Asked()
+    options._values = asked
+    for name in dir(TableOptions):
+        if isinstance(getattr(TableOptions, name), property):
+            getattr(options, name)
+    assert {"merge-engine", "num-levels", "snapshot.num-retained.min"} < asked.names <= KNOWN_OPTIONS.keys()

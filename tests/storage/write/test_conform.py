@@ -16,7 +16,7 @@ from storage.options import TableOptions
 from storage.schema import TableSchema
 from storage.types import DOUBLE, INT, STRING, DataField, decimal, not_null, timestamp_ltz
 from storage.write.conform import Conformer
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
 FIELDS = (
     DataField(0, "id", not_null(INT)),
@@ -90,6 +90,12 @@ REFUSALS = [
         "row 0 of the batch holds 'insert'",
         options={"rowkind.field": "name"},
     ),
+    Refusal(
+        "a rowkind.field with a blank",
+        {"id": [1], "name": ["+U "]},
+        r"row 0 of the batch holds '\+U '",
+        options={"rowkind.field": "name"},
+    ),
 ]
 
 
@@ -107,18 +113,20 @@ def test_a_column_given_twice_is_refused() -> None:
 
 def test_rowkind_field_decides_the_kind_and_stays_a_column() -> None:
     got = Conformer(KEYED, TableOptions({"rowkind.field": "name"}), "t").conform(
-        pa.record_batch({"id": [1, 2, 3, 4], "name": ["+I", "-U", "+U", "-D"]})
+        pa.record_batch({"id": [1, 2, 3, 4, 5], "name": ["+I", "-U", "+U", "-D", "-d"]})
     )
-    assert got.column(KIND_COLUMN).to_pylist() == [0, 1, 2, 3]
-    assert got.column("name").to_pylist() == ["+I", "-U", "+U", "-D"]
+    assert got.column(KIND_COLUMN).to_pylist() == [0, 1, 2, 3, 3]
+    assert got.column("name").to_pylist() == ["+I", "-U", "+U", "-D", "-d"]
 
 
 @pytest.mark.parametrize("case", vectors("write_entry_filter"), ids=case_id)
 def test_write_entry_filter(case: Case) -> None:
     kinds = list(RowKind)
     batch = pa.record_batch({"id": np.arange(4), KIND_COLUMN: pa.array(kinds, pa.int8())})
-    kept = Conformer(KEYED, TableOptions(case["options"]), "t").conform(batch).column(KIND_COLUMN).to_pylist()
-    assert {kind.symbol: kind in kept for kind in kinds} == case["expect_kept"]
+    check_members(case, {"options", "expect_kept"})
+    kept = Conformer(KEYED, TableOptions(options_of(case)), "t").conform(batch).column(KIND_COLUMN).to_pylist()
+    got = {kind.symbol: kind in kept for kind in kinds}
+    assert {kind: got[kind] for kind in case["expect_kept"]} == case["expect_kept"]
 
 
 def test_nan_and_negative_zero_pass_unchanged() -> None:

@@ -112,7 +112,7 @@ def test_a_buffer_of_many_segments_is_flushed(tmp_path: Path, monkeypatch: pytes
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("db")
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-    options = {"bucket": "1", "write-only": "true", "write-buffer-size": "1 kb"}
+    options = {"bucket": "1", "write-only": "true", "write-buffer-size": "1 kb", "page-size": "100 b"}
     table = catalog.create_table("db.t", schema, primary_key=["k"], options=options)
     segments = []
     with table.writer() as writer:

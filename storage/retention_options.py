@@ -1,0 +1,65 @@
+"""Options of what stays of a table's past, and for how long.
+
+Source: Java `CoreOptions.java`, `options/ExpireConfig.java`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.option_texts import OptionTexts
+from storage.option_values import parse_duration_ms, parse_int
+
+_NO_LIMIT: Final = 2**31 - 1
+
+
+class RetentionOptions(OptionTexts):
+    """Of snapshots, changelogs and consumers."""
+
+    @property
+    def snapshot_num_retained_min(self) -> int:
+        return self._parsed("snapshot.num-retained.min", parse_int, 10)
+
+    @property
+    def snapshot_num_retained_max(self) -> int:
+        return self._parsed("snapshot.num-retained.max", parse_int, _NO_LIMIT)
+
+    @property
+    def snapshot_time_retained_ms(self) -> int:
+        return self._parsed("snapshot.time-retained", parse_duration_ms, 3_600_000)
+
+    @property
+    def snapshot_expire_limit(self) -> int:
+        """How many snapshots one round of expiry removes at most."""
+        return self._parsed("snapshot.expire.limit", parse_int, 50)
+
+    @property
+    def changelog_num_retained_min(self) -> int:
+        return self._parsed("changelog.num-retained.min", parse_int, self.snapshot_num_retained_min)
+
+    @property
+    def changelog_num_retained_max(self) -> int:
+        return self._parsed("changelog.num-retained.max", parse_int, self.snapshot_num_retained_max)
+
+    @property
+    def changelog_time_retained_ms(self) -> int:
+        return self._parsed("changelog.time-retained", parse_duration_ms, self.snapshot_time_retained_ms)
+
+    @property
+    def changelog_outlives_snapshots(self) -> bool:
+        """Whether changelogs stay when their snapshots expire (Java: changelogLifecycleDecoupled)."""
+        return (
+            self.changelog_num_retained_max > self.snapshot_num_retained_max
+            or self.changelog_time_retained_ms > self.snapshot_time_retained_ms
+            or self.changelog_num_retained_min > self.snapshot_num_retained_min
+        )
+
+    @property
+    def consumer_expiration_ms(self) -> int | None:
+        """How old a consumer's file may grow before it no longer holds snapshots back; None for ever."""
+        return self._optional("consumer.expiration-time", parse_duration_ms)
+
+    @property
+    def consumer_changelog_only(self) -> bool:
+        """Consumers hold back long-lived changelogs only, not snapshots."""
+        return self.is_on("consumer.changelog-only")
