@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from checkpoint.offsets import SourcePosition, chain_breaks
+from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
+from checkpoint.findings import Problem
+from checkpoint.offsets import Accepted, SourcePosition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.routing import routing_of
 from storage.errors import TidelakeError
 from storage.snapshots.snapshot import Snapshot
 from storage.verify import Finding, Report, Severity, inspect
+from storage.verify.finding import REPORT
 from storage.verify.inspection import ORPHAN_AGE_MS
 from tidelake.table import Table
 
 _REMEDY: Final = "Compare the table with its source there; rows are missing or double unless the source says why"
+_STRANGER: Final = (
+    "Give whatever else commits under the pipeline's name a commit user of its own, and compare the table with its "
+    "source there"
+)
 
 
 def inspect_table(
@@ -35,23 +44,73 @@ def inspect_table(
 
 
 def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Where the position of a pipeline's snapshot does not begin at the end of the one before. snapshots: oldest first.
+    """Where what a pipeline says in its snapshots is missing, makes no sense, or does not follow from the one before.
 
-    Breaks that a person accepted (`--accept-gap` and the like) are notes.
+    snapshots: oldest first. Breaks that a person accepted (`--accept-gap` and the like) are notes.
     """
-    numbered = sorted((s for s in snapshots if POSITION_PROPERTY in s.properties), key=lambda s: (s.commit_user, s.id))
+    numbered = sorted((s for s in snapshots if s.is_numbered), key=lambda s: (s.commit_user, s.id))
     for user, own in groupby(numbered, key=lambda s: s.commit_user):
-        history: list[tuple[int, SourcePosition]] = []
-        for snapshot in own:
-            try:
-                text = snapshot.properties[POSITION_PROPERTY]
-                history.append((snapshot.commit_identifier, position_from_text(text, f"snapshot {snapshot.id}")))
-            except TidelakeError as error:
-                yield Finding("position", f"snapshot {snapshot.id}", f"its position can't be read: {error}", _REMEDY)
-        for found in chain_breaks(history):
-            where = f"pipeline {user}, checkpoints {found.before} to {found.after}"
-            if found.accepted is None:
-                yield Finding("position-chain", where, found.reason, _REMEDY)
-            else:
-                what = f"{found.reason}; accepted with {found.accepted.way}"
-                yield Finding("position-chain", where, what, "Nothing: a person decided so", Severity.NOTE)
+        of_user = list(own)
+        yield from _position_findings(user, of_user)
+        yield from _epoch_findings(user, of_user)
+
+
+def _position_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
+    history: list[tuple[int, SourcePosition]] = []
+    unproven: list[Finding] = []  # of the snapshots since the last position
+    is_pipeline = False
+    for snapshot in own:
+        is_pipeline |= EPOCH_PROPERTY in snapshot.properties
+        try:
+            position = _position(snapshot)
+        except TidelakeError as error:
+            what = f"its position can't be read: {error}"
+            unproven.append(Finding("position", _where(user, snapshot), what, _REMEDY))
+            continue
+        if position is None:
+            if is_pipeline:  # other users need not say anything
+                what = "it carries no source position, as each snapshot of a pipeline does"
+                unproven.append(Finding("position", _where(user, snapshot), what, _STRANGER))
+            continue
+        accepted = position.accepted
+        if accepted is not None and Problem.NO_POSITION.value in accepted.found:
+            unproven = [_decided(finding, accepted) for finding in unproven]
+        yield from unproven
+        unproven = []
+        history.append((snapshot.commit_identifier, position))
+    yield from unproven
+    for found in chain_breaks(history):
+        where = f"pipeline {user}, checkpoints {found.before} to {found.after}"
+        finding = Finding("position-chain", where, found.reason, _REMEDY)
+        yield finding if found.accepted is None else _decided(finding, found.accepted)
+
+
+def _position(snapshot: Snapshot) -> SourcePosition | None:
+    text = snapshot.properties.get(POSITION_PROPERTY)
+    return None if text is None else position_from_text(text, f"snapshot {snapshot.id}")
+
+
+def _decided(finding: Finding, accepted: Accepted) -> Finding:
+    what = f"{finding.what}; accepted with {accepted.way}"
+    return replace(finding, what=what, remedy="Nothing: a person decided so", severity=Severity.NOTE)
+
+
+def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
+    """Epochs only grow, and each is of one process: else two committed beside one another."""
+    last = NO_EPOCH
+    for snapshot in own:
+        where = _where(user, snapshot)
+        try:
+            epoch = epoch_of(snapshot.properties, f"snapshot {snapshot.id}")
+            routing_of(snapshot.properties, f"snapshot {snapshot.id}")
+        except TidelakeError as error:
+            yield Finding("pipeline-unreadable", where, f"a start that goes on from it fails: {error}", REPORT)
+            continue
+        # After one without an epoch, which the check of positions tells of, a start counts from 1 again.
+        if 0 < epoch.number <= last.number and epoch != last:
+            yield Finding("epoch-order", where, f"it is of {epoch}, and comes after {last}", REPORT)
+        last = epoch
+
+
+def _where(user: str, snapshot: Snapshot) -> str:
+    return f"snapshot {snapshot.id} of pipeline {user}"

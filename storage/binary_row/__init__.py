@@ -14,8 +14,17 @@ Source: Java `data/BinaryRow.java`, `data/AbstractBinaryWriter.java`, `data/Bina
 
 from __future__ import annotations
 
-from storage.binary_row.decode import decode_rows
+from storage.binary_row.decode import decode_rows, decode_rows_of_files
 from storage.binary_row.encode import encode_rows, serialize, serialize_row, serialize_rows
 from storage.binary_row.hashing import hash_bytes, hash_rows
 
-__all__ = ["decode_rows", "encode_rows", "hash_bytes", "hash_rows", "serialize", "serialize_row", "serialize_rows"]
+__all__ = [
+    "decode_rows",
+    "decode_rows_of_files",
+    "encode_rows",
+    "hash_bytes",
+    "hash_rows",
+    "serialize",
+    "serialize_row",
+    "serialize_rows",
+]

@@ -21,7 +21,7 @@ from storage.binary_row.layout import (
     header_words,
     ramp,
 )
-from storage.errors import UnsupportedFeature
+from storage.errors import CorruptFile, UnsupportedFeature
 from storage.types import (
     BINARY_ROOTS,
     BYTES,
@@ -69,6 +69,29 @@ def decode_rows(
         raise ValueError(f"expected rows of {len(types)} fields, found one of {arities[arities != len(types)][0]}")
     decoder = _Decoder(data, out_of_range)
     return decoder.fields(types, _Ranges(starts, ends - starts, np.zeros(len(rows), np.bool_)))
+
+
+def decode_rows_of_files(
+    rows: Sequence[bytes],
+    types: Sequence[DataType],
+    files: Sequence[str],
+    what: str,
+    *,
+    out_of_range: OutOfRange = "error",
+) -> list[pa.Array]:
+    """As `decode_rows`, of what manifests tell of data files. files: a name a row. what: the rows, in words.
+
+    Raises CorruptFile with the name of the first file whose row can't be decoded.
+    """
+    try:
+        return decode_rows(rows, types, out_of_range=out_of_range)
+    except ValueError:
+        for row, file in zip(rows, files, strict=True):
+            try:
+                decode_rows([row], types, out_of_range=out_of_range)
+            except ValueError as e:
+                raise CorruptFile(file, f"{what} of {len(types)} columns in its manifest entry", str(e)) from None
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from storage.binary_row import decode_rows
-from storage.errors import CorruptFile
+from storage.binary_row import decode_rows_of_files
 from storage.files.bounds import Bounds, ColumnBounds, without_nan
 from storage.files.casting import cast, keeps_order
 from storage.files.data_file import DataFileMeta, SimpleStats
@@ -49,19 +49,30 @@ def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds
 
 def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
     """Bounds of the primary key's columns, by the names of the table's columns; they hold for all versions of a key."""
-    names = context.schema.trimmed_primary_keys
-    fields = context.schema.select(names)
+    fields = context.schema.select(context.schema.trimmed_primary_keys)
     paths = [file.file_name for file in files]
+    told = key_statistics(context, files)
+
+    def bounds(name: str) -> ColumnBounds:
+        if name != fields[0].name:
+            return told(name)
+        # what sorts first has exact bounds: its values in the first and the last key
+        minimum = _decoded([file.min_key for file in files], paths, fields)[0]
+        maximum = _decoded([file.max_key for file in files], paths, fields)[0]
+        return replace(told(name), minimum=minimum, maximum=maximum)
+
+    return bounds
+
+
+def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
+    """The same, as the statistics of keys alone tell it."""
+    names = context.schema.trimmed_primary_keys
     rows = pa.array([file.row_count for file in files], pa.int64())
-    stats = _Stats([file.key_stats for file in files], paths, fields)
+    stats = _Stats([file.key_stats for file in files], [file.file_name for file in files], context.schema.select(names))
 
     def bounds(name: str) -> ColumnBounds:
         position = names.index(name)
-        minimum, maximum = stats.minimum[position], stats.maximum[position]
-        if position == 0:  # what sorts first has exact bounds: its values in the first and the last key
-            minimum = _decoded([file.min_key for file in files], paths, fields)[0]
-            maximum = _decoded([file.max_key for file in files], paths, fields)[0]
-        return ColumnBounds(minimum, maximum, stats.null_counts(position), rows)
+        return ColumnBounds(stats.minimum[position], stats.maximum[position], stats.null_counts(position), rows)
 
     return bounds
 
@@ -114,23 +125,27 @@ class _Stats:
 
     @cached_property
     def maximum(self) -> list[pa.Array]:
-        return _decoded([s.max_values for s in self.stats], self.paths, self.fields)
+        columns = _decoded([s.max_values for s in self.stats], self.paths, self.fields)
+        return [_above_question_mark(c) if pa.types.is_string(c.type) else c for c in columns]
 
     def null_counts(self, position: int) -> pa.Array:
         counts = [s.null_counts for s in self.stats]
         return pa.array([c[position] if position < len(c) else None for c in counts], pa.int64())
 
 
+def _above_question_mark(maximum: pa.Array) -> pa.Array:
+    """Java cuts long texts, and counts the last letter up. Behind U+D7FF lies half of a letter, which it writes as `?`:
+    below the texts that it should be above. What may be one is taken for the next whole letter.
+    """
+    return pc.replace_substring_regex(maximum, r"\?$", "\ue000")
+
+
 def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataField]) -> list[pa.Array]:
     """One column a field; null for rows without fields, as statistics that were dropped are. Raises CorruptFile."""
     present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
     types = [f.type for f in fields]
-    try:
-        columns = decode_rows([rows[i] for i in present], types, out_of_range="null")
-    except ValueError as e:
-        raise CorruptFile(
-            paths[present[0]], f"statistics of {len(fields)} columns in its manifest entry", str(e)
-        ) from None
+    told, files = [rows[i] for i in present], [paths[i] for i in present]
+    columns = decode_rows_of_files(told, types, files, "statistics", out_of_range="null")
     columns = [without_nan(column) for column in columns]
     if len(present) == len(rows):
         return columns

@@ -21,8 +21,9 @@ from storage.files.formats import format_named
 from storage.files.formats.base import WriteSettings
 from storage.files.spans import Spans
 from storage.files.stats_collection import StatsCollector, stats_modes
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource, RowKind
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
 from storage.paths import DataFileNames, file_extension
+from storage.row_kinds import is_retract
 from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
@@ -174,8 +175,7 @@ class _OpenFile:
             sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
             first, last = sequence["min"].as_py(), sequence["max"].as_py()
             kinds = batch.column(KIND_COLUMN).to_numpy()
-            retracts = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
-            self._delete_row_count += int(np.count_nonzero(retracts))
+            self._delete_row_count += int(np.count_nonzero(is_retract(kinds)))
         elif first_sequence_number is None:
             raise BadInput(f"{self._context.name}: rows of a table without a primary key need a first_sequence_number")
         else:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from storage.binary_row import decode_rows
+from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.merge.order_words import aligned_words, column_words
 from storage.types import DataType
@@ -33,12 +33,11 @@ class KeyRange:
 
 
 def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> list[KeyRange]:
-    """Files with comparable bounds, in the order given. key_types: the trimmed primary key's."""
+    """Files with comparable bounds, in the order given. key_types: the trimmed primary key's. Raises CorruptFile."""
     rows = [key for file in files for key in (file.min_key, file.max_key)]
-    columns = [
-        column_words(column, nullable=kind.nullable)
-        for column, kind in zip(decode_rows(rows, key_types), key_types, strict=True)
-    ]
+    names = [file.file_name for file in files for _ in range(2)]
+    keys = decode_rows_of_files(rows, key_types, names, "keys")
+    columns = [column_words(column, nullable=kind.nullable) for column, kind in zip(keys, key_types, strict=True)]
     bounds = list(zip(*(word.tolist() for word in aligned_words([columns])[0]), strict=True))
     return [KeyRange(bounds[2 * i], bounds[2 * i + 1], file) for i, file in enumerate(files)]
 

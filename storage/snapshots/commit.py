@@ -7,6 +7,7 @@ Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.j
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -16,6 +17,7 @@ from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.files.bucket_directory import all_paths, bucket_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
+from storage.options import TableOptions
 from storage.snapshots.changes import Changes, changes_of
 from storage.snapshots.commit_message import CommitMessage, Committable, reasons_text
 from storage.snapshots.conflicts import Bucket
@@ -256,6 +258,12 @@ class TableCommit:
         proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
         settled = self._publish_next(proposal, None)
         return None if settled.is_replay else settled.snapshot.id
+
+
+def new_commit_user(options: TableOptions) -> str:
+    """For commits that nobody will repeat. Under option `commit.user-prefix`."""
+    prefix = options.commit_user_prefix
+    return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 
 
 def _with_reasons(committable: Committable) -> Committable:

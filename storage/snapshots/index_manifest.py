@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from storage.errors import CorruptFile
 from storage.files.bucket_directory import bucket_directory
 from storage.format import INDEX_MANIFEST_VERSION
-from storage.snapshots.metadata_file import Record, read_records
+from storage.snapshots.metadata_file import Record, file_name, read_records
 from storage.table import TableContext
 
 
@@ -55,7 +55,7 @@ def _entry(record: Record) -> IndexEntry:
         record["_PARTITION"],
         record["_BUCKET"],
         record["_INDEX_TYPE"],
-        record["_FILE_NAME"],
+        file_name(record["_FILE_NAME"]),
         record["_FILE_SIZE"],
-        record.get("_EXTERNAL_PATH"),
+        None if (path := record.get("_EXTERNAL_PATH")) is None else file_name(path),
     )

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from storage.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
-from storage.snapshots.metadata_file import Record
+from storage.snapshots.metadata_file import Record, file_name
 
 # partition, bucket, level, file name, extra files, embedded index, external path: equal ones are the same entry.
 Identity: TypeAlias = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
@@ -127,7 +127,7 @@ def entry_from_record(record: Record) -> ManifestEntry:
         record["_BUCKET"],
         record["_TOTAL_BUCKETS"],
         DataFileMeta(
-            file["_FILE_NAME"],
+            file_name(file["_FILE_NAME"]),
             file["_FILE_SIZE"],
             file["_ROW_COUNT"],
             _row(file["_MIN_KEY"]),
@@ -138,13 +138,13 @@ def entry_from_record(record: Record) -> ManifestEntry:
             file["_MAX_SEQUENCE_NUMBER"],
             file["_SCHEMA_ID"],
             file["_LEVEL"],
-            tuple(file["_EXTRA_FILES"] or ()),
+            tuple(map(file_name, file["_EXTRA_FILES"] or ())),
             _milliseconds(file.get("_CREATION_TIME")),
             file.get("_DELETE_ROW_COUNT"),
             file.get("_EMBEDDED_FILE_INDEX"),
             None if (source := file.get("_FILE_SOURCE")) is None else FileSource(source),
             _tuple(file.get("_VALUE_STATS_COLS")),
-            file.get("_EXTERNAL_PATH"),
+            None if (path := file.get("_EXTERNAL_PATH")) is None else file_name(path),
             file.get("_FIRST_ROW_ID"),
             _tuple(file.get("_WRITE_COLS")),
             _tuple(file.get("_WRITE_COLS_SEQUENCES")),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from storage.files.data_file import SimpleStats
 from storage.format import MANIFEST_LIST_VERSION, FileKind
 from storage.snapshots.manifest_entry import ManifestEntry, stats_from_record, stats_to_record
-from storage.snapshots.metadata_file import Record
+from storage.snapshots.metadata_file import Record, file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def meta_from_record(record: Record) -> ManifestFileMeta:
     if version != MANIFEST_LIST_VERSION:
         raise ValueError(f"a manifest list of version {version}, not {MANIFEST_LIST_VERSION}")
     return ManifestFileMeta(
-        record["_FILE_NAME"],
+        file_name(record["_FILE_NAME"]),
         record["_FILE_SIZE"],
         record["_NUM_ADDED_FILES"],
         record["_NUM_DELETED_FILES"],

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
 from storage.paths import MetadataFileNames
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
@@ -89,6 +90,8 @@ class ManifestStore:
         metas = self._lists.get(path)
         if metas is None:
             metas = read_records(self._bytes(path), path, meta_from_record, file.size)
+            stats = [meta.partition_stats for meta in metas]
+            self._check_partitions([bound for s in stats for bound in (s.min_values, s.max_values)], path)
             self._lists.put(path, metas, 1)
         return metas
 
@@ -98,8 +101,18 @@ class ManifestStore:
         entries = self._manifests.get(path)
         if entries is None:
             entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
+            self._check_partitions([entry.partition for entry in entries], path)
             self._manifests.put(path, entries, len(entries))
         return entries
+
+    def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
+        """Here is known which file they come from; many decode them later. Raises CorruptFile."""
+        if not self.partition_types:
+            return
+        try:
+            decode_rows(list(set(partitions)), self.partition_types, out_of_range="null")
+        except ValueError as e:
+            raise CorruptFile(path, f"partitions of {len(self.partition_types)} columns", str(e)) from None
 
     def _bytes(self, path: str) -> bytes:
         try:

@@ -66,6 +66,15 @@ def _records(data: bytes, stream: io.BytesIO) -> Iterable[Record]:
     raise _NotMetadataError
 
 
+def file_name(name: str) -> str:
+    """A name or path as a record holds it. Raises ValueError for one that no file can have: whoever tries to open it
+    would not say where it comes from.
+    """
+    if "\0" in name:
+        raise ValueError(f"{name!r} as the name of a file")
+    return name
+
+
 class _NotMetadataError(Exception):
     """The first bytes are of no format that metadata is kept in."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
-from storage.format import SNAPSHOT_VERSION, CommitKind
+from storage.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from storage.paths import TablePaths, parse_snapshot_id
 from storage.pretty_json import pretty_json
 
@@ -53,6 +53,11 @@ class Snapshot:
     uuid: str | None = None
     writer_version: str | None = None
     version: int = SNAPSHOT_VERSION
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether its identifier counts the commits of its user; those of one-off commits are all the same."""
+        return self.commit_identifier != BATCH_COMMIT_IDENTIFIER
 
     def to_members(self) -> dict[str, Any]:
         """In Java's order; what is None, and properties that are none, are left out."""
@@ -225,13 +230,6 @@ class SnapshotStore:
         while current is not None:
             yield current
             current = self.find(current.id - 1) if current.id > FIRST_SNAPSHOT_ID else None
-
-    def newest_of_user(self, commit_user: str) -> Snapshot | None:
-        """Reads backwards until it finds one; a user that never committed costs a read of every snapshot."""
-        latest = self.latest()
-        if latest is None:
-            return None
-        return next((s for s in self.back_from(latest) if s.commit_user == commit_user), None)
 
     def as_of(self, time_ms: int) -> Snapshot | None:
         """The newest one committed at this time or before; None when all are younger. Binary search."""

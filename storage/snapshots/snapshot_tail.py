@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storage.errors import CommitConflict
-from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
 
@@ -78,14 +77,14 @@ class SnapshotTail:
             self.newest_own = snapshot
 
     def _is_own(self, snapshot: Snapshot) -> bool:
-        return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER
+        return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
     def _check_stands(self, seen: Snapshot, newest: Snapshot | None) -> None:
         if newest is None or newest.id < seen.id:
             there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
                 f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
-                "back or made anew. Open it anew and write again"
+                "back, dropped or made anew. Open it anew and write again"
             )
         now = newest if newest.id == seen.id else self._store.find(seen.id)
         if now is not None and now != seen:

@@ -11,9 +11,10 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from storage.errors import TidelakeError
-from storage.format import BATCH_COMMIT_IDENTIFIER, DEFAULT_BRANCH, CommitKind, FileKind
+from storage.format import DEFAULT_BRANCH, CommitKind, FileKind
 from storage.options import ChangelogProducer
 from storage.paths import parse_changelog_id
+from storage.snapshots.consumers import Consumer, consumer_names
 from storage.snapshots.index_manifest import index_file_path, read_index_manifest
 from storage.snapshots.live_files import base_list, delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
@@ -69,9 +70,11 @@ class LineCheck:
         if ids:
             self._check_hint()
         self.findings += _identifier_findings(self.snapshots, self._line)
+        self.findings += _time_findings(self.snapshots, self._line)
         if check_history is not None:
             self.findings += check_history(self.snapshots)
         self._check_changelogs()
+        self._check_consumers()
         return LineCount(len(ids), self._check_tags())
 
     def check_one(self, snapshot_id: int) -> None:
@@ -228,6 +231,15 @@ class LineCheck:
             self.findings += self._manifests.findings
             self._manifests.findings.clear()
 
+    def _check_consumers(self) -> None:
+        for name in consumer_names(self._context.io, self._context.paths):
+            try:
+                Consumer(self._context.io, self._context.paths, name).next_snapshot_id()
+            except (TidelakeError, OSError) as error:
+                what = f"its file can't be read, and until then no snapshot expires: {error}"
+                remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
+                self._add("consumer-unreadable", f"{self._line}consumer {name}", what, remedy)
+
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
         """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without
         changelog brought none, and its lists went with it.
@@ -246,11 +258,22 @@ class LineCheck:
         self.findings.append(Finding(check, where, what, remedy))
 
 
+def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
+    """Clocks differ, so this is no problem by itself."""
+    falls = [(before, after) for before, after in pairwise(snapshots) if after.time_ms < before.time_ms]
+    if falls:
+        before, after = max(falls, key=lambda fall: fall[0].time_ms - fall[1].time_ms)
+        others = f", and {len(falls) - 1} others before theirs" if len(falls) > 1 else ""
+        what = f"it is dated {before.time_ms - after.time_ms} ms before the one it follows{others}"
+        remedy = "Set the clocks of all writers: snapshots are chosen by time, and expire by it"
+        yield Finding("time-order", f"{line}snapshot {after.id}", what, remedy, Severity.NOTE)
+
+
 def _identifier_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
     """Identifiers of a commit user only grow, and each is published once."""
     last: dict[str, Snapshot] = {}
     for snapshot in snapshots:
-        if snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
+        if not snapshot.is_numbered:
             continue
         before = last.get(snapshot.commit_user)
         last[snapshot.commit_user] = snapshot

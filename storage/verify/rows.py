@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing, BucketMode
+from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import TidelakeError, UnsupportedFeature
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
@@ -22,6 +22,7 @@ from storage.snapshots.manifest_entry import ManifestEntry
 from storage.table import TableContext
 from storage.verify.data_files import NamedFile
 from storage.verify.finding import REPORT, RESTORE, Finding, Severity
+from storage.verify.statistics import StatisticsCheck
 
 _RETRACTS = pa.array([int(kind) for kind in RowKind if kind.is_retract], pa.int8())
 
@@ -52,6 +53,7 @@ class _Told:
     last: pa.RecordBatch | None
     is_sorted: bool
     strangers: int  # rows that belong to another bucket
+    untrue: Sequence[str]  # what is wrong with the statistics of the file
 
 
 def _check_file(named: NamedFile) -> Iterator[Finding]:
@@ -75,6 +77,11 @@ def _check_file(named: NamedFile) -> Iterator[Finding]:
         wrong += _bound_findings(context, file, told)
     if wrong:
         yield Finding("rows-differ", path, f"holds {'; '.join(wrong)}", REPORT)
+    if told.untrue:
+        what = (
+            f"its manifest does not tell the truth, and reads with a condition may lose rows: {'; '.join(told.untrue)}"
+        )
+        yield Finding("statistics-differ", path, what, REPORT)
     if has_rows and file.delete_row_count is not None and told.retracts != file.delete_row_count:
         what = f"holds {told.retracts} deletes, the manifest says {file.delete_row_count} (pypaimon writes 0)"
         yield Finding("delete-count", path, what, "Nothing: readers here look into the file", Severity.NOTE)
@@ -83,8 +90,8 @@ def _check_file(named: NamedFile) -> Iterator[Finding]:
 def _is_sorted_by_key(context: TableContext, file: DataFileMeta) -> bool:
     """Changelog files hold a key more than once, and so may files that wait in the bucket of postponed rows."""
     is_changelog = file.file_name.startswith(context.options.changelog_file_prefix)
-    overridden = context.options.get("pk-clustering-override", "false").strip().lower() == "true"
-    return not is_changelog and not overridden and context.options.get("bucket") != "-2"
+    is_postponed = bucket_mode(context.schema, context.options) is BucketMode.POSTPONE
+    return not (is_changelog or is_postponed or context.options.pk_clustering_override)
 
 
 def _read(context: TableContext, path: str, entry: ManifestEntry) -> _Told:
@@ -100,8 +107,10 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _Told:
     first: pa.RecordBatch | None = None
     last: pa.RecordBatch | None = None
     is_sorted = True
+    statistics = StatisticsCheck(context, entry.file, [*system, *columns])
     for batch in read_data_file(context, entry.file, path, [*system, *columns], partition=entry.partition):
         rows += batch.num_rows
+        statistics.add(batch)
         if bucketing is not None:
             found = bucketing.bucket_ids(
                 [batch.column(name) for name in bucketing.key_columns], num_buckets=entry.total_buckets
@@ -117,7 +126,8 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _Told:
         with_last = key if last is None else pa.concat_batches([last, key])
         is_sorted &= bool(_ascends(_words(context, with_last)).all())
         first, last = first or key.slice(0, 1), key.slice(key.num_rows - 1)
-    return _Told(rows, retracts, min(lows, default=None), max(highs, default=None), first, last, is_sorted, strangers)
+    lowest, highest = min(lows, default=None), max(highs, default=None)
+    return _Told(rows, retracts, lowest, highest, first, last, is_sorted, strangers, list(statistics.findings()))
 
 
 def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:

@@ -6,6 +6,7 @@ does not obviously say the same as the state before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from storage.errors import CommitConflict, TidelakeError
@@ -30,9 +31,7 @@ class StateWalk:
         self._manifests = manifests
         self._files = files
         self._key_types = [field.type for field in context.schema.key_fields]
-        self._checks_levels = bool(self._key_types) and (
-            context.options.get("pk-clustering-override", "false").strip().lower() != "true"
-        )
+        self._checks_levels = bool(self._key_types) and not context.options.pk_clustering_override
         self._last: Snapshot | None = None
         self._metas: Sequence[ManifestFileMeta] = ()
         self._live: dict[Bucket, dict[Identity, ManifestEntry]] = {}
@@ -97,10 +96,8 @@ class StateWalk:
 
     def _check_base(self, base: Sequence[ManifestFileMeta], where: str) -> Iterator[Finding]:
         """The base list says what the snapshot before said, in other manifests perhaps."""
-        old = {meta.file_name: meta for meta in self._metas}
-        new = {meta.file_name: meta for meta in base}
-        gone = self._manifests.entries([meta for name, meta in old.items() if name not in new], where)
-        come = self._manifests.entries([meta for name, meta in new.items() if name not in old], where)
+        gone = self._manifests.entries(_without(self._metas, base), where)
+        come = self._manifests.entries(_without(base, self._metas), where)
         if gone is None or come is None:
             return
         net = _net(gone)
@@ -112,8 +109,9 @@ class StateWalk:
         said, expected = _net(everything), {identity for files in self._live.values() for identity in files}
         if said is None or {identity for identity, kind in said.items() if kind is FileKind.ADD} != expected:
             what = "its base manifest list does not say what the snapshot before it said"
-            lost = expected - (said or {}).keys()
-            if lost:
+            if said is None:
+                what += ", and contradicts itself: readers fail"
+            elif lost := expected - said.keys():
                 what += f"; {len(lost)} files are lost, {next(iter(lost))[3]} among them"
             yield Finding("base-differs", where, what, REPORT)
             yield from self._begin(base, where)
@@ -143,6 +141,18 @@ class StateWalk:
 
     def _name_partition(self, partition: bytes) -> str:
         return partition_directory(self._context, partition) or self._context.name
+
+
+def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMeta]) -> list[ManifestFileMeta]:
+    """Those that the others lack. What is named twice here must be named twice there."""
+    left = Counter(meta.file_name for meta in others)
+    missing = []
+    for meta in metas:
+        if left[meta.file_name]:
+            left[meta.file_name] -= 1
+        else:
+            missing.append(meta)
+    return missing
 
 
 def _net(entries: Sequence[ManifestEntry]) -> dict[Identity, FileKind] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from checkpoint.epoch import Epoch
+from checkpoint.findings import Problem
 from checkpoint.offsets import Accepted, OffsetRange, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_to_text
-from storage.format import CommitKind
+from checkpoint.position_text import position_to_text
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.snapshot import Snapshot
 from storage.verify import Severity
 from tidelake.verification import chain_findings
@@ -16,10 +18,24 @@ from tidelake.verification import chain_findings
 PARTITION = TopicPartition("orders", 0)
 
 
+def stamped(number: int, user: str = "shop", **properties: str) -> Snapshot:
+    properties = {f"tidelake.{name}": text for name, text in properties.items()}
+    return Snapshot(number, 0, "b", "d", user, number, CommitKind.APPEND, 0, 0, 0, properties=properties)
+
+
+def position(start: int, end: int, accepted: Accepted | None = None) -> str:
+    return position_to_text(SourcePosition(ranges={PARTITION: OffsetRange(start, end)}, accepted=accepted))
+
+
 def snapshot(number: int, start: int, end: int, *, user: str = "shop", accepted: Accepted | None = None) -> Snapshot:
-    position = SourcePosition(ranges={PARTITION: OffsetRange(start, end)}, accepted=accepted)
-    text = position_to_text(position)
-    return Snapshot(number, 0, "b", "d", user, number, CommitKind.APPEND, 0, 0, 0, properties={POSITION_PROPERTY: text})
+    return stamped(number, user, position=position(start, end, accepted))
+
+
+def of_epoch(number: int, epoch: int, *, writer: str = "db2:1", accepted: Accepted | None = None) -> Snapshot:
+    return stamped(number, position=position(5, 5, accepted), epoch=Epoch(epoch, writer).to_text())
+
+
+NO_POSITION = Accepted("--accept-gap shop.orders", [Problem.NO_POSITION.value])
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,46 @@ HISTORIES = [
         [snapshot(1, 0, 5), snapshot(2, 7, 9, accepted=Accepted("--accept-gap shop.orders"))],
         [(Severity.NOTE, "accepted with --accept-gap shop.orders")],
     ),
+    History("epochs that grow", [of_epoch(1, 1), of_epoch(2, 1), of_epoch(3, 4)], []),
+    History(
+        "an epoch that falls", [of_epoch(1, 4), of_epoch(2, 3)], [(Severity.PROBLEM, "of epoch 3, db2:1, and comes")]
+    ),
+    History(
+        "an epoch of two processes",
+        [of_epoch(1, 4), of_epoch(2, 4, writer="db3:1")],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it is of epoch 4, db3:1, and comes after epoch 4, db2:1")],
+    ),
+    History(
+        "an epoch that can't be read",
+        [of_epoch(1, 1), stamped(2, position=position(5, 5), epoch="zz"), of_epoch(3, 1)],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: a start that goes on from it fails")],
+    ),
+    History(
+        "a routing that can't be read",
+        [stamped(1, position=position(5, 5), routing="zz")],
+        [(Severity.PROBLEM, "tidelake.routing")],
+    ),
+    History(
+        "no position amidst a pipeline's",
+        [of_epoch(1, 1), stamped(2), of_epoch(3, 1)],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it carries no source position")],
+    ),
+    History(
+        "no position at the end of a pipeline's",
+        [of_epoch(1, 1), stamped(2, epoch=Epoch(1, "db2:1").to_text())],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it carries no source position")],
+    ),
+    History(
+        "no position, which a person accepted, and a pipeline that counts its epochs from 1 again",
+        [of_epoch(1, 4), stamped(2), of_epoch(3, 1, accepted=NO_POSITION), of_epoch(4, 1)],
+        [(Severity.NOTE, "accepted with --accept-gap shop.orders")],
+    ),
+    History("no position of a user that is no pipeline", [stamped(1), stamped(2, **{"spark-query": "q"})], []),
+    History(
+        "a one-off commit under a pipeline's name",
+        [of_epoch(1, 1), replace(stamped(2), commit_identifier=BATCH_COMMIT_IDENTIFIER), of_epoch(3, 1)],
+        [],
+    ),
     History("each user its own chain", [snapshot(1, 0, 5), snapshot(2, 0, 3, user="b"), snapshot(3, 5, 6)], []),
 ]
 
@@ -52,6 +108,5 @@ def test_breaks_of_the_chain_are_findings(history: History) -> None:
 
 
 def test_a_position_that_cannot_be_read_is_a_finding() -> None:
-    broken = Snapshot(1, 0, "b", "d", "u", 1, CommitKind.APPEND, 0, 0, 0, properties={POSITION_PROPERTY: "{"})
-    (finding,) = chain_findings([broken])
+    (finding,) = chain_findings([stamped(1, position="{")])
     assert finding.check == "position"

@@ -36,6 +36,8 @@ Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 
 UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # what 64 bits reach
+_REMEDY: Final = "Alter the column to TIMESTAMP(6), which reaches every year there is, and rewrite its rows with Java"
+_REMEDY_OF_FINEST: Final = "Correct it with Java, or read without the column"
 _PAIMON_TYPE: Final = {"s": "TIMESTAMP(0)", "ms": "TIMESTAMP(3)", "us": "TIMESTAMP(6)", "ns": "TIMESTAMP(9)"}
 INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 lie in memory
 
@@ -236,7 +238,7 @@ def _refuse_outside(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataT
         raise UnsupportedFeature(
             f"a time outside of the years {_YEARS.get(target.unit, '±292 million')} as {_PAIMON_TYPE[target.unit]}",
             "64 bits don't reach further",
-            "Alter the column to TIMESTAMP(6), which reaches every year of Paimon's, and rewrite its rows with Java",
+            _REMEDY_OF_FINEST if target.unit == "us" else _REMEDY,
         )
 
 

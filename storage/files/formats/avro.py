@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeAlias, cast
 
 import fastavro
 import pyarrow as pa
 from fastavro.write import Writer
 
-from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
+from storage.errors import UnsupportedFeature
 from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
-from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, WriteSettings, batch_of
+from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, WriteSettings, batch_of, corruption
 from storage.files.spans import SpanCollector, Spans
 from storage.types import DataField, arrow_schema
 
@@ -76,7 +77,7 @@ class _Container:
     def __init__(self, source: pa.NativeFile, path: str, names: set[str]) -> None:
         self._source = source
         self._path = path
-        try:
+        with self._corruption():
             self._reader = fastavro.block_reader(source)
             schema: AvroType = self._reader.writer_schema
             self._types = {f["name"]: f["type"] for f in schema["fields"]}
@@ -84,20 +85,14 @@ class _Container:
             wanted = [f for f in rows["items"]["fields"] if f["name"] in names]
             self._stored = fastavro.parse_schema(rows)
             self._wanted = fastavro.parse_schema({**rows, "items": {**rows["items"], "fields": wanted}})
-        except Exception as e:
-            raise self._corrupt(e) from e
 
-    def _corrupt(self, error: Exception) -> Exception:
-        """What fastavro stumbles over is of any kind; errors of the disk or the store stay what they are."""
-        if isinstance(error, TidelakeError) or (isinstance(error, OSError) and error.errno is not None):
-            return error
-        found = f"{type(error).__name__}: {error}"
-        return CorruptFile(self._path, "an Avro file with the columns of its schema", found, self._source.tell())
+    def _corruption(self) -> AbstractContextManager[None]:
+        return corruption(self._path, "an Avro file with the columns of its schema", self._source.tell)
 
     def blocks(self) -> Iterator[tuple[list[Row], int]]:
         """The rows of each block, and how many bytes they are."""
         while True:
-            try:
+            with self._corruption():
                 block = next(self._reader, None)
                 if block is None:
                     return
@@ -105,16 +100,12 @@ class _Container:
                 content = block.bytes_.getvalue()  # type: ignore[attr-defined]  # what the stubs leave out
                 data = io.BytesIO(_zigzag(block.num_records) + content + b"\0")
                 rows = cast(list[Row], fastavro.schemaless_reader(data, self._stored, self._wanted))
-            except Exception as e:
-                raise self._corrupt(e) from e
             yield rows, len(content)
 
     def batch(self, rows: Sequence[Row], wanted: Sequence[DataField]) -> pa.RecordBatch:
         schema = arrow_schema(wanted)
-        try:
+        with self._corruption():
             columns = [self._column(f, rows, kind) for f, kind in zip(wanted, schema.types, strict=True)]
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, KeyError, ValueError) as e:
-            raise self._corrupt(e) from e
         return batch_of(columns, len(rows), schema)
 
     def _column(self, field: DataField, rows: Sequence[Row], kind: pa.DataType) -> pa.Array:

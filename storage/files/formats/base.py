@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput, CorruptFile, UnsupportedFeature
+from storage.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
 from storage.files.bounds import Bounds
 from storage.files.spans import Spans
 from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
@@ -106,23 +106,28 @@ def format_option(settings: WriteSettings, key: str, parse: Callable[[str], T], 
 
 
 @contextmanager
-def corruption(path: str, expected: str) -> Iterator[None]:
-    """Turns what Arrow says of broken content into CorruptFile; errors of the store itself pass."""
+def corruption(path: str, expected: str, offset: Callable[[], int] | None = None) -> Iterator[None]:
+    """Turns whatever decoders stumble over into CorruptFile. What we refuse ourselves, what the disk or the store says,
+    and a lack of memory pass.
+
+    offset: tells how far the file was read.
+    """
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, pa.ArrowKeyError) as e:
-        raise CorruptFile(path, expected, _first_line(e)) from e
-    except OSError as e:
+    except (TidelakeError, MemoryError, pa.lib.ArrowCancelled):
+        raise
+    except Exception as e:
         # Arrow reports bad compression and bad footers as a bare OSError; a disk's or a store's has a number or a kind.
-        if type(e) is not OSError or e.errno is not None:
+        if isinstance(e, OSError) and (type(e) is not OSError or e.errno is not None):
             raise
         if number := _ERROR_NUMBER.search(str(e)):  # the ORC library keeps only the text of it
             raise OSError(int(number[1]), os.strerror(int(number[1])), path) from e
-        raise CorruptFile(path, expected, _first_line(e)) from e
+        raise CorruptFile(path, expected, _told(e), None if offset is None else offset()) from e
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _told(error: Exception) -> str:
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first_line if isinstance(error, OSError | pa.ArrowException) else f"{type(error).__name__}: {first_line}"
 
 
 def batch_of(columns: Sequence[pa.Array], num_rows: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -27,6 +27,7 @@ from storage.files.formats.protobuf import Message, parse_message, varints, zigz
 _TIMESTAMP, _TIMESTAMP_INSTANT = 9, 18  # orc_proto.proto, Type.Kind
 _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind
 _DIRECT_V2: Final = 2  # ColumnEncoding.Kind
+_LZO: Final = 3  # CompressionKind
 _SECONDS_OF_2015: Final = 1_420_070_400
 # Well inside what nanoseconds hold: bounds are kept in whole milliseconds.
 _ARROW_REACHES_MS: Final = (-(2**63) // 10**6 + 1000, 2**63 // 10**6 - 1000)
@@ -167,7 +168,9 @@ def _decompressor(kind: int, chunk_bytes: int) -> Callable[[bytes], bytes]:
         return lambda data: data
     if kind not in codecs:
         raise UnsupportedFeature(
-            f"ORC compression {kind} with times outside of 1677 to 2262", "there is no decoder here", "Use zstd"
+            f"ORC files compressed with {'LZO' if kind == _LZO else f'codec {kind}'}",
+            "neither Arrow nor this module has a decoder for it",
+            "Set file.compression = zstd, and rewrite the files with Java's compaction",
         )
     return lambda data: b"".join(_chunks(data, codecs[kind]))
 

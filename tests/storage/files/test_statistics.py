@@ -142,6 +142,15 @@ def test_nan_among_the_bounds_is_unknown_since_no_comparison_with_it_holds(tmp_p
     assert spelled(value_bounds(context, [file])("a")) == [(1.0, None, 0)]
 
 
+def test_a_maximum_that_java_cut_within_a_letter_is_still_above_its_rows(tmp_path: Path) -> None:
+    """U+D7FF counted up is half of a surrogate pair, and becomes a question mark."""
+    context = context_of(tmp_path, table_schema({"s": "STRING"}))
+    cut, row = "x" * 15 + "?", "x" * 15 + "\ud7ff and more"
+    file = written(context, {"s": [cut]})
+    bounds = value_bounds(context, [file])("s")
+    assert bounds.maximum[0].as_py() >= row
+
+
 def test_no_files_have_no_bounds(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}, primary_keys=["a"]))
     for bounds in (value_bounds(context, []), key_bounds(context, [])):

@@ -11,7 +11,7 @@ from storage.format import CommitKind, FileKind
 from storage.snapshots.changes import Changes, changes_of
 from storage.snapshots.commit_message import CommitMessage, IndexFileMeta
 from tests.storage.snapshots.tables import added, data_file
-from tests.support.cases import case_id, vectors
+from tests.support.cases import case_id, check_members, vectors
 
 
 def message_of(increment: dict[str, Any]) -> CommitMessage:
@@ -22,10 +22,10 @@ def message_of(increment: dict[str, Any]) -> CommitMessage:
         return tuple(IndexFileMeta(file["type"], file["name"]) for file in increment.get(name, ()))
 
     known = {
-        "new_files", "deleted_files", "new_changelog", "compact_before", "compact_after", "compact_changelog",
-        "new_index_files", "compact_index_files",
-    }  # fmt: skip
-    assert increment.keys() <= known
+        *("new_files", "deleted_files", "new_changelog", "new_index_files", "deleted_index_files"),
+        *("compact_before", "compact_after", "compact_changelog", "compact_index_files", "compact_deleted_index_files"),
+    }
+    check_members(increment, known)
     return CommitMessage(
         EMPTY_ROW,
         0,
@@ -36,7 +36,9 @@ def message_of(increment: dict[str, Any]) -> CommitMessage:
         compact_after=files("compact_after"),
         compact_changelog=files("compact_changelog"),
         new_index_files=index("new_index_files"),
+        deleted_index_files=index("deleted_index_files"),
         compact_new_index_files=index("compact_index_files"),
+        compact_deleted_index_files=index("compact_deleted_index_files"),
     )
 
 
@@ -52,13 +54,18 @@ def as_expected(changes: Changes) -> dict[str, Any]:
     }
     if changes.added_index_files:
         result["index_adds"] = [file.file_name for file in changes.added_index_files]
+    if changes.deleted_index_files:
+        result["index_deletes"] = [file.file_name for file in changes.deleted_index_files]
     return result
 
 
 @pytest.mark.parametrize("case", vectors("commit_kinds"), ids=case_id)
 def test_commit_kinds(case: dict[str, Any]) -> None:
-    changes = changes_of([message_of(case["increment"])], 1, ignore_empty=case["ignore_empty_commit"])
-    assert [as_expected(change) for change in changes] == case["expect_snapshots"]
+    check_members(case, {"increment", "ignore_empty_commit", "expect_snapshots"})
+    changes = changes_of([message_of(case["increment"])], 1, ignore_empty=case.get("ignore_empty_commit", True))
+    empty_indexes: dict[str, Any] = {"index_adds": [], "index_deletes": []}
+    expected = [empty_indexes | snapshot for snapshot in case["expect_snapshots"]]
+    assert [empty_indexes | as_expected(change) for change in changes] == expected
 
 
 def test_entries_keep_the_order_of_messages_and_deletes_stand_before_what_replaces_them() -> None:

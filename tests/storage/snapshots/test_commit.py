@@ -175,6 +175,15 @@ def test_a_batch_commit_between_numbered_ones_of_its_user_hides_none(table: Tabl
     assert committer(table).commit(Committable(5, [added("d")])) == 3
 
 
+def test_the_newest_own_snapshot_is_the_newest_numbered_one_of_its_user(table: TableContext) -> None:
+    for user, identifier in (("etl", 4), ("etl", 5), ("other", 6), ("etl", BATCH_COMMIT_IDENTIFIER)):
+        committer(table, user).commit(Committable(identifier, [added(f"{user}-{identifier}")]))
+    newest = committer(table).newest_own()
+    assert newest is not None
+    assert newest.id == 2
+    assert committer(table, "nobody").newest_own() is None
+
+
 def test_a_batch_commit_does_not_search_the_history(table: TableContext) -> None:
     commit = committer(table)
     for number in range(20):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,26 @@ def test_a_record_of_another_shape_is_a_corrupt_file(spoil: dict[str, object], f
         entry_from_record({**entry_to_record(entry), **spoil})
 
 
+@pytest.mark.parametrize(
+    "members",
+    [{"file_name": "data-\0.orc"}, {"extra_files": ("a.index", "\0")}, {"external_path": "s3://b/\0"}],
+    ids="".join,
+)
+def test_a_name_that_no_file_can_have_makes_its_manifest_the_corrupt_file(members: dict[str, Any]) -> None:
+    context = make_table(MemoryFileIO(), "memory://names/t")
+    (entry,) = entries("+a")
+    (meta,) = ManifestStore(context).write([replace(entry, file=replace(entry.file, **members))])
+    with pytest.raises(CorruptFile, match=rf"{meta.file_name}.*x00.* as the name of a file"):
+        ManifestStore(context).read(meta)
+
+
+def test_a_name_that_no_manifest_can_have_makes_its_list_the_corrupt_file() -> None:
+    context = make_table(MemoryFileIO(), "memory://names/t")
+    file = ManifestStore(context).write_list([describe_manifest("manifest-\0", 1, entries("+a"), EMPTY_STATS)])
+    with pytest.raises(CorruptFile, match=rf"{file.name}.*x00.* as the name of a file"):
+        ManifestStore(context).read_list(file)
+
+
 def test_a_manifest_list_of_another_version_is_refused() -> None:
     meta = describe_manifest("m", 1, entries("+a"), EMPTY_STATS)
     with pytest.raises(ValueError, match="of version 3"):
@@ -105,6 +126,20 @@ def test_a_list_read_as_a_manifest_is_named_as_corrupt() -> None:
     fresh = ManifestStore(context)
     with pytest.raises(CorruptFile, match=rf"{meta.file_name}.*manifest list.*_FILE_NAME"):
         fresh.read_list(ListFile(meta.file_name, None))
+
+
+def test_partitions_of_other_columns_make_their_file_the_corrupt_one() -> None:
+    io = MemoryFileIO()
+    flat, parted = make_table(io, "memory://flat/t"), make_table(io, "memory://parted/t", partitioned=True)
+    (meta,) = ManifestStore(flat).write(entries("+a"))
+    file = ManifestStore(flat).write_list([meta])
+    for name in (meta.file_name, file.name):
+        io.write(parted.paths.manifest(name), io.read(flat.paths.manifest(name)))
+    store = ManifestStore(parted)
+    with pytest.raises(CorruptFile, match=rf"{meta.file_name}: expected partitions of 1 columns"):
+        store.read(meta)
+    with pytest.raises(CorruptFile, match=rf"{file.name}: expected partitions of 1 columns"):
+        store.read_list(file)
 
 
 def test_a_missing_manifest_is_named() -> None:

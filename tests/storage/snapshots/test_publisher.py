@@ -303,7 +303,7 @@ def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
         return Fault.BEFORE
 
     io.fault = on_create(fail_and_drop_the_table)
-    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back or made anew"):
+    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back, dropped or made anew"):
         commit.commit(Committable(2, [added("b")]))
 
 
@@ -542,7 +542,7 @@ def test_hints_that_are_wrong_missing_or_torn_never_matter(
     assert live_names(table) == ["a1", "a2", "a3", "a4"]
     assert store_of(table).latest_id() == 4
     assert store_of(table).earliest_id() == (4 if earliest == b"4" else 2)  # expiry may have begun with 2 and 3
-    newest = store_of(table).newest_of_user("etl")
+    newest = committer(table).newest_own()
     assert newest is not None
     assert newest.commit_identifier == 4
     assert committer(table).commit(Committable(4, [added("a4")])) is None

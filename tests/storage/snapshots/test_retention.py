@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from storage.errors import BadInput
-from storage.option_values import parse_duration_ms
 from storage.options import TableOptions
 from storage.snapshots.retention import Retention, retention_of
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
 HOUR_MS = 3_600_000
 
@@ -81,9 +80,5 @@ def test_what_the_caller_says_wins_over_the_option_it_contradicts() -> None:
 
 @pytest.mark.parametrize("case", vectors("changelog_decoupled"), ids=case_id)
 def test_changelogs_outlive_snapshots_when_any_option_keeps_them_longer(case: Case) -> None:
-    options = {key: str(value) for key, value in case["options"].items()}
-    hours = options.pop("changelog.time-retained-hours", None)  # the vectors' spelling
-    if hours is not None:
-        options["changelog.time-retained"] = f"{hours} h"
-        assert parse_duration_ms(options["changelog.time-retained"]) == int(hours) * HOUR_MS
-    assert TableOptions(options).changelog_outlives_snapshots == case["expect_decoupled"]
+    check_members(case, {"options", "expect_decoupled"})
+    assert TableOptions(options_of(case)).changelog_outlives_snapshots == case["expect_decoupled"]

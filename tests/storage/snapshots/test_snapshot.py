@@ -192,14 +192,6 @@ def test_a_time_is_found_while_snapshots_expire(gone: int) -> None:
     assert (found.id if found is not None else None) == (7 if gone < 7 else None)
 
 
-def test_the_newest_of_a_user_is_found_backwards() -> None:
-    store = store_with("users", range(1, 4))
-    assert store.newest_of_user("nobody") is None
-    newest = store.newest_of_user("etl")
-    assert newest is not None
-    assert newest.id == 3
-
-
 def test_a_snapshot_that_is_not_there_is_a_missing_file() -> None:
     store = store_with("gone", range(2, 4))
     with pytest.raises(FileNotFoundError):

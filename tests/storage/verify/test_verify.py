@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 
 import tidelake
 from storage.binary_row import serialize_row
-from storage.files.data_file import DataFileMeta
+from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.format import FileKind
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
-from storage.snapshots.live_files import delta_list
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.live_files import base_list, delta_list
 from storage.snapshots.manifest_entry import ManifestEntry, entry_to_record
 from storage.snapshots.manifest_list import ManifestFileMeta, meta_to_record
 from storage.snapshots.manifest_store import ManifestStore
@@ -26,8 +28,9 @@ from storage.snapshots.metadata_file import RecordWriter
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
-from storage.types import BIGINT, not_null
+from storage.types import BIGINT, STRING, not_null
 from storage.verify import Severity, inspect, verify
+from tests.storage.files.samples import FORMATS
 from tests.support.faulty_file_io import Call, FaultyFileIO
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -109,14 +112,37 @@ def edit_meta(**members: Any) -> Callable[[TableContext], None]:
     """What the list says of the manifest of snapshot 3's delta."""
 
     def damage(table: TableContext) -> None:
-        file = delta_list(snapshot(table, 3))
-        (meta,) = ManifestStore(table).read_list(file)
+        (meta,) = ManifestStore(table).read_list(delta_list(snapshot(table, 3)))
         changed: ManifestFileMeta = replace(meta, **members)
-        writer = RecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
-        writer.write([meta_to_record(changed)])
-        Path(table.paths.manifest(file.name)).write_bytes(writer.finish())
+        write_list(table, 3, "deltaManifestList", [changed])
 
     return damage
+
+
+def double_manifest(table: TableContext) -> None:
+    """The base list of snapshot 4 names its last manifest twice."""
+    metas = ManifestStore(table).read_list(base_list(snapshot(table, 4)))
+    write_list(table, 4, "baseManifestList", [*metas, metas[-1]])
+
+
+def write_list(table: TableContext, snapshot_id: int, member: str, metas: Sequence[ManifestFileMeta]) -> None:
+    """In place of the one that a snapshot names, which goes on telling the truth of its size."""
+    writer = RecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
+    writer.write(map(meta_to_record, metas))
+    data = writer.finish()
+    name = json.loads(Path(table.paths.snapshot(snapshot_id)).read_text())[member]
+    Path(table.paths.manifest(name)).write_bytes(data)
+    edit_snapshot(snapshot_id, **{f"{member}Size": len(data)})(table)
+
+
+def stats(smallest: Sequence[Any], largest: Sequence[Any], nulls: Sequence[int] = (0, 0)) -> SimpleStats:
+    types = [not_null(BIGINT), STRING][: len(smallest)]
+    return SimpleStats(serialize_row(smallest, types), serialize_row(largest, types), tuple(nulls))
+
+
+def write_consumer(table: TableContext) -> None:
+    Consumer(table.io, table.paths, "reader").write(2)
+    Path(table.paths.consumer("reader")).write_text("zz")
 
 
 def move_up(table: TableContext) -> None:
@@ -210,6 +236,8 @@ DAMAGES = [
     Damage("statistics are gone", edit_snapshot(3, statistics="stat-x"), "statistics-missing", "stat-x"),
     Damage("an index manifest is gone", edit_snapshot(3, indexManifest="index-manifest-x"), "manifest-unreadable"),
     Damage("a base list forgets files", borrow(3, "baseManifestList", 2), "base-differs", "2 files are lost"),
+    Damage("a base list names a manifest twice", double_manifest, "base-differs", "contradicts itself"),
+    Damage("a consumer's file is noise", write_consumer, "consumer-unreadable", "no snapshot expires"),
     Damage("a delta adds files again", borrow(4, "deltaManifestList", 3), "file-added-twice"),
     Damage("a tag is torn", overwrite(lambda t: Path(t.paths.tag("second")), b"{"), "tag-unreadable"),
     Damage(
@@ -237,6 +265,41 @@ DAMAGES = [
         deep=True,
     ),
     Damage("sequence numbers that are not true", edit_file(max_sequence_number=99), "rows-differ", "99", deep=True),
+    Damage(
+        "a largest value that is none",
+        edit_file(value_stats=stats([0, "3"], [0, "3"])),
+        "statistics-differ",
+        "column 'k' has values above",
+        deep=True,
+    ),
+    Damage(
+        "a smallest value that is none",
+        edit_file(value_stats=stats([0, "4"], [19, "5"])),
+        "statistics-differ",
+        "column 'v' has values below",
+        deep=True,
+    ),
+    Damage(
+        "nulls that are not there",
+        edit_file(value_stats=stats([0, "3"], [19, "3"], [0, 10])),
+        "statistics-differ",
+        "'v' has 0 nulls, and 10",
+        deep=True,
+    ),
+    Damage(
+        "a largest key that its statistics don't know",
+        edit_file(key_stats=stats([0], [0], [0])),
+        "statistics-differ",
+        "column '_KEY_k' has values above",
+        deep=True,
+    ),
+    Damage(
+        "statistics of other columns",
+        edit_file(value_stats=stats([0], [19], [0])),
+        "statistics-differ",
+        "statistics of 2 columns",
+        deep=True,
+    ),
     Damage("rows in another's bucket", change_bucket, "rows-differ", "another bucket", deep=True),
 ]
 
@@ -249,6 +312,34 @@ def test_damage_is_found_and_named(table: TableContext, damage: Damage) -> None:
     assert found
     assert any(damage.says in str(finding) for finding in found)
     assert all(finding.remedy for finding in found)
+
+
+@pytest.mark.parametrize("mode", ["full", "truncate(2)", "counts", "none"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_true_statistics_are_no_damage_whatever_they_leave_out(name: str, mode: str, tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "f": pa.array([math.nan, -0.0, None, 0.0], pa.float64()),
+            "t": ["ab\U0010ffff", "ab", None, "\uffff\uffff\uffff"],
+            "b": [b"\xff\xff\xff", b"", None, b"\x00"],
+            "d": pa.array([-1, 0, None, 10**17], pa.decimal128(20, 2)),
+            "at": pa.array([-1001, 0, None, 1_777_593_600_000], pa.timestamp("ms")),
+            "a": [[None], [], None, [3]],
+        }
+    )
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    made = catalog.create_table("db.t", rows.schema, options={"file.format": name, "metadata.stats-mode": mode})
+    with made.writer(commit_user="etl") as writer:
+        writer.write(rows)
+        writer.commit(1)
+    assert inspect(made.context, deep=True).findings == ()
+
+
+def test_snapshots_that_are_dated_before_others_are_told_and_no_problem(table: TableContext) -> None:
+    edit_snapshot(3, timeMillis=1)(table)
+    (finding,) = inspect(table).findings
+    assert (finding.check, finding.where, finding.severity) == ("time-order", "snapshot 3", Severity.NOTE)
 
 
 def test_deep_is_asked_for(table: TableContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,21 @@ def test_a_column_of_another_type_is_corrupt(name: str) -> None:
     data, _ = write(name, fields, [batch])
     with pytest.raises(CorruptFile):
         read(name, data, [DataField(0, "a", INT)])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_bit_that_flipped_gives_other_values_or_a_corrupt_file_and_no_other_error(name: str) -> None:
+    """Compressed, where decompressors complain, and not, where bytes arrive that are no text."""
+    text = "text" if name == "avro" else "täxt"  # names are text as well
+    fields, batch = batch_of_columns({"a": (INT, list(range(300))), text: (STRING, [f"{i} ä" for i in range(300)])})
+    for codec in ("none", "zstd"):
+        data = write(name, fields, [batch], WriteSettings(compression=codec))[0].to_pybytes()
+        for bit in range(0, 8 * len(data), 23):
+            broken = bytearray(data)
+            broken[bit // 8] ^= 1 << bit % 8
+            with suppress(CorruptFile):
+                for part in read(name, pa.py_buffer(bytes(broken)), fields):
+                    part.to_pylist()
 
 
 class FailingStream:
