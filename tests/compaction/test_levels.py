@@ -6,26 +6,30 @@ import pytest
 
 from storage.files.data_file import DataFileMeta
 from tests.compaction.files import bucket, paper_file
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, case_id, check_members, vectors
 
 
 def file_of(member: Case) -> DataFileMeta:
+    check_members(member, {"level", "min", "max", "min_seq", "max_seq", "created", "size", "deletes"})
     keys = (member.get("min", 0), member.get("max", 0))
     sequence = (member["min_seq"], member["max_seq"])
-    return paper_file(member["name"], member["level"], keys, sequence=sequence, created_ms=member["created"])
+    return paper_file(member["name"], member["level"], keys, sequence=sequence, created_ms=member.get("created", 0))
 
 
 @pytest.mark.parametrize("case", vectors("levels"), ids=case_id)
 def test_levels(case: Case) -> None:
+    check_members(case, {"files", "num_levels_option", "expect"})
     levels = bucket([file_of(member) for member in case["files"]], case["num_levels_option"])
-    assert {
+    told = {
         "level0_order": [file.file_name for file in levels.level_0],
         "number_of_levels": levels.num_levels,
         "max_level": levels.max_level,
         "number_of_sorted_runs": len(levels.runs),
         "non_empty_highest_level": levels.highest_level,
         "level_sorted_runs": [[run.level, [file.file_name for file in run.files]] for run in levels.runs],
-    } == case["expect"]
+    }
+    check_members(case["expect"], told)
+    assert {name: told[name] for name in case["expect"]} == case["expect"]
 
 
 def test_a_file_above_the_levels_the_options_ask_for_adds_levels() -> None:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
 import pytest
 
 from compaction.record_expiry import kept_rows, seconds_of
-from tests.support.cases import Case, case_id, vectors
+from storage.schema_rules import check_new_schema
+from storage.types import INT
+from tests.support.case_errors import refused_as
+from tests.support.case_values import column_of, column_type
+from tests.support.cases import Case, case_id, check_members, vectors
+from tests.support.column_merge import table_schema
 
-TYPES: dict[str, Any] = {"int": pa.int32(), "bigint": pa.int64(), "timestamp_millis": pa.timestamp("ms")}
+MEMBERS: Final = {
+    *("type", "value", "now_seconds", "expire_time_seconds"),
+    *("expect_seconds", "expect_row_kept", "expect_file_is_expired_when_min", "expect_error"),
+}
 
 
 @pytest.mark.parametrize("case", vectors("record_level_expire"), ids=case_id)
 def test_record_level_expire(case: Case) -> None:
-    times = pa.array([case["value"]], TYPES[case["type"]])
-    assert seconds_of(times).to_pylist() == [case["expect_seconds"]]
-    kept = kept_rows(times, case["expire_time_seconds"], case["now_seconds"])
-    assert kept.tolist() == [case["expect_row_kept"]]
-    assert case["expect_file_is_expired_when_min"] is not case["expect_row_kept"]  # one rule for rows and for files
+    check_members(case, MEMBERS)
+    data_type = column_type(case["type"], [case.get("value")])
+    if "expect_error" in case:
+        options = {"bucket": "1", "record-level.expire-time": "10 s", "record-level.time-field": "t"}
+        with refused_as(case["expect_error"]):
+            check_new_schema(table_schema({"k": INT, "t": data_type}, options))
+        return
+    times = column_of([case["value"]], data_type)
+    if "expect_seconds" in case:
+        assert seconds_of(times).to_pylist() == [case["expect_seconds"]]
+    (is_kept,) = kept_rows(times, case["expire_time_seconds"], case["now_seconds"]).tolist()
+    assert is_kept is case["expect_row_kept"]
+    assert is_kept is not case.get("expect_file_is_expired_when_min", not is_kept)  # one rule for rows and for files
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,20 @@ def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("option", "code", "message"),
+    [
+        pytest.param("s3.endpoint:http://x", 2, "write KEY=VALUE, not 's3.endpoint:http://x'", id="no equals sign"),
+        pytest.param("metastore=hive", 1, "only the file system catalog", id="a catalog that isn't there"),
+    ],
+)
+def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp_path: Path) -> None:
+    program = python_m_compaction(tmp_path, "db.t", "--option", option)
+    _, err = program.communicate(timeout=PATIENCE_S)
+    assert program.returncode == code
+    assert message in err
+
+
 def test_the_program_watches_until_sigterm(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, options=OFTEN)
     write(table, *commits(6))

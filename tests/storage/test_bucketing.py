@@ -34,7 +34,7 @@ from storage.types import (
     parse_type,
     timestamp,
 )
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.row_values import case_columns, case_types
 
 # ---------------------------------------------------------------- functions
@@ -48,8 +48,8 @@ def test_the_default_function_puts_rows_where_java_does(case: Case) -> None:
 
 @pytest.mark.parametrize("case", vectors("bucket_functions"), ids=case_id)
 def test_the_other_functions_put_rows_where_java_does(case: Case) -> None:
-    functions = case.keys() - {"name", "types", "values"}
-    assert functions <= {"mod", "hive"}
+    check_members(case, {"types", "values", *BucketFunction})
+    functions = case.keys() & set(BucketFunction)
     assert functions
     for function in functions:
         for num_buckets, bucket in case[function].items():

@@ -14,36 +14,18 @@ from hypothesis import strategies as st
 from storage.errors import UnsupportedFeature
 from storage.partition_text import java_float_text, partition_texts
 from storage.paths import partition_path
-from storage.types import DataType, Root, arrow_type, parse_type
-from tests.support.cases import Case, vectors
+from storage.types import arrow_type, parse_type
+from tests.support.case_values import column_of
+from tests.support.cases import Case, check_members, vectors
 
 
 @pytest.mark.parametrize("case", vectors("partition_path"), ids=lambda case: f"{case['type']} {case['dir']}")
 def test_partitions_lie_where_java_puts_them(case: Case) -> None:
     data_type = parse_type(case["type"])
-    value = pa.scalar(internal_value(case["internal_value"], data_type), arrow_type(data_type))
+    check_members(case, {"type", "internal_value", "partition.legacy-name", "dir"})
+    (value,) = column_of([case["internal_value"]], data_type)
     texts = partition_texts([value], [data_type], case["partition.legacy-name"])
     assert partition_path(["dt"], texts, "__DEFAULT_PARTITION__") + "/" == case["dir"]
-
-
-def internal_value(text: str | None, data_type: DataType) -> Any:
-    """A value from the text of Java's internal object."""
-    if text is None:
-        return None
-    match data_type.root:
-        case Root.CHAR | Root.VARCHAR:
-            return text
-        case Root.TINYINT | Root.INT | Root.BIGINT | Root.DATE | Root.TIME:
-            return int(text)
-        case Root.BOOLEAN:
-            return {"true": True, "false": False}[text]
-        case Root.FLOAT | Root.DOUBLE:
-            return float(text)
-        case Root.DECIMAL:
-            return Decimal(text)
-        case Root.TIMESTAMP:
-            return datetime.fromisoformat(text)
-    raise ValueError(f"the vectors have a value of type {data_type}, which this test can't read: {text!r}")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -22,7 +22,19 @@ TESTS: Final = Path(__file__).parent.parent
 GOLDEN_DATABASE: Final = "golden"
 PACKED: Final = ".tar.zst"
 
+REMARKS: Final = frozenset(  # members of a case that tell people something, and its runner nothing
+    {
+        *("id", "name", "title", "origin", "source", "provenance", "test", "issue", "tags"),
+        *("description", "about", "note", "notes", "comment", "remark", "remarks", "why", "reason"),
+    }
+)
+_UNITS: Final = {"bytes": "b", "ms": "ms", "millis": "ms", "seconds": "s", "minutes": "min", "hours": "h", "days": "d"}
+
 Case = dict[str, Any]
+
+
+class NotUnderstood(AssertionError):
+    """A case says something that its runner doesn't know. Mend the runner."""
 
 
 def _folder(hook: str, default: str) -> Path:
@@ -53,9 +65,39 @@ def vectors(suite: str) -> list[Case]:
         if is_overridden("TIDELAKE_VECTORS"):
             return []
         raise FileNotFoundError(f"no suite {suite!r} in {_folder('TIDELAKE_VECTORS', 'vectors')}")
+    return _cases_in(path)
+
+
+def own_vectors(suite: str) -> list[Case]:
+    """The cases in tests/vectors, whatever the hook says: for what is held to them beside the product."""
+    return _cases_in(TESTS / "vectors" / f"{suite}.json")
+
+
+def _cases_in(path: Path) -> list[Case]:
     members = json.loads(path.read_text(encoding="utf-8"))
     cases: list[Case] = members["cases"] if "cases" in members else members["vectors"]
     return cases
+
+
+def check_members(part: Mapping[str, Any], known: Collection[str]) -> None:
+    """Of a case, or of a part of one. Raises NotUnderstood for members that its runner would pass over."""
+    unknown = part.keys() - known - REMARKS
+    if unknown:
+        raise NotUnderstood(f"{', '.join(sorted(unknown))} in a case; its runner knows {', '.join(sorted(known))}")
+
+
+def options_of(case: Case) -> dict[str, str]:
+    """The options of a case as a table has them; the suites also write numbers, switches, and units into names."""
+    options: dict[str, str] = {}
+    for name, value in case.get("options", {}).items():
+        stem, _, unit = name.rpartition("-")
+        if isinstance(value, bool):
+            options[name] = str(value).lower()
+        elif isinstance(value, int) and unit in _UNITS:
+            options[stem] = f"{value} {_UNITS[unit]}"
+        elif value is not None:
+            options[name] = str(value)
+    return options
 
 
 def case_id(case: Case) -> str | None:

@@ -22,10 +22,14 @@ from tests.support.row_merge import Record
 KEY: Final = "k"
 
 
-def merge_function(types: Mapping[str, DataType], options: Mapping[str, str], key: str = KEY) -> MergeFunction:
+def table_schema(types: Mapping[str, DataType], options: Mapping[str, str], key: str = KEY) -> TableSchema:
     """Of a table with these columns, `key` among them."""
     fields = tuple(DataField(i, name, not_null(t) if name == key else t) for i, (name, t) in enumerate(types.items()))
-    schema = TableSchema(0, fields, len(fields) - 1, (), (key,), dict(options))
+    return TableSchema(0, fields, len(fields) - 1, (), (key,), dict(options))
+
+
+def merge_function(types: Mapping[str, DataType], options: Mapping[str, str], key: str = KEY) -> MergeFunction:
+    schema = table_schema(types, options, key)
     return merge_function_of(TableContext(LocalFileIO(), "/nowhere", "d.t", schema, TableOptions(options)))
 
 

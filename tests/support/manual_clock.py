@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 
 
 class ManualClock:
@@ -26,10 +27,14 @@ class ManualClock:
             self._arrivals.notify_all()
         await wake
 
-    async def sleeper(self) -> None:
-        """Returns once somebody sleeps."""
+    async def sleeper(self, below_ms: float = math.inf) -> None:
+        """Returns once somebody sleeps, for less than so long from now on."""
+
+        def is_there() -> bool:
+            return any(not wake.done() and at_ms < self._now_ms + below_ms for at_ms, _, wake in self._sleepers)
+
         async with self._arrivals:
-            await self._arrivals.wait_for(lambda: any(not wake.done() for *_, wake in self._sleepers))
+            await self._arrivals.wait_for(is_there)
 
     def advance(self, duration_ms: int) -> None:
         self._now_ms += duration_ms

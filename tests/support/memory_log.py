@@ -75,6 +75,9 @@ class MemoryLogSource:
         keys, values = (pa.array([record[part] for record in records], pa.binary()) for part in (0, 1))
         return RawBatch(partition.topic, partition.partition, offsets, offsets, keys, values, start + len(records))
 
+    async def check_identity(self) -> None:
+        """A log stays what it is while it is read."""
+
     async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
         self.confirmed = dict(ends)
 

@@ -6,6 +6,7 @@ product but the names of row kinds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -228,4 +229,10 @@ class _PartialUpdate:
 
 
 def _nulls_first(row: Mapping[str, Any], names: Sequence[str]) -> list[tuple[Any, ...]]:
-    return [() if row[name] is None else (row[name],) for name in names]
+    """NaN comes last."""
+    return [() if row[name] is None else _nan_last(row[name]) for name in names]
+
+
+def _nan_last(x: Any) -> tuple[bool, Any]:
+    is_nan = isinstance(x, float) and math.isnan(x)
+    return is_nan, 0 if is_nan else x

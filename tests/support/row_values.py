@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time
-from decimal import Decimal
-from typing import Any
-
 import pyarrow as pa
 
-from storage.types import TIMESTAMP_ROOTS, DataType, Root, arrow_type, parse_type
+from storage.types import TIMESTAMP_ROOTS, DataType, arrow_type, parse_type
+from tests.support.case_values import python_value
 from tests.support.cases import Case
 
 
@@ -17,30 +14,13 @@ def case_types(case: Case) -> list[DataType]:
 
 
 def case_columns(case: Case) -> list[pa.Array]:
-    """Timestamps in microseconds whatever their type: nanoseconds do not reach the years 1 and 9999."""
+    """Timestamps in microseconds, whatever their type, unless their digits are finer: nanoseconds do not reach the
+    years 1 and 9999.
+    """
     columns = []
-    for value, data_type in zip(case["values"], case_types(case), strict=True):
-        kind = arrow_type(data_type)
-        if data_type.root in TIMESTAMP_ROOTS:
+    for written, data_type in zip(case["values"], case_types(case), strict=True):
+        kind, value = arrow_type(data_type), python_value(written, data_type)
+        if data_type.root in TIMESTAMP_ROOTS and not isinstance(value, int):
             kind = pa.timestamp("us", tz=kind.tz)
-        columns.append(pa.array([None if value is None else _python_value(value, data_type)], kind))
+        columns.append(pa.array([value], kind))
     return columns
-
-
-def _python_value(value: Any, data_type: DataType) -> Any:
-    match data_type.root:
-        case Root.BINARY | Root.VARBINARY:
-            return bytes.fromhex(value["hex"])
-        case Root.FLOAT | Root.DOUBLE:
-            return float(value)
-        case Root.DECIMAL:
-            return Decimal(value)
-        case Root.DATE:
-            return date.fromisoformat(value)
-        case Root.TIME:
-            return time.fromisoformat(value)
-        case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
-            return datetime.fromisoformat(value)
-        case Root.BOOLEAN | Root.TINYINT | Root.SMALLINT | Root.INT | Root.BIGINT | Root.CHAR | Root.VARCHAR:
-            return value
-    raise ValueError(f"the vectors have a value of type {data_type}, which this helper can't read: {value!r}")

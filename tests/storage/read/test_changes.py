@@ -13,21 +13,24 @@ import tidelake
 from storage.format import CommitKind
 from storage.options import ChangelogProducer
 from storage.read.changes import source_of_changes
-from tests.support.cases import Case, case_id, unpack_golden, vectors
+from tests.support.cases import Case, case_id, check_members, unpack_golden, vectors
 
 CASES = vectors("stream_read_rules")
-FOLLOW_UPS = [case for case in CASES if "initial" not in case["snapshot"]]
-FIRST_PLANS = [case for case in CASES if "initial" in case["snapshot"]]
+MEMBERS = {"changelog_producer", "snapshot", "expect"}
+FOLLOW_UPS = [case for case in CASES if not case.get("snapshot", {}).get("initial")]
+FIRST_PLANS = [case for case in CASES if case.get("snapshot", {}).get("initial")]
 LATER = {"lookup", "full-compaction"}  # producers whose streams begin with upper levels only: with the changelog issue
 
 
 @pytest.mark.parametrize("case", FOLLOW_UPS, ids=case_id)
 def test_stream_read_rules(case: Case) -> None:
+    check_members(case, MEMBERS)
     snapshot = case["snapshot"]
+    check_members(snapshot, {"initial", "kind", "changelog"})
     source = source_of_changes(
         ChangelogProducer(case["changelog_producer"]),
         CommitKind(snapshot["kind"]),
-        has_changelog=snapshot["changelog"],
+        has_changelog=snapshot.get("changelog", False),
     )
     assert source == case["expect"]
 
@@ -35,6 +38,7 @@ def test_stream_read_rules(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] not in LATER], ids=case_id)
 def test_a_stream_begins_with_all_levels(case: Case, tmp_path: Path) -> None:
     """A table with files on two levels: what is scanned before following holds both."""
+    check_members(case, MEMBERS)
     assert case["expect"] == "all levels merged"
     warehouse = unpack_golden("java/pk_dedup_parquet", tmp_path)
     producer = {"changelog-producer": case["changelog_producer"]}
@@ -44,7 +48,8 @@ def test_a_stream_begins_with_all_levels(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] in LATER], ids=case_id)
 def test_producers_that_begin_otherwise_are_known_and_not_built_yet(case: Case) -> None:
-    assert case["expect"] == "only level > 0" or case["expect"].startswith("only level")
+    check_members(case, MEMBERS)
+    assert case["expect"].startswith("only level")
 
 
 # ---------------------------------------------------------------- following

@@ -10,13 +10,19 @@ from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.merge.sorted_run import KeyRange
 from storage.options import MergeEngine
 from storage.read.split import Packing, append_groups, merge_tree_groups
-from tests.support.cases import Case, case_id, vectors
+from tests.support.cases import Case, case_id, check_members, vectors
 
 FILE = DataFileMeta("", 0, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
 
 
+MEMBERS = {"files", "target_split_size", "open_file_cost", "deletion_vectors", "merge_engine", "expect"}
+
+
 @pytest.mark.parametrize("case", vectors("split_generator"), ids=case_id)
 def test_split_generator(case: Case) -> None:
+    check_members(case, MEMBERS)
+    for file in case["files"]:
+        check_members(file, {"level", "min", "max", "size", "deletes"})
     packing = Packing(case["target_split_size"], case["open_file_cost"])
     ranges = [
         KeyRange(
@@ -27,13 +33,13 @@ def test_split_generator(case: Case) -> None:
                 file_name=file["name"],
                 level=file["level"],
                 file_size=file["size"],
-                delete_row_count=file["deletes"],
+                delete_row_count=file.get("deletes"),
             ),
         )
         for file in case["files"]
     ]
     groups = merge_tree_groups(
-        ranges, packing, MergeEngine(case["merge_engine"]), deletion_vectors=case["deletion_vectors"]
+        ranges, packing, MergeEngine(case["merge_engine"]), deletion_vectors=case.get("deletion_vectors", False)
     )
     got = [
         {"files": sorted(f.file_name for section in sections for run in section for f in run), "raw_convertible": raw}

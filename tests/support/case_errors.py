@@ -1,0 +1,47 @@
+"""`expect_error` of a vector: an error of ours that says the same in our words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from storage.errors import BadInput, UnsupportedFeature
+from tests.support.cases import NotUnderstood
+
+# What a case may say, and one of what ours says then. A case may say several.
+_MEANINGS: Final = (
+    (r"overflow|out of range", r"overflows at"),
+    (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"take a value back|can't take deletes"),
+    (r"zero", r"zero|\b0\b"),
+    (r"terminat|exact|rounding", r"quotient|digits|without end"),
+    (r"null.*key|key.*null", r"null in its key"),
+    (r"not.?null|be null|nullable", r"NOT NULL|null"),
+    (r"\btypes?\b|incomparable", r"takes |is no |can't be|make it|compares times"),
+    (r"unknown|no such|not (be )?f[io]u?nd|not exist|factory|undefined", r"there is no|no column|names '"),
+    (r"exclusive|conflict|both|together|same time", r"both|unset|does not go|drops"),
+    (r"sequence.?group", r"sequence.?group"),
+    (r"nested.?key", r"nested-key"),
+)
+
+
+@contextmanager
+def refused_as(told: Any) -> Iterator[None]:
+    """The block raises what the case tells. told: its `expect_error`; True where it doesn't say which error."""
+    with pytest.raises((BadInput, UnsupportedFeature)) as caught:
+        yield
+    check_meaning(told, str(caught.value))
+
+
+def check_meaning(told: Any, message: str) -> None:
+    if told is True:
+        return
+    said = str(told).lower()
+    meanings = [ours for words, ours in _MEANINGS if re.search(words, said)]
+    shared = [word for word in re.findall(r"[a-z_]{5,}", said) if word in message.lower()]
+    if not (meanings or shared):
+        raise NotUnderstood(f"expect_error {told!r} of a case; we say: {message}")
+    assert shared or any(re.search(ours, message) for ours in meanings), f"expected {told!r}, got: {message}"
