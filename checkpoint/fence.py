@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 
 from checkpoint.epoch import Epoch, epoch_of
 from storage.errors import CommitConflict, WriterFenced
-from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.snapshots.snapshot import Snapshot
 
 
@@ -44,7 +43,7 @@ class Fence:
             return
         for snapshot in snapshots:
             is_own = snapshot.commit_user == self._commit_user
-            if not is_own or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER or snapshot.id <= self.known_id:
+            if not is_own or not snapshot.is_numbered or snapshot.id <= self.known_id:
                 continue
             epoch = epoch_of(snapshot.properties, f"{self._table}, snapshot {snapshot.id}")
             if epoch.number > self.epoch.number or (

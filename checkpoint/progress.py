@@ -4,13 +4,16 @@ A table without rows gets no snapshot, so its snapshots alone would send the pip
 holds one entry for each idle table, and how far all of the source was read:
 
     {"version": 1, "identifier": 41, "epoch": 3, "reached": <a position>,
-     "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}}}
+     "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}},
+     "struck": {"shop.users": {"created": 1795196040376, "snapshot": 9, "list": "manifest-list-…", "routing": {…}}}}
 
 An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is struck out
-before the table gets its next snapshot, so a file from before can't claim this of a later one.
+before the table gets its next snapshot, so a file from before can't claim this of a later one. An entry that is struck
+out says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of the
+pipeline expired, the table would else look as if it had never written to it, and be read from the start again.
 
 The file is a convenience. Missing, torn or outdated, it costs reading records again that are dropped then; it never
-decides anything that the tables' own snapshots decide.
+decides anything that the tables' own snapshots decide. It counts where they are gone: what it knows of them may refuse.
 """
 
 from __future__ import annotations
@@ -57,17 +60,26 @@ class IdleTable:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """reached: next offset of each partition; ranges are empty. identifier, epoch: the newest of the pipeline."""
+    """reached: next offset of each partition; ranges are empty. tables: those that are idle. struck: all others that
+    the pipeline committed to, or was about to, as they were then; `reached` says nothing of them. identifier, epoch:
+    the newest of the pipeline.
+    """
 
     reached: SourcePosition = field(default_factory=SourcePosition)
     tables: Mapping[str, IdleTable] = field(default_factory=dict)
     identifier: int = 0
     epoch: int = 0
+    struck: Mapping[str, IdleTable] = field(default_factory=dict)
 
     def entry(self, table: str, evidence: Evidence) -> IdleTable | None:
         """The table's, unless it is about another table of the same name, which was dropped since."""
         entry = self.tables.get(table)
         return entry if entry is not None and entry.created_ms in (None, evidence.created_ms) else None
+
+    def struck_entry(self, table: str, evidence: Evidence) -> IdleTable | None:
+        """The same of the entries that were struck out."""
+        entry = self.struck.get(table)
+        return entry if entry is not None and entry.created_ms == evidence.created_ms else None
 
     def to_text(self) -> str:
         members = {
@@ -75,7 +87,8 @@ class Progress:
             "identifier": self.identifier,
             "epoch": self.epoch,
             "reached": json.loads(position_to_text(self.reached)),
-            "tables": {name: _to_members(entry) for name, entry in sorted(self.tables.items())},
+            "tables": _entries_to_members(self.tables),
+            "struck": _entries_to_members(self.struck),
         }
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
@@ -90,11 +103,20 @@ class Progress:
                     f"this release reads version {PROGRESS_VERSION}",
                     "Delete the file; idle tables are then read again from their last row.",
                 )
-            tables = {str(name): _from_members(entry) for name, entry in members["tables"].items()}
+            tables = _entries_from_members(members["tables"])
+            struck = _entries_from_members(members.get("struck", {}))  # older releases wrote none
             reached = position_from_text(json.dumps(members["reached"]), where)
-            return cls(reached, tables, int(members["identifier"]), int(members["epoch"]))
+            return cls(reached, tables, int(members["identifier"]), int(members["epoch"]), struck)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(where, "the progress of a pipeline", f"{data[:200]!r} ({error})") from error
+
+
+def _entries_to_members(entries: Mapping[str, IdleTable]) -> dict[str, Any]:
+    return {name: _to_members(entry) for name, entry in sorted(entries.items())}
+
+
+def _entries_from_members(members: Mapping[str, Any]) -> dict[str, IdleTable]:
+    return {str(name): _from_members(entry) for name, entry in members.items()}
 
 
 def _to_members(entry: IdleTable) -> dict[str, Any]:

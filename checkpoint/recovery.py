@@ -7,7 +7,7 @@ What the source's group offsets say is a hint for monitoring. A position that ca
     there                   name a newer one                    that one was rolled back: refused
     gone                    name none                           the pipeline is new to the table; the progress file may
                                                                 know up to where the source has nothing for it
-    gone, and expired       the progress file names the last    the file bridges it
+    gone, and expired       the progress file has the last idle the file bridges it
     gone, and expired       else                                nobody knows what came after: refused
     gone, not expired       name one                            rolled back: refused
 """
@@ -24,7 +24,7 @@ from checkpoint.findings import Finding, Problem
 from checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.progress import IdleTable, Progress
-from checkpoint.routing import Routing, routing_of
+from checkpoint.routing import Routing, routing_of, takes_topic
 from storage.errors import CorruptFile
 
 
@@ -54,11 +54,12 @@ def stand(table: str, evidence: Evidence, progress: Progress, routing: Routing |
     can't be read, UnsupportedFeature for what a newer release wrote.
     """
     entry = progress.entry(table, evidence)
+    seen = entry or progress.struck_entry(table, evidence)
     if not evidence.own:
-        return _without_snapshot(table, evidence, progress, entry, routing)
+        return _without_snapshot(table, evidence, progress, routing)
     newest = evidence.own[0]
     epoch = epoch_of(newest.properties, newest.path).number
-    removed = _removed(newest, evidence, entry)
+    removed = _removed(newest, evidence, seen)
     if removed is not None:
         return _rolled_back(table, removed, newest, epoch, progress, entry)
     try:
@@ -98,14 +99,16 @@ def _no_position(table: str, newest: SeenSnapshot, epoch: int, carries: str) -> 
     return Standing(SourcePosition(), findings, identifier=newest.identifier, epoch=epoch)
 
 
-def _without_snapshot(
-    table: str, evidence: Evidence, progress: Progress, entry: IdleTable | None, routing: Routing | None
-) -> Standing:
-    known = _known_ids(evidence, entry)
-    if not known:
+def _without_snapshot(table: str, evidence: Evidence, progress: Progress, routing: Routing | None) -> Standing:
+    entry, struck = progress.entry(table, evidence), progress.struck_entry(table, evidence)
+    known = _known_ids(evidence, entry or struck)
+    # Struck out before its first snapshot: whether that one was published can't be told once any have expired.
+    may_have_expired = struck is not None and evidence.earliest_id is not None and evidence.earliest_id > 1
+    if not known and not may_have_expired:
         is_known = entry is not None and entry.routing == routing
-        return Standing(_of_table(progress.reached, routing) if is_known else SourcePosition(), is_fresh=True)
-    last = max(known)
+        position = _of_table(progress.reached, routing) if is_known else SourcePosition()
+        return Standing(position, is_fresh=True, identifier=progress.identifier, epoch=progress.epoch)
+    last = max(known, default=0)
     is_expired = evidence.earliest_id is not None and evidence.earliest_id > last
     if is_expired and entry is not None and entry.snapshot_id == last:
         position = _of_table(progress.reached, routing)
@@ -114,9 +117,8 @@ def _without_snapshot(
     if is_expired:
         problem = Problem.EXPIRED
         text = (
-            f"this pipeline has committed to the table, last as far as is known snapshot {last}, but none of its "
-            f"snapshots is left: the oldest one there is {evidence.earliest_id}. They expired, and with them where it "
-            "stood"
+            f"this pipeline has committed to the table, {_last_known(last)}, but none of its snapshots is left: the "
+            f"oldest one there is {evidence.earliest_id}. They expired, and with them where it stood"
         )
     else:
         problem = Problem.ROLLED_BACK
@@ -131,16 +133,20 @@ def _without_snapshot(
     return Standing(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)
 
 
-def _known_ids(evidence: Evidence, entry: IdleTable | None) -> list[int]:
-    """Own snapshots that consumer file and progress file say were there."""
-    ids = (evidence.registered_id, None if entry is None else entry.snapshot_id)
+def _last_known(snapshot_id: int) -> str:
+    return f"last as far as is known snapshot {snapshot_id}" if snapshot_id else "or was about to when it last ran"
+
+
+def _known_ids(evidence: Evidence, seen: IdleTable | None) -> list[int]:
+    """Own snapshots that consumer file and progress file say were there. seen: the file's entry, idle or struck out."""
+    ids = (evidence.registered_id, None if seen is None else seen.snapshot_id)
     return [id_ for id_ in ids if id_ is not None]
 
 
-def _removed(newest: SeenSnapshot, evidence: Evidence, entry: IdleTable | None) -> int | None:
+def _removed(newest: SeenSnapshot, evidence: Evidence, seen: IdleTable | None) -> int | None:
     """The newest own snapshot that was there once and is not any more, though no older one can have expired."""
-    gone = [id_ for id_ in _known_ids(evidence, entry) if id_ > newest.id]
-    if entry is not None and entry.snapshot_id == newest.id and entry.manifest_list != newest.manifest_list:
+    gone = [id_ for id_ in _known_ids(evidence, seen) if id_ > newest.id]
+    if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
         gone.append(newest.id)  # its id was given away again
     return max(gone, default=None)
 
@@ -178,7 +184,7 @@ def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> li
 
 def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePosition:
     """How far the source was read, as far as it concerns a table."""
-    ranges = {p: r for p, r in reached.ranges.items() if routing is None or routing.takes_topic(p.topic)}
+    ranges = {p: r for p, r in reached.ranges.items() if routing is None or takes_topic(routing.topics, p.topic)}
     return replace(reached, ranges=ranges)
 
 

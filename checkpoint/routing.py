@@ -8,7 +8,7 @@ arrive, or what a value looks like, are no part of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -30,10 +30,6 @@ class Routing:
     @classmethod
     def of(cls, format: str, match: Sequence[str], topics: Sequence[str]) -> Routing:
         return cls(format, tuple(sorted(set(match))), tuple(sorted(set(topics))))
-
-    def takes_topic(self, topic: str) -> bool:
-        """Whether the topic may hold records for the table."""
-        return any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     def to_members(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -66,6 +62,13 @@ class Routing:
             )
             if then != now
         ]
+
+
+def takes_topic(patterns: Iterable[str], topic: str) -> bool:
+    """Whether a topic may hold records for a table with these patterns (`tables[].topics`); the records themselves may
+    still be another table's.
+    """
+    return any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def routing_of(properties: Mapping[str, str], where: str) -> Routing | None:

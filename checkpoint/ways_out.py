@@ -91,7 +91,7 @@ def refusal(refused: Sequence[Refused], source: SourceView, command: str) -> Pos
     """The error to raise. command: runs the pipeline; to it each way out adds its options."""
     found = [f"{one.table}: {finding.text}" for one in refused for finding in one.findings]
     found.append(
-        "Going on could lose records or bring them twice, so nothing was read and nothing was written; what is in the "
+        "Going on could lose records or bring them twice, so nothing more was read or written; what is in the "
         "tables stays as it is. Choose one way out, for one start: it is kept in the next snapshot"
     )
     ways = [

@@ -1,4 +1,4 @@
-"""`python -m compaction WAREHOUSE NAME`: compacts one table where only these packages are installed.
+"""`python -m compaction WAREHOUSE NAME`: compacts one table, for schedulers and scripts.
 
 What was done is told as JSON, a line a table and round. `tidelake table compact` does the same for people, and more.
 """
@@ -16,9 +16,8 @@ from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.signals import stopped_by_signals
 from compaction.watch import watch
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.opening import open_catalog
 from storage.errors import TidelakeError
-from storage.fileio import open_file_io
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,11 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--watch", action="store_true", help="go on until SIGTERM")
     parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, parted by commas")
     parser.add_argument("--strategy", type=Strategy, choices=tuple(Strategy))
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the store, repeatable")
+    parser.add_argument(
+        "--option", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of the store, repeatable"
+    )
     given = parser.parse_args(arguments)
-    options = dict(option.split("=", 1) for option in given.option if "=" in option)
     try:
-        catalog = FileSystemCatalog(open_file_io(given.warehouse, options), given.warehouse)
+        catalog = open_catalog(given.warehouse, dict(given.option))
         order_by = tuple(given.order_by.split(",")) if given.order_by else ()
         request = CompactionRequest(full=given.full, order_by=order_by, strategy=given.strategy)
         with stopped_by_signals() as stop:
@@ -46,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {text!r}")
+    return key, value
 
 
 def _tell(report: CompactionReport) -> None:

@@ -28,10 +28,9 @@ from compaction.tombstones import drops_deletes
 from compaction.upgrade import lookup_upgrade
 from storage.files.data_file import DataFileMeta
 from storage.merge.merge_functions import MergeFunction, merge_function_of
-from storage.merge.merge_functions.base import is_retract
-from storage.merge.merge_reader import row_kinds
 from storage.merge.sorted_run import Section
 from storage.options import MergeEngine
+from storage.row_kinds import is_retract, row_kinds
 from storage.schema import KIND_FIELD
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -30,7 +29,7 @@ from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.logs import get_logger
 from storage.schema_store import SchemaStore
-from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit import TableCommit, new_commit_user
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
@@ -139,8 +138,7 @@ class _Job:
         self._environment = environment
         self._store = SnapshotStore(context.io, context.paths)
         self._schemas = SchemaStore(context.io, context.paths)
-        prefix = context.options.commit_user_prefix
-        self._commit_user = f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
+        self._commit_user = new_commit_user(context.options)
         self._finished: set[BucketKey] = set()
         self._buckets: list[BucketCompaction] = []
         self._snapshot_ids: list[int] = []

@@ -8,7 +8,7 @@ Source: Java `io/RecordLevelExpire.java`; vectors `record_level_expire.json`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +60,6 @@ class RecordExpiry:
             return np.zeros(0, np.bool_)
         oldest = value_bounds(self.context, files)(self.time_field).minimum
         return ~kept_rows(oldest, self.expire_time_s, now_s)
-
-    def file_check(self, now_s: int) -> Callable[[DataFileMeta], bool]:
-        return lambda file: bool(self.holds_expired([file], now_s)[0])
 
 
 def kept_rows(times: pa.Array, expire_time_s: int, now_s: int) -> NDArray[np.bool_]:

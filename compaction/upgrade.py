@@ -29,7 +29,7 @@ class UpgradeStrategy(Enum):
 
 
 def full_compaction_upgrade(output_level: int, max_level: int) -> UpgradeStrategy:
-    """With changelog-producer = full-compaction: what reaches the highest level is a change."""
+    """With changelog-producer = full-compaction, which awaits this: what reaches the highest level is a change."""
     if output_level == max_level:
         return UpgradeStrategy.CHANGELOG_NO_REWRITE
     return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
@@ -15,8 +13,8 @@ from checkpoint.routing import Routing
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import Decoder, TargetOf
-from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.debezium_options import DEBEZIUM_JSON, debezium_settings
 from ingest.formats.table_inference import infer_table
 from ingest.pipeline import Parts, Pipeline, Progress
 from ingest.progress_file import ProgressFile, progress_path
@@ -27,14 +25,11 @@ from ingest.table_writer import StorageTable
 from ingest.tables import Tables
 from ingest.waiting import Waiting
 from ingest.ways_out import WaysOut
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, UnsupportedFeature
+from storage.catalog.opening import open_catalog
+from storage.errors import UnsupportedFeature
 from storage.fileio import open_file_io
-from storage.near_names import did_you_mean
 from storage.snapshots.expire_worker import ExpiryWorker
 from storage.write.memory_budget import MemoryBudget
-
-DEBEZIUM_JSON: Final = "debezium-json"
 
 
 def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "tidelake ingest run CONFIG") -> Pipeline:
@@ -43,21 +38,15 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
     ways_out: what a person decided about positions that can't be proven. command: what runs this pipeline, for
     messages. Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
-    options = dict(config.warehouse_options)
-    if (metastore := options.pop("metastore", "filesystem")) != "filesystem":
-        raise UnsupportedFeature(
-            f"metastore = {metastore}", "only the file system catalog exists so far", "Leave metastore out."
-        )
-    io = open_file_io(config.warehouse, options)
+    catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
     tables = Tables(
         config.tables,
-        FileSystemCatalog(io, config.warehouse),
+        catalog,
         lambda context: StorageTable(context, config.pipeline, memory, config.write.spill_directory, expiry),
         infer_table,
     )
-    letters = config.errors.dead_letters or f"{config.warehouse.rstrip('/')}/{config.pipeline}.dead-letters"
     return Pipeline(
         Parts(
             source=source_of(config),
@@ -65,14 +54,16 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
             router=tables.router,
             sinks=tables.sinks,
             create=tables.create,
-            dead_letters=DeadLetters(open_file_io(letters, options), letters),
+            dead_letters=DeadLetters(open_file_io(config.dead_letters, options), config.dead_letters),
             errors=ErrorPolicy(config.errors.tolerance),
             start=start_of(config),
             checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
             queue_bytes=config.write.queue_bytes,
             waiting=Waiting(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
             routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
-            progress=ProgressFile(io, progress_path(config.warehouse, config.pipeline)),
+            progress=ProgressFile(
+                open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
+            ),
             ways_out=ways_out or WaysOut(),
             command=command,
             expiry=expiry,
@@ -132,13 +123,4 @@ def _decoder(config: Config, target_of: TargetOf) -> Decoder:
         raise UnsupportedFeature(
             f"format = {config.format}", "this release decodes Debezium JSON only", f"Set {DEBEZIUM_JSON}."
         )
-    options: dict[str, Any] = dict(config.format_options)
-    known = {field.name for field in fields(ConnectorSettings)}
-    for name in options.keys() - known - {"truncates"}:
-        raise BadInput(
-            f"format_options: {DEBEZIUM_JSON} has no option {name!r}{did_you_mean(name, known | {'truncates'})}"
-        )
-    truncates = options.pop("truncates", "fail")
-    if truncates not in ("fail", "skip"):
-        raise BadInput(f"format_options: truncates is fail or skip, not {truncates!r}")
-    return DebeziumJsonDecoder(target_of, ConnectorSettings(**options), truncates)
+    return DebeziumJsonDecoder(target_of, *debezium_settings(config.format_options))

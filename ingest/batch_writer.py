@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from checkpoint.offsets import TopicPartition
 from ingest.dead_letters import DeadLetters
@@ -14,7 +15,7 @@ from ingest.formats.base import DecodedBatch, Failure, FailureKind, TableRows
 from ingest.raw_batch import RawBatch
 from ingest.table_rows import between, without
 from ingest.table_writer import TableSink
-from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged, moved_rows
+from ingest.unchanged_values import NO_OLD_ROW, Wanted, fill_unchanged, moved_rows
 from storage.errors import BadInput
 from storage.write.table_writer import RoutedRows
 
@@ -23,18 +24,17 @@ from storage.write.table_writer import RoutedRows
 class Staged:
     """A batch as far as it can be written: whole, or up to a record that can't be.
 
-    opens_buckets: whether a table must be looked into before it takes its rows. next_offset, refused, is_waiting: as of
+    opens_buckets: whether a table must be looked into before it takes its rows. next_offset, refused, wanted: as of
     Written, once this is written.
     """
 
     raw: RawBatch
-    parts: Sequence[tuple[TableSink, RoutedRows]]
-    rows: int
+    parts: Sequence[tuple[TableRows, RoutedRows]]
     letters: Sequence[Failure]
     opens_buckets: bool
     next_offset: int
     refused: RecordRefused | None
-    is_waiting: bool
+    wanted: Wanted | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,16 @@ class Written:
     """next_offset: the tables have all of the partition below it. rows: how many they got. letters: how many records
     were set aside.
 
-    refused: why nothing from `next_offset` on was taken. is_waiting: the record there needs a row that no table has
-    yet. is_memory_short: `make_room` before the next write.
+    refused: why nothing from `next_offset` on was taken. wanted: the record there needs a row that the table doesn't
+    have yet. found: who may find now what they wait for. is_memory_short: `make_room` before the next write.
     """
 
     next_offset: int
     rows: int
     letters: int
     refused: RecordRefused | None
-    is_waiting: bool
+    wanted: Wanted | None
+    found: Sequence[TopicPartition]
     is_memory_short: bool
 
 
@@ -81,8 +82,10 @@ class BatchWriter:
         has yet; give_up: past that one if it is at `start`. Raises BadInput when a table refuses rows that could be
         decoded; then nothing was taken.
         """
-        parts = [self._filled(raw, self._new_rows(raw, rows, start)) for rows in batch.tables]
-        waits_at = min((at for part in parts for at in part.waits_at if not (give_up and at == start)), default=None)
+        given_up = start if give_up else None
+        parts = [self._filled(raw, self._new_rows(raw, rows, start), given_up) for rows in batch.tables]
+        wanted = min((p.wanted for p in parts if p.wanted is not None), key=lambda w: w.offset, default=None)
+        waits_at = None if wanted is None else wanted.offset
         failures = [*batch.failures, *(failure for part in parts for failure in part.failures)]
         due = sorted(
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
@@ -91,33 +94,35 @@ class BatchWriter:
         fatal = self._policy.first_fatal(due)
         stop = waits_at if fatal is None else fatal.offset
         taken = [rows for part in parts if len((rows := between(part.rows, 0, stop)).rows)]
-        routed = [(self._sinks[rows.target.name], self._routed(raw, rows)) for rows in taken]
+        routed = [(rows, self._routed(raw, rows)) for rows in taken]
         return Staged(
             raw=raw,
             parts=routed,
-            rows=sum(len(rows.rows) for rows in taken),
             letters=[f for f in due if stop is None or f.offset < stop],
-            opens_buckets=any(sink.opens_buckets(rows) for sink, rows in routed),
+            opens_buckets=any(self._sink_of(rows).opens_buckets(parts) for rows, parts in routed),
             next_offset=raw.next_offset if stop is None else stop,
             refused=None if fatal is None else refusal(fatal, raw),
-            is_waiting=fatal is None and stop is not None,
+            wanted=wanted if fatal is None else None,
         )
 
-    def write(self, staged: Staged) -> Written:
-        """Quick where no bucket is opened. Failures that are tolerated become dead letters.
+    def write(self, staged: Staged, waiting: Mapping[TopicPartition, Wanted]) -> Written:
+        """Quick where no bucket is opened. Failures that are tolerated become dead letters. waiting: what partitions
+        wait for.
 
         After an error all that was written since the last commit must be dropped.
         """
-        for sink, rows in staged.parts:
-            sink.write(rows)
+        for rows, parts in staged.parts:
+            self._sink_of(rows).write(parts)
         self._dead_letters.add(staged.raw, staged.letters)
         return Written(
             next_offset=staged.next_offset,
-            rows=staged.rows,
+            rows=sum(len(rows.rows) for rows, _ in staged.parts),
             letters=len(staged.letters),
             refused=staged.refused,
-            is_waiting=staged.is_waiting,
-            is_memory_short=self._dead_letters.are_many or any(sink.is_memory_short for sink, _ in staged.parts),
+            wanted=staged.wanted,
+            found=[p for p, wanted in waiting.items() if any(wanted.may_be_in(rows) for rows, _ in staged.parts)],
+            is_memory_short=self._dead_letters.are_many
+            or any(self._sink_of(rows).is_memory_short for rows, _ in staged.parts),
         )
 
     def make_room(self) -> None:
@@ -128,28 +133,39 @@ class BatchWriter:
             if sink.is_memory_short:
                 sink.make_room()
 
+    def _sink_of(self, rows: TableRows) -> TableSink:
+        return self._sinks[rows.target.name]
+
     def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
         """What the table doesn't have yet."""
         floor = self._floors[rows.target.name].get(TopicPartition(raw.topic, raw.partition), 0)
         return between(rows, max(floor, start), None)
 
-    def _filled(self, raw: RawBatch, rows: TableRows) -> _Filled:
-        """With left-out cells filled in; records whose cells could not be are left out."""
-        if rows.unchanged is None:
+    def _filled(self, raw: RawBatch, rows: TableRows, given_up: int | None) -> _Filled:
+        """With left-out cells filled in; records whose cells could not be are left out. given_up: offset of a record
+        that waits for nothing any more.
+        """
+        unchanged = rows.unchanged
+        if unchanged is None:
             return _Filled(rows)
-        whole, lost = fill_unchanged(rows, rows.unchanged, self._sinks[rows.target.name])
+        whole, lost = fill_unchanged(rows, unchanged, self._sink_of(rows))
         filled = replace(rows, rows=whole, unchanged=None)
         if not lost.any():
             return _Filled(filled)
-        moved = moved_rows(rows, rows.unchanged)
+        waits_at = rows.offsets[lost & moved_rows(rows, unchanged)]
+        waits_at = waits_at if given_up is None else waits_at[waits_at != given_up]
+        wanted = None
+        if len(waits_at):
+            keys = unchanged.keys.filter(pa.array(rows.offsets[unchanged.rows] == waits_at[0]))
+            wanted = Wanted(int(waits_at[0]), rows.target.name, keys)
         offsets = np.unique(rows.offsets[lost])
         records = zip(np.searchsorted(raw.offsets, offsets).tolist(), offsets.tolist(), strict=True)
         failures = [Failure(row, offset, FailureKind.BAD_RECORD, NO_OLD_ROW) for row, offset in records]
-        return _Filled(without(filled, lost), failures, rows.offsets[lost & moved].tolist())
+        return _Filled(without(filled, lost), failures, wanted)
 
     def _routed(self, raw: RawBatch, part: TableRows) -> RoutedRows:
         try:
-            return self._sinks[part.target.name].route(part.rows)
+            return self._sink_of(part).route(part.rows)
         except BadInput as error:
             offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
             raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
@@ -157,8 +173,8 @@ class BatchWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """A table's rows. failures: records without rows. waits_at: those of them that may find their values later."""
+    """A table's rows. failures: records without rows. wanted: by the first of them that may find its values later."""
 
     rows: TableRows
     failures: Sequence[Failure] = ()
-    waits_at: Sequence[int] = ()
+    wanted: Wanted | None = None

@@ -18,7 +18,7 @@ from ingest.progress_file import ProgressFile
 from ingest.router import Router
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
 from ingest.table_writer import TableSink
-from ingest.threads import to_its_end
+from ingest.threads import each_to_its_end
 from ingest.ways_out import WaysOut
 from storage.errors import BadInput
 
@@ -31,7 +31,7 @@ class Beginning:
 
     positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
     pipeline never committed to. chosen: those of them for which `start` chose a place that is another one tomorrow.
-    last_identifier, last_epoch: the largest of the pipeline.
+    last_identifier, last_epoch: the largest of the pipeline. progress: what the progress file said.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -40,6 +40,7 @@ class Beginning:
     chosen: Sequence[str]
     last_identifier: int
     last_epoch: int
+    progress: Progress
 
 
 class BeginningFinder:
@@ -99,6 +100,7 @@ class BeginningFinder:
             chosen=chosen,
             last_identifier=max((s.identifier for s in standings.values()), default=0),
             last_epoch=max((s.epoch for s in standings.values()), default=0),
+            progress=progress,
         )
 
     def settled(self, table: str) -> None:
@@ -106,15 +108,12 @@ class BeginningFinder:
         self._open_ways.discard(table)
 
     async def _evidence(self) -> dict[str, Evidence]:
-        limit = asyncio.Semaphore(_TABLES_AT_ONCE)
-
-        async def of(table: str) -> Evidence:
-            async with limit:
-                sink = self._sinks.get(table)
-                return NO_TABLE if sink is None else await to_its_end(sink.evidence)
+        def of(table: str) -> Evidence:
+            sink = self._sinks.get(table)
+            return NO_TABLE if sink is None else sink.evidence()
 
         tables = self._router.tables
-        return dict(zip(tables, await asyncio.gather(*map(of, tables)), strict=True))
+        return dict(zip(tables, await each_to_its_end(of, tables, _TABLES_AT_ONCE), strict=True))
 
     def _routed(self, table: str) -> frozenset[TopicPartition]:
         return frozenset(p for p in self._there or () if table in self._router.tables_of(p.topic))
@@ -148,6 +147,7 @@ class BeginningFinder:
             return decided(standing, position.ends, source, accepted)
         if table in ways.rewinds:
             starts = await self._starts(table, ways.rewinds[table], way)
+            _check_goes_back(way, starts, rewound(standing, findings, {}))
             return decided(standing, rewound(standing, findings, starts), source, accepted)
         if not findings:
             raise BadInput(f"{way}: the position of {table} is proven, there is no gap to accept. Leave the option out")
@@ -197,3 +197,13 @@ class BeginningFinder:
                     chosen.append(table)
             positions[table] = position.identified(self._source.identity)
         return positions, chosen
+
+
+def _check_goes_back(way: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:
+    """Rewinding forward would drop the records between in silence."""
+    for partition, at in sorted(starts.items()):
+        if partition in proven and at > proven[partition]:
+            raise BadInput(
+                f"{way}: {partition} was read up to {proven[partition]}, and {at} lies above: what lies between would "
+                f"be in no table. Rewind to {proven[partition]} or below"
+            )

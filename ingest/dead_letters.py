@@ -1,7 +1,7 @@
 """Records that gave no row, kept for people, each once.
 
-A dead letter is on disk before any table's position passes its record. Files are named after their first
-letter. A line is
+A dead letter is on disk before any table's position passes its record. A file holds letters of one partition and
+is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b3c4d.jsonl`. A line is
 
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
@@ -12,9 +12,12 @@ a source.
 from __future__ import annotations
 
 import base64
+import hashlib
+import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import msgspec
@@ -27,54 +30,67 @@ from storage.fileio.base import FileIO
 
 _SUFFIX: Final = ".jsonl"
 _HELD_BYTES_MAX: Final = 16 << 20
+_WRITTEN_AT_ONCE: Final = 8
+# Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: there may be letters of other
+# partitions in those, of any offset. Nor those that the Spark sink gives.
+_RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
 
 
-class _Where(msgspec.Struct):
+class _Letter(msgspec.Struct, frozen=True):
+    """What a letter says of its record."""
+
     topic: str
     partition: int
     offset: int
+    timestamp_ms: Any = None
+    key: Any = None
+    value: Any = None
+    key_base64: Any = None
+    value_base64: Any = None
 
 
 class DeadLetters:
     """Gathers dead letters, and writes them at each checkpoint. Methods block; call them from one thread at a time.
 
-    location: a folder that belongs to this pipeline alone. The key of a letter is (topic, partition, offset). Records
-    that are read again after a restart fail again: those that have their letter already are passed over.
+    location: a folder that belongs to this pipeline alone. Records that are read again after a restart fail again:
+    those that have their letter already are passed over. A record has it if place, time, key and value are the same:
+    the same place in another cluster or folder, or in a topic made anew, holds another record.
     """
 
     def __init__(self, io: FileIO, location: str) -> None:
         self._io = io
         self._location = location.rstrip("/")
-        self._waiting: list[bytes] = []
+        # By partition: offsets, as they rise, and letters.
+        self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
-        self._first = ""  # names the next file
-        self._written: set[tuple[str, int, int]] = set()  # keys from an earlier life that may come again
+        self._written: set[bytes] = set()  # digests of letters from an earlier life that may come again
         self.count = 0  # of this life
 
     def recover(self, read_from: Mapping[TopicPartition, int]) -> None:
         """Learn which records have their letter. read_from: where reading goes on; nothing below comes again.
 
-        Raises CorruptFile for a file that holds something else.
+        Files that lie below by their name are not read. Raises CorruptFile for a file that holds something else.
         """
         for entry in self._io.list_directory(self._location):
-            if entry.is_directory or not entry.name.endswith(_SUFFIX):
+            if entry.is_directory or not entry.name.endswith(_SUFFIX) or _is_below(entry.name, read_from):
                 continue
             path = f"{self._location}/{entry.name}"
             for line in self._io.read(path).split(b"\n"):
                 if line.strip():
-                    where = _where(line, path)
-                    if where.offset >= read_from.get(TopicPartition(where.topic, where.partition), 0):
-                        self._written.add((where.topic, where.partition, where.offset))
+                    letter = _letter(line, path)
+                    if letter.offset >= read_from.get(TopicPartition(letter.topic, letter.partition), 0):
+                        self._written.add(_digest(letter))
 
     def add(self, batch: RawBatch, failures: Iterable[Failure]) -> None:
         """Keep these records of a batch in memory until `flush`; see `are_many`."""
+        partition = TopicPartition(batch.topic, batch.partition)
         for failure in failures:
-            if (batch.topic, batch.partition, failure.offset) in self._written:
+            letter = letter_of(batch, failure)
+            if self._written and _digest(msgspec.convert(letter, _Letter)) in self._written:
                 continue
-            letter = msgspec.json.encode(letter_of(batch, failure)) + b"\n"
-            self._first = self._first or f"{quote(batch.topic, safe='')}-{batch.partition}-{failure.offset}"
-            self._waiting.append(letter)
-            self._waiting_bytes += len(letter)
+            line = msgspec.json.encode(letter) + b"\n"
+            self._waiting.setdefault(partition, []).append((failure.offset, line))
+            self._waiting_bytes += len(line)
             self.count += 1
 
     @property
@@ -87,18 +103,38 @@ class DeadLetters:
 
         The letters stay valid if the checkpoint then fails; their records find them when they come again.
         """
-        if not self._waiting:
-            return
-        path = f"{self._location}/{self._first}-{uuid4().hex[:8]}{_SUFFIX}"
-        self._io.create_if_absent(path, b"".join(self._waiting))  # whole or not there: `recover` reads what it finds
-        self._waiting, self._waiting_bytes, self._first = [], 0, ""
+        if self._waiting:
+            with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "letters") as threads:
+                list(threads.map(self._write, self._waiting))
+        self._waiting, self._waiting_bytes = {}, 0
+
+    def _write(self, partition: TopicPartition) -> None:
+        letters = self._waiting[partition]
+        (first, _), (last, _) = letters[0], letters[-1]
+        where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
+        path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
+        # whole or not there: `recover` reads what it finds
+        self._io.create_if_absent(path, b"".join(letter for _, letter in letters))
 
 
-def _where(line: bytes, path: str) -> _Where:
+def _is_below(file_name: str, read_from: Mapping[TopicPartition, int]) -> bool:
+    found = _RANGE.fullmatch(file_name)
+    if found is None:
+        return False
+    partition = TopicPartition(unquote(found["topic"]), int(found["partition"]))
+    return int(found["last"]) < read_from.get(partition, 0)
+
+
+def _letter(line: bytes, path: str) -> _Letter:
     try:
-        return msgspec.json.decode(line, type=_Where)
+        return msgspec.json.decode(line, type=_Letter)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFile(path, "dead letters", f"{line[:80]!r} ({error})") from None
+
+
+def _digest(letter: _Letter) -> bytes:
+    """Stands for a letter in memory, where there may be many large ones."""
+    return hashlib.blake2b(msgspec.msgpack.encode(letter), digest_size=16).digest()
 
 
 def letter_of(batch: RawBatch, failure: Failure) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """What a pipeline leaves beside its snapshots: its registration as a consumer of its tables, and its progress file.
 
-Neither decides where it stands. The one keeps its newest snapshots from expiring, the other spares it from reading
-again what idle tables had no rows in (`checkpoint.progress`).
+Neither decides where it stands. The one keeps its newest snapshots from expiring; the other spares it from reading
+again what idle tables had no rows in, and remembers what was there if they expire all the same
+(`checkpoint.progress`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,10 +16,10 @@ from checkpoint.epoch import Epoch
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.progress import IdleTable, Progress
 from checkpoint.routing import Routing
-from ingest.clock import Clock
+from ingest.clock import Clock, wait_at_most
 from ingest.progress_file import ProgressFile
 from ingest.table_writer import TableSink
-from ingest.threads import to_its_end
+from ingest.threads import each_to_its_end, to_its_end
 from storage.errors import TidelakeError
 from storage.logs import get_logger
 
@@ -26,14 +27,14 @@ INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline 
 REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written anew: some expire consumers by their age
 _AT_ONCE: Final = 8
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Keeper:
     """sinks: all tables that exist, by name; it may grow. tables: all that are configured. routings: what is said of
     them. file: None keeps none.
 
-    Call everything but `register` between checkpoints, or with writing excluded.
+    Call what is about progress between checkpoints, or with writing excluded.
     """
 
     def __init__(
@@ -50,32 +51,46 @@ class Keeper:
         self._file = file
         self._clock = clock
         self._written = Progress()
+        self._others: dict[str, IdleTable] = {}  # of tables that are not configured now, and may be again
         self._busy: set[str] = set()  # had a snapshot since the progress was written
         self._identifier, self._epoch = 0, 0
-        self._written_ms = self._registered_ms = clock.now_ms()
+        self._written_ms = clock.now_ms()
         self._registered: dict[str, tuple[int, int]] = {}  # table to snapshot and time
 
     # ------------------------------------------------------------ progress
 
     async def begin(
-        self, identity: SourceIdentity, reached: Mapping[TopicPartition, int], identifier: int, epoch: Epoch
+        self,
+        identity: SourceIdentity,
+        reached: Mapping[TopicPartition, int],
+        identifier: int,
+        epoch: Epoch,
+        before: Progress,
     ) -> None:
-        """Everything is taken over, nothing is read yet: every table is idle."""
+        """Everything is taken over, nothing is read yet: every table is idle. before: what the file said till now."""
         self._identifier, self._epoch = identifier, epoch.number
+        committed_to = {name: entry for name, entry in before.tables.items() if entry.snapshot_id is not None}
+        known = {**before.struck, **committed_to}
+        self._others = {name: entry for name, entry in known.items() if name not in self._tables}
         await self._write(self._tables, identity, reached)
 
     async def strike(self, tables: Collection[str], identifier: int) -> None:
-        """These tables get a snapshot next: the file must not go on to speak of their last one.
+        """These tables get a snapshot next: the file must not go on to say that nothing came since their last one.
 
         Raises what the store raises: then the snapshots must not be made.
         """
         self._busy |= set(tables)
         self._identifier = identifier
-        kept = {name: entry for name, entry in self._written.tables.items() if name not in tables}
-        if self._file is not None and len(kept) < len(self._written.tables):
-            struck = Progress(self._written.reached, kept, identifier, self._epoch)
-            await to_its_end(self._file.write, struck)
-            self._written = struck
+        if self._file is not None and any(name in self._written.tables for name in tables):
+            await to_its_end(self._strike, self._file, tables)
+
+    def _strike(self, file: ProgressFile, tables: Collection[str]) -> None:
+        """Blocks."""
+        idle = {name: entry for name, entry in self._written.tables.items() if name not in tables}
+        struck = {**self._written.struck, **self._states(tables)}
+        progress = Progress(self._written.reached, idle, self._identifier, self._epoch, struck)
+        file.write(progress)
+        self._written = progress
 
     async def committed(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
         """A checkpoint is complete. Tables that had nothing for a while are noted, now and then."""
@@ -91,15 +106,16 @@ class Keeper:
         await self._write(self._tables, identity, reached)
 
     async def _write(
-        self, tables: Collection[str], identity: SourceIdentity, reached: Mapping[TopicPartition, int]
+        self, idle: Collection[str], identity: SourceIdentity, reached: Mapping[TopicPartition, int]
     ) -> None:
         if self._file is not None:
             position = SourcePosition(ranges={p: OffsetRange(at, at) for p, at in reached.items()})
-            await to_its_end(self._save, self._file, tables, position.identified(identity))
+            await to_its_end(self._save, self._file, idle, position.identified(identity))
 
-    def _save(self, file: ProgressFile, tables: Collection[str], reached: SourcePosition) -> None:
+    def _save(self, file: ProgressFile, idle: Collection[str], reached: SourcePosition) -> None:
         """Blocks."""
-        progress = Progress(reached, {name: self._idle(name) for name in tables}, self._identifier, self._epoch)
+        struck = {**self._others, **self._states(name for name in self._tables if name not in idle)}
+        progress = Progress(reached, self._states(idle), self._identifier, self._epoch, struck)
         if progress == self._written:
             return
         try:
@@ -108,9 +124,13 @@ class Keeper:
         except OSError as error:
             # What is there now may be either file, and both are true: no table named in them has had a snapshot since.
             self._written = replace(progress, tables={**self._written.tables, **progress.tables})
-            log.warning("progress was not written; after a restart more is read again", error=str(error))
+            _log.warning("progress was not written; after a restart more is read again", error=str(error))
 
-    def _idle(self, table: str) -> IdleTable:
+    def _states(self, tables: Iterable[str]) -> dict[str, IdleTable]:
+        """Of each table, as it stands now."""
+        return {table: self._state(table) for table in tables}
+
+    def _state(self, table: str) -> IdleTable:
         sink, routing = self._sinks.get(table), self._routings.get(table)
         if sink is None:
             return IdleTable.of(None, None, routing)
@@ -118,31 +138,33 @@ class Keeper:
 
     # ------------------------------------------------------------ registration
 
-    @property
-    def is_register_due(self) -> bool:
-        return self._clock.now_ms() - self._registered_ms >= INTERVAL_MS
-
     async def register(self) -> None:
         """Tell everybody's expiry which snapshots to spare: each table's newest own one, and all after it.
 
-        A table that can't be told is logged: its snapshots then live no longer than others do.
+        What was told less than REFRESH_MS ago isn't told again. A table that can't be told is logged: its snapshots
+        then live no longer than others do.
         """
-        self._registered_ms = now_ms = self._clock.now_ms()
-        limit = asyncio.Semaphore(_AT_ONCE)
+        now_ms = self._clock.now_ms()
 
-        async def tell(table: str, snapshot_id: int) -> None:
-            async with limit:
-                try:
-                    await to_its_end(self._sinks[table].register, snapshot_id)
-                except (OSError, TidelakeError) as error:
-                    log.warning("not registered as a consumer", table=table, error=str(error))
-                else:
-                    self._registered[table] = snapshot_id, now_ms
+        def tell(newest: tuple[str, int]) -> None:
+            table, snapshot_id = newest
+            try:
+                self._sinks[table].register(snapshot_id)
+            except (OSError, TidelakeError) as error:
+                _log.warning("not registered as a consumer", table=table, error=str(error))
+            else:
+                self._registered[table] = snapshot_id, now_ms
 
         newest = {
             name: found.id for name, sink in list(self._sinks.items()) if (found := sink.newest_own()) is not None
         }
-        await asyncio.gather(*(tell(name, id_) for name, id_ in newest.items() if self._is_news(name, id_, now_ms)))
+        news = [(name, id_) for name, id_ in newest.items() if self._is_news(name, id_, now_ms)]
+        await each_to_its_end(tell, news, _AT_ONCE)
+
+    async def keep_registered(self, end: asyncio.Event) -> None:
+        """`register` every so often until the end, also while nothing is committed."""
+        while not await wait_at_most(end, INTERVAL_MS, self._clock):
+            await self.register()
 
     def _is_news(self, table: str, snapshot_id: int, now_ms: int) -> bool:
         registered_id, at_ms = self._registered.get(table, (0, 0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -40,19 +40,19 @@ from ingest.keeper import Keeper
 from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
 from ingest.router import Router
-from ingest.sources.base import Source, Start
+from ingest.sources.base import Source, SourceUnavailable, Start
 from ingest.table_writer import TableSink
-from ingest.threads import in_turn, to_its_end
+from ingest.threads import in_turn, only_error, to_its_end
 from ingest.waiting import Pending, Waiting
 from ingest.ways_out import WaysOut
-from storage.errors import PositionRefused, WriterFenced
+from storage.errors import BadInput, PositionRefused, WriterFenced
 from storage.logs import get_logger
 from storage.snapshots.expire_worker import ExpiryWorker
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
 TAKE_OVER_ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -119,18 +119,21 @@ class Pipeline:
         self._is_halted = False
         self._is_cleaning_up = False
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
-        self._finder = BeginningFinder(
+        self._finder = self._finder_with(parts.ways_out)
+        self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
+
+    def _finder_with(self, ways_out: WaysOut) -> BeginningFinder:
+        parts = self._parts
+        return BeginningFinder(
             parts.source,
             parts.router,
             parts.sinks,
             parts.start,
             parts.routings,
             parts.progress,
-            parts.ways_out,
+            ways_out,
             parts.command,
         )
-        self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
-        self._tasks: asyncio.TaskGroup | None = None  # while records flow
 
     def stop(self) -> None:
         """First call: read no more, write and commit what was read, end. Second: end at once.
@@ -163,7 +166,7 @@ class Pipeline:
                 raise
             self.progress.ended = "stopped at once"
         except BaseExceptionGroup as group:
-            raise _only_error(group) from None
+            raise only_error(group) from None
         finally:
             self._is_cleaning_up = True
             await self._clean_up(is_expiry_finished=self.progress.ended in ("stopped", "end of source"))
@@ -186,7 +189,7 @@ class Pipeline:
             except asyncio.CancelledError as error:
                 cancellation = error
             except Exception as error:
-                log.warning("clean-up failed", step=what, error=str(error), effect="what was committed stays")
+                _log.warning("clean-up failed", step=what, error=str(error), effect="what was committed stays")
         if cancellation is not None:
             raise cancellation
 
@@ -205,20 +208,28 @@ class Pipeline:
         await asyncio.to_thread(parts.dead_letters.recover, beginning.starts)
         floors = {table: position.ends for table, position in beginning.positions.items()}
         self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
-        log.info(
+        _log.info(
             "reading begins",
             tables=len(beginning.positions),
             partitions=len(beginning.starts),
             fresh_tables=len(beginning.fresh),
         )
         self._unpinned = set(beginning.chosen) - parts.sinks.keys()
-        await self._flow(beginning.starts)
-        await self._keeper.end(parts.source.identity, self._coordinator.reached)
-        await self._keeper.register()
-        if isinstance(self._source_error, PositionRefused):
-            await self._finder.find()  # the same, told table by table with what each way out would do
-        if self._source_error is not None:
-            raise self._source_error
+        try:
+            await self._flow(beginning.starts)
+            await self._keeper.end(parts.source.identity, self._coordinator.reached)
+            await self._keeper.register()
+            if self._source_error is not None:
+                raise self._source_error
+        except* PositionRefused:
+            await self._tell_by_table()
+            raise
+
+    async def _tell_by_table(self) -> None:
+        """Raise the refusal of the next start, which says of each table what each way out would do; if there is one."""
+        await self._parts.source.close()
+        with suppress(BadInput, SourceUnavailable):
+            await self._finder_with(WaysOut()).find()
 
     async def _taken_over(self) -> Beginning:
         """Find where to go on, and make it known in every table that this process does.
@@ -259,7 +270,8 @@ class Pipeline:
         # The first table alone: of two processes that start at once the same one must come first in all of them.
         await self._publish(announcements[:1], self._finder.settled)
         await self._publish(announcements[1:], self._finder.settled)
-        await self._keeper.begin(parts.source.identity, self._coordinator.reached, identifier, epoch)
+        reached = self._coordinator.reached
+        await self._keeper.begin(parts.source.identity, reached, identifier, epoch, beginning.progress)
         await self._keeper.register()
 
     # ------------------------------------------------------------ while records flow
@@ -268,11 +280,11 @@ class Pipeline:
         raw = Channel[RawBatch](self._parts.queue_bytes)
         decoded = Channel[tuple[RawBatch, DecodedBatch]](self._parts.queue_bytes)
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
             self._reading = tasks.create_task(self._read(starts, raw), name="read")
             tasks.create_task(self._decode(raw, decoded), name="decode")
             tasks.create_task(self._write(decoded), name="write")
             tasks.create_task(self._checkpoints(), name="checkpoint")
+            tasks.create_task(self._keeper.keep_registered(self._drained), name="register")
 
     async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch]) -> None:
         with raw:
@@ -298,7 +310,7 @@ class Pipeline:
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         async for batch, result in decoded:
             async with self._writing_exclusively():
-                await self._write_batch(Pending(batch, result))
+                await self._write_batch(Pending(batch, result, self._parts.clock.now_ms()))
                 if self._is_due():
                     await self._checkpoint()
             self._look.set()
@@ -328,54 +340,57 @@ class Pipeline:
         waiting.add(pending)
         if not was_waiting:
             await self._go_on(partition)
-            await self._retry()
         while waiting.due_in_ms(self._parts.clock.now_ms()) == 0:
             await self._give_up_one()
 
-    async def _go_on(self, partition: TopicPartition, *, give_up: bool = False) -> bool:
-        """Write what is pending of a partition, up to a record that must wait. Returns whether anything was written.
+    async def _go_on(self, partition: TopicPartition, *, give_up: bool = False) -> None:
+        """Write what is pending of a partition, up to a record that must wait; then of those that waited for that.
 
         give_up: the record it waits for now doesn't come.
         """
-        waiting, has_moved = self._parts.waiting, False
+        found = await self._write_pending(partition, give_up=give_up)
+        while found:
+            next_one = min(found)
+            found.remove(next_one)
+            found |= await self._write_pending(next_one)
+
+    async def _write_pending(self, partition: TopicPartition, *, give_up: bool = False) -> set[TopicPartition]:
+        """Returns the partitions that may find now what they wait for."""
+        waiting, found = self._parts.waiting, set[TopicPartition]()
         while (head := waiting.head(partition)) is not None:
             written = await self._written(head, give_up=give_up)
             now_ms = self._parts.clock.now_ms()
             # a second try is no second batch
-            nbytes = head.raw.nbytes if head.since_ms is None else written.rows + written.letters
+            nbytes = head.raw.nbytes if head.wanted is None else written.rows + written.letters
             self._coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
             self.progress.rows += written.rows
             self.progress.dead_letters = self._parts.dead_letters.count
             if written.refused is not None:
                 await self._checkpoint()
                 raise written.refused
-            if written.is_waiting:
-                return waiting.stuck(partition, written.next_offset, now_ms) or has_moved
+            found.update(written.found)
+            if written.wanted is not None:
+                waiting.stuck(partition, written.next_offset, written.wanted)
+                break
             waiting.written(partition)
-            has_moved, give_up = True, False
-        return has_moved
+            give_up = False
+        return found
 
     async def _written(self, head: Pending, *, give_up: bool) -> Written:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""
         stage = to_its_end if head.decoded.lacks_values else in_turn
         staged = await stage(self._writer.stage, head.raw, head.decoded, head.start, give_up=give_up)
         write = to_its_end if staged.opens_buckets else in_turn
-        written = await write(self._writer.write, staged)
+        written = await write(self._writer.write, staged, self._parts.waiting.wanted)
         if written.is_memory_short:
             await to_its_end(self._writer.make_room)
         return written
-
-    async def _retry(self) -> None:
-        """Let those that wait see what came meanwhile, as long as one of them gets further."""
-        while any([await self._go_on(partition) for partition in self._parts.waiting]):
-            pass
 
     async def _give_up_one(self) -> None:
         """The record that has waited longest is a failure now; what comes after it goes on."""
         partition = self._parts.waiting.longest()
         if partition is not None:
             await self._go_on(partition, give_up=True)
-            await self._retry()
 
     async def _write_the_rest(self) -> None:
         """Nothing more comes: what still waits waits in vain."""
@@ -395,7 +410,7 @@ class Pipeline:
         self.progress.skipped.update({kind.value: count for kind, count in pending.decoded.skipped.items()})
         for source in pending.decoded.unrouted.keys() - self._unrouted:
             self._unrouted.add(source)
-            log.warning("no table takes these records; they are passed over", source=str(source), topic=source.topic)
+            _log.warning("no table takes these records; they are passed over", source=str(source), topic=source.topic)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -423,13 +438,14 @@ class Pipeline:
     async def _checkpoint(self, pin: Collection[str] = ()) -> None:
         """Everything written so far becomes visible. Call it with `_writing` held, or before records flow.
 
-        1. Dead letters are made durable.  2. Writers turn rows into files.  3. Each table publishes files and position.
-        4. The source is told, as a hint.
+        1. The source vouches for the records.  2. Dead letters are made durable.  3. Writers turn rows into files.
+        4. Each table publishes files and position.  5. The source is told, as a hint.
         """
         if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
             return
         try:
             identifier = self._coordinator.begin()
+            await self._parts.source.check_identity()
             await to_its_end(self._parts.dead_letters.flush)
             sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
             messages = {name: await to_its_end(sink.prepare, identifier) for name, sink in sinks}
@@ -442,9 +458,7 @@ class Pipeline:
             self._coordinator.failed()
             raise
         self.progress.checkpoints += 1
-        log.info("checkpoint", identifier=identifier, tables=len(committables))
-        if self._keeper.is_register_due and self._tasks is not None:
-            self._tasks.create_task(self._keeper.register(), name="register")
+        _log.info("checkpoint", identifier=identifier, tables=len(committables))
         await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
 
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
@@ -477,13 +491,3 @@ class Pipeline:
             raise fenced[0]  # every table says the same
         if errors:
             raise errors[0] if len(errors) == 1 else BaseExceptionGroup("tables could not be committed", errors)
-
-
-def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in a group of groups; the group when there are several."""
-    while len(group.exceptions) == 1:
-        inner = group.exceptions[0]
-        if not isinstance(inner, BaseExceptionGroup):
-            return inner
-        group = inner
-    return group

@@ -9,7 +9,7 @@ from storage.errors import TidelakeError
 from storage.fileio.base import FileIO
 from storage.logs import get_logger
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def progress_path(warehouse: str, pipeline: str) -> str:
@@ -30,7 +30,7 @@ class ProgressFile:
         except FileNotFoundError:
             return Progress()
         except TidelakeError as error:
-            log.warning("the progress file is passed over; idle tables are read from their last row", error=str(error))
+            _log.warning("the progress file is passed over; idle tables are read from their last row", error=str(error))
             return Progress()
 
     def write(self, progress: Progress) -> None:

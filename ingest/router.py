@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from checkpoint.routing import takes_topic
 from ingest.formats.base import Target
 from ingest.formats.source_table import SourceTable
 from storage.errors import BadInput
@@ -28,11 +28,7 @@ class Route:
     topics: Sequence[str] = ("*",)
 
     def takes(self, source: SourceTable) -> bool:
-        return self.takes_topic(source.topic) and any(source.matches(pattern) for pattern in self.match)
-
-    def takes_topic(self, topic: str) -> bool:
-        """Whether the topic may hold records for this table; the records themselves may still be another table's."""
-        return any(fnmatchcase(topic, pattern) for pattern in self.topics)
+        return takes_topic(self.topics, source.topic) and any(source.matches(pattern) for pattern in self.match)
 
 
 class Router:
@@ -72,5 +68,5 @@ class Router:
     def tables_of(self, topic: str) -> tuple[str, ...]:
         """Names of the tables whose position must tell how far the topic was read."""
         if topic not in self._tables_of:
-            self._tables_of[topic] = tuple(route.table for route in self._routes if route.takes_topic(topic))
+            self._tables_of[topic] = tuple(route.table for route in self._routes if takes_topic(route.topics, topic))
         return self._tables_of[topic]

@@ -55,7 +55,11 @@ class Options(dict[str, str]):
 class FolderSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="change-log-folder"
 ):
-    """Change-log files in a folder. until: `end` reads what is there, `forever` waits for more."""
+    """Change-log files in a folder.
+
+    path: the folder. until: `end` reads what is there, `forever` waits for more. poll_interval_ms: how long to wait,
+    when all has been read, before looking for new files and lines.
+    """
 
     path: Path
     until: Literal["end", "forever"] = "forever"
@@ -63,7 +67,11 @@ class FolderSettings(
 
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of these. offsets: topic to partition to next offset."""
+    """Exactly one of these.
+
+    timestamp_ms: epoch milliseconds; each partition begins with its first record that is not older. offsets: topic to
+    partition to next offset, for all partitions. group: a consumer group; reading begins at its committed offsets.
+    """
 
     timestamp_ms: NotNegative | None = None
     offsets: Mapping[str, Mapping[NotNegative, NotNegative]] | None = None
@@ -73,14 +81,27 @@ class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class KafkaSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"
 ):
-    """Topics of a Kafka cluster.
+    """Topics of a Kafka cluster. From `client_id` on, settings go to the Kafka client as they are.
 
-    start: where a pipeline begins that has not committed yet; afterwards its tables know. `earliest`, `latest` or
-    StartSettings. until: `end` stops at the ends that the partitions had when reading began. topic_pattern: a regular
-    expression that topic names match whole; topics that come up later are read, too. group_id: where confirmed
-    offsets are written to, for monitoring. They are never read back. unreachable_after_ms: how long a partition may
-    give no answer before the pipeline stops with an error. records_max: of one poll; small polls beat large ones in
-    CPU and memory. The rest goes to the Kafka client as it is.
+    bootstrap_servers: `host:port` of a broker or of several, which know the others. topics: what is read, by name.
+    topic_pattern: instead of names a regular expression that they match whole; topics that come up later are read, too.
+    start: where a pipeline begins that has not committed yet; afterwards its tables know. until: `end` stops at the
+    ends that the partitions had when reading began, `forever` waits for more. isolation_level: `read_committed` passes
+    over records of transactions that were aborted. group_id: where confirmed offsets are written to, for monitoring;
+    they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
+    unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error.
+    records_max: how many records one poll takes; small polls beat large ones in CPU and memory.
+
+    client_id: what brokers call the client in their logs and quotas. client_rack: where the client stands; a replica of
+    the same rack is read. request_timeout_ms: how long a broker may take to answer. connections_max_idle_ms: when an
+    idle connection is closed. fetch_min_bytes: how much a broker collects before it answers. fetch_max_bytes: how large
+    an answer may be. fetch_max_wait_ms: how long a broker waits for `fetch_min_bytes`. max_partition_fetch_bytes: how
+    much of an answer may be of one partition. check_crcs: whether checksums are compared.
+    security_protocol: how brokers are talked to. sasl_mechanism: how the client proves who it is, where the protocol is
+    one of SASL. sasl_plain_username, sasl_plain_password: for `PLAIN` and `SCRAM-…`. sasl_kerberos_service_name,
+    sasl_kerberos_domain_name: for `GSSAPI`. ssl_cafile: PEM file of the authorities that are trusted; left out: the
+    system's. ssl_certfile: PEM file of the client's own certificate. ssl_keyfile: PEM file of that certificate's key.
+    ssl_password: what opens `ssl_keyfile`. ssl_check_hostname: whether a broker's certificate must name its host.
     """
 
     bootstrap_servers: Name | list[Name]
@@ -126,8 +147,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. match: shell patterns over the names of source tables (`shop.public.orders`,
     `public.orders`, `orders`) and of topics; one of them must fit. Left out: the table part of `name`. topics: shell
     patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
-    primary_key, partition_by, options: for the table that is created if there is none; the key is the records' own if
-    left out. source_types: column to what its values mean at the source, where records can't say (`bigint unsigned`).
+    primary_key: of the table that is created if there is none; left out: the key of its records. partition_by:
+    partition columns of the table that is created if there is none. options: table options of the table that is
+    created if there is none. source_types: column to what its values mean at the source, where records can't say
+    (`bigint unsigned`).
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]
@@ -154,7 +177,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When what was written is committed: so long, or so many source bytes, after the first record."""
+    """When what was written is committed: at the first of these.
+
+    interval_ms: how long after its first record. bytes_max: after how much of the source.
+    """
 
     interval_ms: Positive = 10_000
     bytes_max: Positive = 512 << 20
@@ -163,10 +189,10 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number at one more than that many, `all` never. Those that are tolerated are
-    kept in `dead_letters` (left out: `<pipeline>.dead-letters` in the warehouse).
-    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; waiting_bytes_max:
-    how much may be held back meanwhile. Then the waiting record counts as one that can't be decoded.
+    tolerance: `none` stops at the first, a number at one more than that many, `all` never. dead_letters: where
+    tolerated records are kept; left out: `<pipeline>.dead-letters` in the warehouse. waiting_ms_max: how long a
+    partition may wait for a value that a record of another partition has; then its record counts as one that can't be
+    decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it their records count so, too.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"
@@ -176,7 +202,11 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each."""
+    """Memory and disk for rows on their way into files.
+
+    memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each.
+    spill_directory: where rows go that outgrow the memory; left out: the system's directory for temporary files.
+    """
 
     memory_bytes: Positive = 256 << 20
     queue_bytes: Positive = 16 << 20
@@ -187,8 +217,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One pipeline.
 
     pipeline: its name, and the commit user of its snapshots. The tables know their position by it: keep it for life.
+    warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`).
     warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
-    format: the name of a decoder, `debezium-json` or another; format_options: what it takes.
+    source: what is read. format: what its records are; this release decodes `debezium-json`. format_options: what the
+    format takes. tables: what is written. checkpoint: when what was written is committed. errors: what becomes of
+    records that can't be decoded. write: memory and disk for rows on their way into files.
     """
 
     pipeline: Name
@@ -201,3 +234,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
     write: WriteSettings = WriteSettings()
+
+    @property
+    def dead_letters(self) -> str:
+        """Where records go that can't be decoded and are tolerated."""
+        return self.errors.dead_letters or f"{self.warehouse.rstrip('/')}/{self.pipeline}.dead-letters"

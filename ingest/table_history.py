@@ -10,9 +10,9 @@ from urllib.parse import quote
 from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.position_text import POSITION_PROPERTY
-from storage.errors import CorruptFile
-from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.errors import BadInput, CorruptFile
 from storage.logs import get_logger
+from storage.schema_store import SchemaStore
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
@@ -20,7 +20,7 @@ from storage.table import TableContext
 HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
 _READ_AT_ONCE: Final = 16
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class TableHistory:
@@ -82,14 +82,20 @@ class TableHistory:
         return None
 
     def register(self, snapshot_id: int) -> None:
-        """Have everybody's expiry spare this snapshot and those after it."""
+        """Have everybody's expiry spare this snapshot and those after it.
+
+        Raises TidelakeError when the table was dropped since, or made anew: the file would stand in the way of the next
+        one, or name a snapshot of another.
+        """
+        if SchemaStore(self._context.io, self._context.paths).get(0).time_ms != self.created_ms:
+            raise BadInput(f"{self._context.name} was made anew since it was opened")
         self._consumer.write(snapshot_id)
 
     def _registered_id(self) -> int | None:
         try:
             return self._consumer.next_snapshot_id()
         except CorruptFile as error:
-            log.warning(
+            _log.warning(
                 "the consumer file is passed over, and written anew", table=self._context.name, error=str(error)
             )
             return None
@@ -105,7 +111,7 @@ class TableHistory:
                 yield found
 
     def _is_own(self, snapshot: Snapshot) -> bool:
-        return snapshot.commit_user == self._commit_user and snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER
+        return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
 
 def consumer_name(commit_user: str) -> str:

@@ -16,7 +16,8 @@ from checkpoint.fence import Fence
 from compaction.manager import compactors
 from ingest.table_history import TableHistory
 from ingest.unchanged_values import RowLookup
-from storage.errors import WriterFenced
+from storage.errors import CommitConflict, TidelakeError, WriterFenced
+from storage.logs import get_logger
 from storage.lookup.newest_rows import newest_rows
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import CommitMessage, Committable
@@ -25,6 +26,8 @@ from storage.snapshots.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import RoutedRows, TableWriter
+
+_log = get_logger(__name__)
 
 
 class TableSink(RowLookup, Protocol):
@@ -190,8 +193,8 @@ class StorageTable:
             self._fence.epoch = epoch_of(committable.properties, self.name)
         try:
             snapshot_id = self._commit.commit(committable)
-        except WriterFenced:
-            self._discard(committable)
+        except (CommitConflict, WriterFenced) as error:
+            self._discard(committable, error)
             raise
         if snapshot_id is not None:
             self._writer.committed(snapshot_id)
@@ -200,14 +203,21 @@ class StorageTable:
             self._writer.dropped()
         return snapshot_id
 
-    def _discard(self, committable: Committable) -> None:
-        """Delete the files that a fenced commit surely left out: all, or what was compacted if the rows were in."""
-        landed = self._history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
-        if landed is not None:
-            messages = committable.messages
+    def _discard(self, committable: Committable, reason: CommitConflict | WriterFenced) -> None:
+        """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.
+
+        Which of the two can't be told when snapshots have expired. A conflict says that nothing was published (what may
+        have been is CommitOutcomeUnknown), also where the table is gone and can't be asked.
+        """
+        messages = committable.messages
+        try:
+            landed = self._history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
             if landed:
                 messages = [replace(message, new_files=(), changelog_files=()) for message in messages]
-            self._commit.abort(messages)
+            if landed is not None or isinstance(reason, CommitConflict):
+                self._commit.abort(messages)
+        except (OSError, TidelakeError) as error:
+            _log.warning("files of a failed commit stay, for the orphan cleaner", table=self.name, error=str(error))
 
     def hurry(self) -> None:
         self._writer.give_up_compactions()

@@ -21,7 +21,7 @@ from storage.logs import get_logger
 from storage.options import MergeEngine
 from storage.table import TableContext
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Tables:
@@ -77,7 +77,7 @@ class Tables:
             options=table.option_texts,
             if_not_exists=True,
         )
-        log.info("table created", table=table.name, after=str(source), columns=len(names))
+        _log.info("table created", table=table.name, after=str(source), columns=len(names))
         self._open(table)
 
     def _open(self, table: TableSettings) -> None:
@@ -86,7 +86,7 @@ class Tables:
         target = Target.of(context, table.source_types)
         self.router.provide(target)
         if target.takes_values_back and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
-            log.warning(
+            _log.warning(
                 "values that are taken back may come out wrong",
                 table=table.name,
                 reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "

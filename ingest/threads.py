@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -26,7 +27,7 @@ class _OneThread:
         )  # the parent's thread isn't there: work for it would wait forever
 
     def _make(self) -> None:
-        self.executor = ThreadPoolExecutor(1, "python")
+        self.executor = ThreadPoolExecutor(1, "in-turn")
 
 
 _one_thread: Final = _OneThread()
@@ -35,6 +36,36 @@ _one_thread: Final = _OneThread()
 async def to_its_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
     return await _not_abandoned(asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs)))
+
+
+async def each_to_its_end(work: Callable[[A], T], items: Iterable[A], at_once: int) -> list[T]:
+    """`work` for each item as in `to_its_end`, so many at a time; the outcomes in the order of the items.
+
+    An error is raised when nothing goes on any more, and what had not begun is left; several at once come as a group.
+    """
+    left, outcomes = enumerate(items), dict[int, T]()
+
+    async def one_after_another() -> None:
+        for number, item in left:
+            outcomes[number] = await to_its_end(work, item)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(at_once):
+                tasks.create_task(one_after_another())
+    except BaseExceptionGroup as group:
+        raise only_error(group) from None
+    return [outcomes[number] for number in range(len(outcomes))]
+
+
+def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in a group of groups; the group when there are several."""
+    while len(group.exceptions) == 1:
+        inner = group.exceptions[0]
+        if not isinstance(inner, BaseExceptionGroup):
+            return inner
+        group = inner
+    return group
 
 
 async def in_turn(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -7,16 +7,40 @@ looked up in the rows before it, first of the same batch, then of the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.base import TableRows, Unchanged
 from storage.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """What a record waits for: a row of another record that holds its left-out values.
+
+    offset: of the record that waits. keys: of the table's primary key, one row as a rule.
+    """
+
+    offset: int
+    table: str
+    keys: pa.RecordBatch
+
+    def may_be_in(self, rows: TableRows) -> bool:
+        """Whether one of the rows may be wanted."""
+        if rows.target.name != self.table:
+            return False
+        fits = np.ones(len(rows.rows), np.bool_)
+        for name in self.keys.schema.names:
+            # not `equal`: a NaN is a key like any other
+            fits &= pc.is_in(rows.rows[name], value_set=self.keys[name]).to_numpy(zero_copy_only=False)
+        return bool(fits.any())
 
 
 class RowLookup(Protocol):

@@ -2,28 +2,34 @@
 
 A row that moved to another key may come before the record that its left-out values lie in: partitions have no order
 among each other. Its partition then waits, with all that comes after, while the others are read on; its position
-stays before the record. Waiting is bounded: after a while, or when too much waits, the record is given up.
+stays before the record. When a row under the wanted key is written, the record is tried again. Waiting is bounded:
+some time after its batch came, or when too much waits, the record is given up. Time is counted for batches, not for
+records: however many wait in vain, a partition is never further behind.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from checkpoint.offsets import TopicPartition
 from ingest.formats.base import DecodedBatch
 from ingest.raw_batch import RawBatch
+from ingest.unchanged_values import Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A batch whose records from offset `start` on are not written. since_ms: when the first of them began to wait."""
+    """A batch whose records from offset `start` on are not written.
+
+    came_ms: when it came. wanted: what the first of them waits for; None before it was tried.
+    """
 
     raw: RawBatch
     decoded: DecodedBatch
+    came_ms: int
     start: int = 0
-    since_ms: int | None = None
+    wanted: Wanted | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -31,7 +37,7 @@ class Pending:
 
 
 class Waiting:
-    """limit_ms: how long a partition may wait. limit_bytes: how much may wait in all."""
+    """limit_ms: how long after it came a batch may wait. limit_bytes: how much may wait in all."""
 
     def __init__(self, limit_ms: int, limit_bytes: int) -> None:
         self._limit_ms = limit_ms
@@ -42,14 +48,14 @@ class Waiting:
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._queues
 
-    def __iter__(self) -> Iterator[TopicPartition]:
-        """The partitions that have something to be written; they may change meanwhile."""
-        return iter(list(self._queues))
+    @property
+    def wanted(self) -> dict[TopicPartition, Wanted]:
+        """What partitions wait for."""
+        return {p: queue[0].wanted for p, queue in self._queues.items() if queue[0].wanted is not None}
 
     def longest(self) -> TopicPartition | None:
-        """The partition whose next record has waited longest."""
-        stuck = [queue[0] for queue in self._queues.values() if queue[0].since_ms is not None]
-        return min(stuck, key=lambda head: head.since_ms or 0).partition if stuck else None
+        """The partition that waits and whose next batch came first."""
+        return min(self.wanted, key=lambda p: self._queues[p][0].came_ms, default=None)
 
     def add(self, pending: Pending) -> None:
         """Behind what waits already."""
@@ -68,18 +74,15 @@ class Waiting:
         if not queue:
             del self._queues[partition]
 
-    def stuck(self, partition: TopicPartition, start: int, now_ms: int) -> bool:
-        """The head is written up to `start`, where a record waits. Returns whether it got further than before."""
+    def stuck(self, partition: TopicPartition, start: int, wanted: Wanted) -> None:
+        """The head is written up to `start`, where a record waits."""
         queue = self._queues[partition]
-        moved = queue[0].start < start or queue[0].since_ms is None
-        if moved:
-            queue[0] = replace(queue[0], start=start, since_ms=now_ms)
-        return moved
+        queue[0] = replace(queue[0], start=start, wanted=wanted)
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """How long until a record is to be given up; None when none waits."""
         partition = self.longest()
         if partition is None:
             return None
-        since_ms = self._queues[partition][0].since_ms or 0
-        return 0 if self._bytes > self._limit_bytes else max(0, since_ms + self._limit_ms - now_ms)
+        came_ms = self._queues[partition][0].came_ms
+        return 0 if self._bytes > self._limit_bytes else max(0, came_ms + self._limit_ms - now_ms)

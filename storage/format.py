@@ -79,7 +79,6 @@ SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's 
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
-ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).
 NESTED_FIELD_ID_BASE: Final = 536_870_911  # 2**29 - 1

@@ -31,9 +31,6 @@ BRANCH_PREFIX: Final = "branch-"
 CONSUMER_PREFIX: Final = "consumer-"
 MANIFEST_PREFIX: Final = "manifest-"
 MANIFEST_LIST_PREFIX: Final = "manifest-list-"
-INDEX_MANIFEST_PREFIX: Final = "index-manifest-"
-INDEX_PREFIX: Final = "index-"
-STATISTICS_PREFIX: Final = "stat-"
 FILE_INDEX_SUFFIX: Final = ".index"
 
 _POSTPONE_DIRECTORY: Final = BUCKET_DIRECTORY_PREFIX + "postpone"
@@ -314,7 +311,7 @@ class DataFileNames:
 
 
 class MetadataFileNames:
-    """Fresh names for what one writer puts below `manifest/`, `index/` and `statistics/`. Thread-safe."""
+    """Fresh names for what one writer puts below `manifest/`. Thread-safe."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()
@@ -325,15 +322,6 @@ class MetadataFileNames:
 
     def manifest_list(self) -> str:
         return self._next(MANIFEST_LIST_PREFIX)
-
-    def index_manifest(self) -> str:
-        return self._next(INDEX_MANIFEST_PREFIX)
-
-    def index(self) -> str:
-        return self._next(INDEX_PREFIX)
-
-    def statistics(self) -> str:
-        return self._next(STATISTICS_PREFIX)
 
     def _next(self, prefix: str) -> str:
         return f"{prefix}{self._uuid}-{next(self._numbers)}"

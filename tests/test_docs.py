@@ -12,7 +12,7 @@ import pytest
 
 from ingest import settings
 from storage.known_options import KNOWN_OPTIONS
-from storage.option_support import REFUSALS
+from storage.option_support import REFUSALS, Operation
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -27,12 +27,19 @@ def test_every_setting_has_its_line() -> None:
     structs = [kind for kind in vars(settings).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     named = set(re.findall(r"^\| `(?:[\w.\[\]]*\.)?(\w+)` \|", text, re.MULTILINE))
     assert named - {"type"} == {name for kind in structs for name in kind.__struct_fields__}
+    assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []  # no meaning
 
 
 def test_every_option_has_its_place() -> None:
     text = (DOCS / "options.md").read_text(encoding="utf-8")
-    for option in KNOWN_OPTIONS - {"comment", "path"} | {refusal.key.rstrip(".") for refusal in REFUSALS}:
+    for option in KNOWN_OPTIONS.keys() - {"comment", "path"} | {refusal.key.rstrip(".") for refusal in REFUSALS}:
         assert f"`{option}" in text
+
+
+def test_what_every_operation_refuses_is_not_acted_on() -> None:
+    acted_on = (DOCS / "options.md").read_text(encoding="utf-8").partition("## Acted on")[2].partition("## Refused")[0]
+    refused = {refusal.key for refusal in REFUSALS if refusal.operations == frozenset(Operation)}
+    assert refused & set(re.findall(r"`([^`]+)`", acted_on)) == set()
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio import open_file_io
+from storage.errors import BadInput
 from storage.schema_changes import SchemaChange
 from storage.types import DataField
 from tidelake.table import Table
@@ -93,11 +93,4 @@ def open_catalog(warehouse: str, **options: str) -> Catalog:
 
     options: the store's (`s3.endpoint`, `s3.access-key`, …; write them with `**{…}`); metastore="filesystem".
     """
-    if not warehouse.strip():
-        raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
-    metastore = options.pop("metastore", "filesystem")
-    if metastore != "filesystem":
-        raise UnsupportedFeature(
-            f"metastore = {metastore}", "only the file system catalog exists so far", "Leave metastore out"
-        )
-    return Catalog(FileSystemCatalog(open_file_io(warehouse, options), warehouse))
+    return Catalog(opening.open_catalog(warehouse, options))

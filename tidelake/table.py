@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -26,7 +25,7 @@ from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.schema import TableSchema
-from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit import TableCommit, new_commit_user
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.expire_now import ExpirySummary, expire_now
@@ -254,11 +253,7 @@ class Table:
     def _user(self, commit_user: str | None) -> str:
         if commit_user is not None and not commit_user.strip():
             raise BadInput("the commit user is blank; name it, or pass None for a new one")
-        return commit_user or self._random_user()
-
-    def _random_user(self) -> str:
-        prefix = self._context.options.commit_user_prefix
-        return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
+        return commit_user or new_commit_user(self._context.options)
 
 
 class Scan:

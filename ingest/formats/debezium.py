@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium_careful import CarefulReader
 from ingest.formats.debezium_envelope import ROW_OPS, image_schema, read_envelope, split_schema
 from ingest.formats.debezium_fast import CANT_READ_FAST, FastReader
+from ingest.formats.debezium_options import Truncates
 from ingest.formats.debezium_shape import Shape
 from ingest.formats.decoded_piece import Piece, assemble
 from ingest.formats.record_key import columns_of_key
@@ -82,11 +83,11 @@ class DebeziumJsonDecoder:
         self,
         target_of: TargetOf,
         settings: ConnectorSettings | None = None,
-        truncates: Literal["fail", "skip"] = "fail",
+        truncates: Truncates = "fail",
     ) -> None:
         self._target_of = target_of
         self._settings = settings or ConnectorSettings()
-        self._fail_on_truncate = truncates == "fail"
+        self._fail_on_truncate = truncates != "skip"
         self._known: dict[_ShapeKey, _Known] = {}
         self._last_of_topic: dict[str, _Known] = {}
         self.careful_records = 0

@@ -62,7 +62,8 @@ def nothing_up_to(partition: TopicPartition, next_offset: int) -> RawBatch:
 
 
 class Source(Protocol):
-    """A set of ordered logs. Used by one task, in the order open, offsets, read, close; `close` in any case.
+    """A set of ordered logs. Used by one task, in the order open, offsets, read, close; `close` in any case, and then
+    it may be opened again. `check_identity` and `confirm` are called beside `read`.
 
     Every wait ends: an unreachable source raises SourceUnavailable within its time limit, it never hangs.
     """
@@ -95,6 +96,13 @@ class Source(Protocol):
         nothing. Raises PositionRefused when a position is not there any more, BadInput for what is no record. A
         cancelled iteration is over: what it had read and not yet yielded is read again from the positions of a new
         one.
+        """
+        ...
+
+    async def check_identity(self) -> None:
+        """Everything handed on so far is from the logs that `identity` names; asked before it is published.
+
+        Raises PositionRefused when it may be from a log that took the place of one of them.
         """
         ...
 

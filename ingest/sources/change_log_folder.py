@@ -89,6 +89,9 @@ class ChangeLogFolder:
                 return
             await self._clock.sleep_ms(self._poll_interval_ms)
 
+    async def check_identity(self) -> None:
+        """Nothing to ask: one folder can't be told from another of the same path."""
+
     async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
         """Nobody watches a folder."""
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from itertools import pairwise
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ from ingest.dead_letters import letter_of
 from ingest.formats.base import Decoder, Failure, FailureKind, TableRows, Target
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.debezium_options import Truncates
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
 from ingest.sources.change_log_record import BadLine, Records, records_of
@@ -108,12 +110,12 @@ class RawRecords:
     keeps_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
-    truncates: Literal["fail", "skip"] = "fail"
+    truncates: Truncates = "fail"
     has_order = True
 
     def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
         decoder = self._decoder(context, seen)
-        for raw in _raw_batches(batch):
+        for raw in raw_batches(batch):
             seen.add(raw)
             decoded = decoder.decode(raw)
             self._set_aside(raw, decoded.failures, seen)
@@ -186,7 +188,7 @@ def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[s
 # ---------------------------------------------------------------- Spark's columns as raw batches
 
 
-def _raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
+def raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
     names = set(batch.schema.names)
     if {"topic", "partition", "offset", "value"} <= names:
         yield from _from_kafka_columns(batch)
@@ -228,18 +230,18 @@ def _in_offset_order(records: Records) -> Records:
 
 
 def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
-    table = pa.Table.from_batches([batch])
-    groups = table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
-    for group in groups.to_pylist():
-        chosen = np.logical_and(
-            batch.column("topic").to_numpy(zero_copy_only=False) == group["topic"],
-            batch.column("partition").to_numpy() == group["partition"],
-        )
-        rows = batch.filter(pa.array(chosen)).sort_by("offset") if len(groups) > 1 else batch.sort_by("offset")
+    """One batch a topic partition, in offset order."""
+    topics = batch.column("topic").dictionary_encode()
+    codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
+    order = np.lexsort((batch.column("offset").to_numpy(), codes))
+    codes, batch = codes[order], batch.take(pa.array(order))
+    edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # where each partition starts, then n; no code is -1
+    for start, stop in pairwise(edges.tolist()):
+        rows = batch.slice(start, stop - start)
         offsets = rows.column("offset").to_numpy()
         yield RawBatch(
-            group["topic"],
-            group["partition"],
+            topics.dictionary[int(codes[start]) >> 32].as_py(),
+            rows.column("partition")[0].as_py(),
             offsets,
             _milliseconds(rows),
             _binary(rows, "key"),

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.spark.batch_rows import BatchInput, Seen
+from ingest.spark.batch_rows import BatchInput, Seen, raw_batches
 from storage.bucketing import Bucketing
 from storage.table import TableContext
 from storage.write.router import BucketKey, Router
@@ -59,6 +59,15 @@ class MakeParts:
     def _parts(self, router: Router, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for key, of_bucket in router.route(rows):
             yield part(slot_of(key, self.slots), Kind.ROWS, to_ipc(of_bucket))
+
+
+def meet_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Only the offsets of raw records, nothing decoded."""
+    seen = Seen()
+    for batch in batches:
+        for raw in raw_batches(batch):
+            seen.add(raw)
+    yield part(0, Kind.SEEN, seen_to_json(seen))
 
 
 @dataclass(slots=True)

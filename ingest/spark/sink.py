@@ -1,16 +1,20 @@
 """The driver's part of a sink: decide whether a batch is new, have it written, commit it once.
 
-1. A batch that (commit user, batch id) shows as committed is passed over: Spark calls again after a crash.
+1. A batch that is the newest one committed is passed over: Spark calls again after a crash, for its last batch only. An
+   older one comes from another checkpoint directory, or one that was set back, and is refused. So is one of the same
+   number that read other offsets; typed rows have none, and only the query's id can be compared.
 2. Executors decode and route, rows travel as blobs, tasks write files. *Crash: files nobody sees.*
 3. One commit publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
 Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
-second time, under whatever commit user, is refused.
+second time, under whatever commit user, is refused; so is a query that begins past them (`batch_position`).
 
-There are no epochs here: the batch id is the fence. A driver that was left for dead and wakes finds its batch committed
-(1, or 3 recognises it), and can't begin another: Spark's checkpoint directory gives each batch id to one driver.
+There are no epochs here: the batch id is the fence. A driver that was left for dead and wakes finds its batch, or a
+later one, committed (1, or 3 recognises it), and can't begin another: Spark's checkpoint directory gives each batch id
+to one driver.
 
-Source: spark notes B6 to B8.
+Source: spark notes B6 to B8; Spark `MicroBatchExecution.populateStartOffsets`: it begins with the last batch of its
+offset log if the commit log lacks it, else with the next one.
 """
 
 from __future__ import annotations
@@ -18,21 +22,22 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Final
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
-from checkpoint.offsets import SourcePosition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from ingest.formats.connect_schema import ConnectorSettings
+from checkpoint.offsets import OffsetRange, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY
+from ingest.formats.debezium_options import DEBEZIUM_JSON, Truncates, debezium_settings
+from ingest.spark.batch_position import Reached, Standing, is_made_of, moved, ranges_text
 from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
 from ingest.spark.bucket_task import WriteBuckets
-from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, merge_seen
+from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, meet_offsets, merge_seen
 from ingest.spark.upkeep import upkeep
 from storage.bucketing import Bucketing, BucketMode
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, CommitConflict, PositionRefused, UnsupportedFeature
+from storage.catalog.opening import open_catalog
+from storage.errors import BadInput, CommitConflict, PositionRefused, TidelakeError, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.snapshots.commit import TableCommit
@@ -43,7 +48,8 @@ from storage.table import TableContext
 
 _log = get_logger(__name__)
 
-_QUERY_ID_PROPERTY = "sql.streaming.queryId"
+_QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # Spark's
+QUERY_PROPERTY: Final = "tidelake.spark-query"  # ours, of a snapshot
 
 
 def sink(  # noqa: PLR0913 - one parameter a thing people set
@@ -55,48 +61,53 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     order_by: Sequence[str] = (),
     commit_user: str | None = None,
     reread: bool = False,
+    accept_gap: bool = False,
     dead_letters: str | None = None,
     source_types: Mapping[str, str] | None = None,
-    connector: Mapping[str, str] | None = None,
-    truncates: Literal["fail", "skip"] = "fail",
+    connector: Mapping[str, Any] | None = None,
+    truncates: Truncates = "fail",
     options: Mapping[str, str] | None = None,
 ) -> TableSink:
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
 
+    Call what it returns once for each batch, with the whole of it. It raises PositionRefused for a batch that is older
+    than the newest of the commit user, or has its number and other offsets; for offsets that the table holds already;
+    and for a query that begins past them.
     table, warehouse: where the rows go; the table exists. options: of the store, as for `tidelake.open_catalog`.
     format: None for columns of the table (and optionally `_VALUE_KIND`), "debezium-json" for raw change records:
-    Kafka's
-        columns, or one text column `value` with the lines of a change-log folder.
+        Kafka's columns, or one text column `value` with the lines of a change-log folder.
     match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
     order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
         table has no `sequence.field`.
-    commit_user: names this stream of commits for ever. Without one it is made from the query's id, which stays the same
-        as long as the checkpoint directory does. Spark Connect doesn't tell the id: pass one there.
+    commit_user: names this stream of commits for ever, and belongs to one checkpoint directory. Without one it is made
+        from the query's id, which stays the same as long as the directory does. Spark Connect doesn't tell the id: pass
+        one there.
 
     Only for raw records:
     reread: take offsets that are in the table already instead of refusing them.
+    accept_gap: let a query begin past the offsets that are in the table; the snapshot keeps that it was chosen.
     dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
     source_types: column to what its values mean at the source, where records can't say ("bigint unsigned", "bits").
-    connector: settings of the Debezium connector that its records don't carry (`binary_handling_mode`, …).
+    connector: settings of the Debezium connector that its records don't carry (`binary_handling_mode`, …); the
+        `format_options` of a configuration will do.
     truncates: what a truncate of the source table does: it can't be applied in order.
     """
     if format is None:
         rows: BatchInput = TypedColumns(tuple(order_by))
-    elif format == "debezium-json":
+    elif format == DEBEZIUM_JSON:
         if order_by:
             raise BadInput("raw records are ordered by their offsets; leave order_by out")
         rows = RawRecords(
             (match,) if isinstance(match, str) else None if match is None else tuple(match),
             dead_letters is not None,
             dict(source_types or {}),
-            ConnectorSettings(**connector or {}),
-            truncates,
+            *debezium_settings({"truncates": truncates, **(connector or {})}),
         )
     else:
         raise UnsupportedFeature(
-            f"format = {format!r}", "this release decodes debezium-json", "Decode in the query, and leave format out"
+            f"format = {format!r}", f"this release decodes {DEBEZIUM_JSON}", "Decode in the query, and leave format out"
         )
-    return TableSink(table, warehouse, rows, commit_user, reread, dead_letters, dict(options or {}))
+    return TableSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
 
 
 @dataclass(frozen=True)
@@ -108,30 +119,79 @@ class TableSink:
     input: BatchInput
     commit_user: str | None = None
     reread: bool = False
+    accept_gap: bool = False
     dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        catalog = FileSystemCatalog(open_file_io(self.warehouse, self.options), self.warehouse)
-        context = catalog.load(self.table)
-        user = self.commit_user or _user_of_query(batch, context)
-        snapshots = SnapshotStore(context.io, context.paths)
-        committed = snapshots.newest_of_user(user)
-        if committed is not None and committed.commit_identifier >= batch_id:
-            _log.info("batch_replayed", table=self.table, batch_id=batch_id, snapshot=committed.id)
+        context = open_catalog(self.warehouse, self.options).load(self.table)
+        query = _query_id(batch)
+        user = self.commit_user or _user_of(query, context)
+        newest = TableCommit(context, user).newest_own()
+        if newest is not None and newest.commit_identifier >= batch_id:
+            self._check_replay(newest, batch, batch_id, query)
+            _log.info("batch replayed", table=self.table, batch_id=batch_id, snapshot=newest.id)
             return
         messages, seen = self._write(batch, batch_id, context, user)
+        snapshots = SnapshotStore(context.io, context.paths)
         based_on = snapshots.latest_id() or 0
-        properties = self._position(context, snapshots, seen)
+        own = newest if newest is not None and _is_same_query(newest, query) else None
+        try:
+            reached = self._reached(snapshots, own, seen)
+        except TidelakeError:
+            TableCommit(context, user).abort(messages)  # shown to nobody
+            raise
         self._keep_letters(user, batch_id, seen)
-        if messages:
+        if messages or (reached is not None and reached.has_begun):
             # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
-            guard = _position_guard(self.table, user, based_on) if properties else None
+            guard = _position_guard(self.table, user, based_on) if reached is not None else None
             commit = TableCommit(context, user, guard=guard, on_lost_compaction=lambda _: None)
+            properties = {} if reached is None else reached.properties
+            if query is not None:
+                properties[QUERY_PROPERTY] = query
             published = commit.commit(Committable(batch_id, messages, properties=properties))
-            _log.info("batch_committed", table=self.table, batch_id=batch_id, snapshot=published)
+            _log.info("batch committed", table=self.table, batch_id=batch_id, snapshot=published)
             if published is not None:
                 upkeep.committed(context, user, published)
+
+    def _check_replay(self, newest: Snapshot, batch: DataFrame, batch_id: int, query: str | None) -> None:
+        """newest: what the commit user committed last, under this batch's number or a greater one.
+
+        Raises PositionRefused unless it was made from this batch.
+        """
+        number = newest.commit_identifier
+        if not _is_same_query(newest, query):
+            other = newest.properties[QUERY_PROPERTY]
+            because = f"That was query {other}, this is {query}: it has another checkpoint directory"
+        elif number > batch_id:
+            because = (
+                "Spark repeats its last batch only: the checkpoint directory is another one than wrote that, or it was "
+                "set back, or another driver went on with it meanwhile"
+            )
+        elif not isinstance(self.input, RawRecords):
+            return
+        else:
+            found = _offsets_of(batch)
+            if is_made_of(newest, found, reread=self.reread):
+                return
+            because = (
+                f"That was made from {ranges_text(moved(newest))}, this one reads {ranges_text(found)}: the checkpoint "
+                "directory is another one than wrote that, or it was set back, or a batch comes to this table in parts"
+            )
+        anew = "a new checkpoint directory" + (" and a new name for commit_user=…" if self.commit_user else "")
+        ways_out = [
+            f"go on with the checkpoint directory that wrote batch {number}, as it was then",
+            f"{anew}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
+            "where a primary key deduplicates",
+            "leave this query stopped, where another driver runs it",
+        ]
+        if number == batch_id:
+            ways_out.append("call the sink once for each batch, with the whole of it")
+        raise PositionRefused(
+            f"{self.table}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} already, in "
+            f"snapshot {newest.id}. {because}. Nothing was written",
+            ways_out,
+        )
 
     def _write(
         self, batch: DataFrame, batch_id: int, context: TableContext, user: str
@@ -161,11 +221,14 @@ class TableSink:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
             text = "".join(letter + "\n" for letter in seen.letters)
             open_file_io(path, self.options).create_if_absent(path, text.encode())
-            _log.warning("dead_letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path)
+            _log.warning(
+                "records became dead letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path
+            )
 
-    def _position(self, context: TableContext, snapshots: SnapshotStore, seen: Seen) -> dict[str, str]:
-        """The snapshot's properties. Raises PositionRefused for offsets that are in the table, BadInput for a mixture
-        of tables.
+    def _reached(self, snapshots: SnapshotStore, own: Snapshot | None, seen: Seen) -> Reached | None:
+        """What the snapshot will say of the source; None without offsets. own: see `Standing.of`.
+
+        Raises PositionRefused for offsets that don't follow on the table's, BadInput for a mixture of tables.
         """
         if isinstance(self.input, RawRecords) and self.input.match is None and len(seen.sources) > 1:
             raise BadInput(
@@ -173,23 +236,17 @@ class TableSink:
                 "pass match=… to say which of them the table is for"
             )
         if not seen.ranges:
-            return {}
-        known = _newest_position(snapshots)
-        again = {p: (r, known.ends[p]) for p, r in seen.ranges.items() if r.start < known.ends.get(p, 0)}
-        if again and not self.reread:
-            partition, (found, end) = sorted(again.items())[0]
-            raise PositionRefused(
-                f"{self.table}: the batch reads {partition} from offset {found.start}, but the table holds its records "
-                f"up to {end} already: they would be there twice",
-                [
-                    f"start the query at the table's position: option(\"startingOffsets\", '{_offsets_json(known)}')",
-                    "go on with the checkpoint directory that wrote them",
-                    "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
-                ],
+            return None
+        standing = Standing.of(self.table, snapshots, own)
+        reached = standing.reached(seen.ranges, reread=self.reread, accept_gap=self.accept_gap)
+        if reached.position.accepted is not None:
+            _log.warning(
+                "a gap was accepted",
+                table=self.table,
+                position=ranges_text(standing.position.ranges),
+                batch=ranges_text(seen.ranges),
             )
-        starts = {partition: found.start for partition, found in seen.ranges.items()}
-        ends = {partition: found.end for partition, found in seen.ranges.items()}
-        return {POSITION_PROPERTY: position_to_text(known.including(starts).advanced(ends))}
+        return reached
 
 
 def _position_guard(table: str, user: str, based_on: int) -> Guard:
@@ -212,16 +269,33 @@ def _messages(found: Mapping[Kind, list[bytes]]) -> list[CommitMessage]:
     return [message for payload in found[Kind.MESSAGES] for message in pickle.loads(payload)]
 
 
-def _user_of_query(batch: DataFrame, context: TableContext) -> str:
+def _offsets_of(batch: DataFrame) -> Mapping[TopicPartition, OffsetRange]:
+    """By a small job of its own."""
+    found = batch.mapInArrow(meet_offsets, PARTS_SCHEMA).select("payload").collect()
+    return merge_seen([bytes(row.payload) for row in found]).ranges
+
+
+def _is_same_query(snapshot: Snapshot, query: str | None) -> bool:
+    """Or one of them doesn't tell."""
+    return query is None or snapshot.properties.get(QUERY_PROPERTY) in (query, None)
+
+
+def _query_id(batch: DataFrame) -> str | None:
+    """None outside of a streaming query, and on Spark Connect."""
     try:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
-    except Exception as e:  # Spark Connect has no context, and says so in several ways
+        query: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
+    except Exception:  # Spark Connect has no context, and says so in several ways
+        return None
+    return query or None
+
+
+def _user_of(query: str | None, context: TableContext) -> str:
+    if query is None:
         raise BadInput(
-            f"{context.name}: the query's id can't be told here ({e}). Pass commit_user=… to sink()"
-        ) from None
-    if not query_id:
-        raise BadInput(f"{context.name}: not called from a streaming query. Pass commit_user=… to sink()")
-    return f"spark-{query_id}-{context.name}"
+            f"{context.name}: no streaming query calls, or one on Spark Connect, which doesn't tell its id. Pass "
+            "commit_user=… to sink()"
+        )
+    return f"spark-{query}-{context.name}"
 
 
 def _slots(batch: DataFrame, context: TableContext) -> int:
@@ -240,20 +314,3 @@ def _cores(batch: DataFrame) -> int:
         return int(batch.sparkSession.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect
         return 8
-
-
-def _newest_position(snapshots: SnapshotStore) -> SourcePosition:
-    """Of the newest snapshot that tells one, whoever wrote it."""
-    latest: Snapshot | None = snapshots.latest()
-    for snapshot in snapshots.back_from(latest) if latest is not None else ():
-        text = snapshot.properties.get(POSITION_PROPERTY)
-        if text is not None:
-            return position_from_text(text, f"snapshot {snapshot.id}")
-    return SourcePosition()
-
-
-def _offsets_json(position: SourcePosition) -> str:
-    topics: dict[str, dict[str, int]] = {}
-    for partition, end in sorted(position.ends.items()):
-        topics.setdefault(partition.topic, {})[str(partition.partition)] = end
-    return str(topics).replace("'", '"')

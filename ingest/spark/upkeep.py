@@ -34,7 +34,10 @@ class Upkeep:
             Consumer(context.io, context.paths, consumer_name(commit_user)).write(snapshot_id)
         except Exception as error:
             _log.warning(
-                "consumer_not_written", table=context.name, error=str(error), effect="the next batch tries again"
+                "not registered as a consumer",
+                table=context.name,
+                error=str(error),
+                effect="the next batch tries again",
             )
         own = (context.location, commit_user)
         with self._lock:

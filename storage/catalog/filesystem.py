@@ -212,14 +212,21 @@ class FileSystemCatalog:
     # ------------------------------------------------------------ refusals
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """`schema` may be there: someone else is creating the same table right now."""
+        """`schema` may be there: someone else is creating the same table right now. Directories without files are
+        nothing: on a disk a writer whose table was dropped under it leaves them.
+        """
         location = self._paths(identifier).location
-        found = sorted(e.name for e in self._io.list_directory(location) if e.name != "schema")
+        entries = [entry for entry in self._io.list_directory(location) if entry.name != "schema"]
+        found = sorted(e.name for e in entries if not e.is_directory or self._holds_files(f"{location}/{e.name}"))
         if found:
             raise BadInput(
                 f"table {identifier} can't be created: {location} is not a table, but holds {', '.join(found[:5])}; "
                 "move that away, or choose another name"
             )
+
+    def _holds_files(self, directory: str) -> bool:
+        entries = self._io.list_directory(directory)
+        return any(not e.is_directory or self._holds_files(f"{directory}/{e.name}") for e in entries)
 
     def _refuse_external_files(self, identifier: Identifier) -> None:
         for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):

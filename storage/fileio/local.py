@@ -322,5 +322,6 @@ def _named_in_errors(target: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is not None:  # without one, the message would be lost
-            error.filename, error.filename2 = target, None
+            error.filename = target
+            del error.filename2  # None would be told as a second name
         raise

@@ -19,11 +19,11 @@ from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
 from storage.merge.merge_functions import Deduplicate, merge_function_of
-from storage.merge.merge_functions.base import is_retract
-from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, row_kinds
+from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
 from storage.merge.order_words import aligned_words, column_words
 from storage.read.predicate import And, IsIn, IsNan, Or, Predicate
 from storage.read.scan import TableScan
+from storage.row_kinds import is_retract, row_kinds
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

@@ -38,12 +38,3 @@ def group_ends(keys: RowWords, order: RowIndices) -> NDArray[np.bool_]:
         ordered = word[order]
         ends[:-1] |= ordered[1:] != ordered[:-1]
     return ends
-
-
-def newest_per_key(keys: RowWords, sequences: Sequence[Word] = ()) -> RowIndices:
-    """Rows that survive a deduplicating merge, in key order: (m,) indices, m = number of distinct keys.
-
-    Same winners as Paimon's DeduplicateMergeFunction. O(n log n), no per-row Python.
-    """
-    order, is_last = merge_order(keys, sequences)
-    return order[is_last]

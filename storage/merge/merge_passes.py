@@ -45,8 +45,9 @@ class KeepAll:
 
 
 def fan_in_of(options: TableOptions) -> int:
-    """How many runs a merge may have open. `sort-spill-threshold` lowers it; Java's default of that is for its heap."""
-    return max(2, min(FAN_IN, options.sort_spill_threshold)) if "sort-spill-threshold" in options else FAN_IN
+    """How many runs a merge may have open. `sort-spill-threshold` lowers it."""
+    threshold = options.sort_spill_threshold
+    return FAN_IN if threshold is None else max(2, min(FAN_IN, threshold))
 
 
 def merge_in_passes(

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.format import SEQUENCE_COLUMN
 from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_functions.base import is_retract
 from storage.merge.order_words import ColumnWords, RowWords, Word, aligned_words, column_words, count_up_to
+from storage.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,6 @@ def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch,
     (keys,) = aligned_words([_key_words(rows, order)])
     by_key, is_last = merge_order(keys, _sequences(rows, row_kinds(rows), order))
     return rows.take(pa.array(by_key)), is_last
-
-
-def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
-    """Row kind of each row; +I where the column is missing."""
-    if KIND_COLUMN not in rows.schema.names:
-        return np.full(rows.num_rows, RowKind.INSERT, np.int8)
-    kinds: NDArray[np.int8] = rows.column(KIND_COLUMN).to_numpy()
-    return kinds
 
 
 def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,9 @@ from storage.errors import BadInput, TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.merge.merge_functions import check_kinds, merge_function_of
-from storage.merge.merge_reader import MergeOrder, row_kinds
+from storage.merge.merge_reader import MergeOrder
 from storage.option_support import Operation, check_supported
+from storage.row_kinds import row_kinds
 from storage.snapshots.commit_message import CommitMessage
 from storage.snapshots.live_files import live_entries_of
 from storage.snapshots.manifest_store import ManifestStore

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_functions import MergeFunction, check_left_over
-from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, row_kinds, sort_batch
+from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from storage.merge.spill import SpillFile
+from storage.row_kinds import row_kinds
 
 # A flush holds a piece of every segment.
 SEGMENTS_MAX: Final = 64

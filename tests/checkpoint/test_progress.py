@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from checkpoint.evidence import Evidence
@@ -12,7 +14,11 @@ from storage.errors import CorruptFile, UnsupportedFeature
 
 REACHED = SourcePosition(SourceIdentity("c", {"t": "id"}), {TopicPartition("t", 0): OffsetRange(7, 7)})
 PROGRESS = Progress(
-    REACHED, {"a.b": IdleTable(111, 9, "manifest-list-x-0", Routing.of("f", ["b"], ["*"])), "a.new": IdleTable()}, 41, 3
+    REACHED,
+    {"a.b": IdleTable(111, 9, "manifest-list-x-0", Routing.of("f", ["b"], ["*"])), "a.new": IdleTable()},
+    41,
+    3,
+    {"a.c": IdleTable(112, 7, "manifest-list-y-0")},
 )
 
 
@@ -22,12 +28,20 @@ def test_what_reaches_disk() -> None:
         '"reached":{"version":1,"cluster":"c","topics":{"t":{"id":"id","end":[7],"read":[0]}}},'
         '"tables":{"a.b":{"created":111,"snapshot":9,"list":"manifest-list-x-0",'
         '"routing":{"version":1,"format":"f","match":["b"],"topics":["*"]}},'
-        '"a.new":{"created":null,"snapshot":null,"list":null,"routing":null}}}'
+        '"a.new":{"created":null,"snapshot":null,"list":null,"routing":null}},'
+        '"struck":{"a.c":{"created":112,"snapshot":7,"list":"manifest-list-y-0","routing":null}}}'
     )
 
 
 def test_it_is_read_as_it_was_written() -> None:
     assert Progress.from_text(PROGRESS.to_text().encode(), "here") == PROGRESS
+
+
+def test_what_an_older_release_wrote_is_read() -> None:
+    """It removed entries that were struck out."""
+    text, _, struck = PROGRESS.to_text().rpartition(',"struck":')
+    assert struck
+    assert Progress.from_text(f"{text}}}".encode(), "here") == replace(PROGRESS, struck={})
 
 
 def test_any_part_of_it_is_an_error() -> None:
@@ -56,6 +70,11 @@ def test_another_version_is_an_error() -> None:
 def test_an_entry_is_about_one_table_and_no_later_one_of_its_name(created_ms: int | None, is_meant: bool) -> None:
     assert (PROGRESS.entry("a.b", Evidence(created_ms)) is not None) is is_meant
     assert PROGRESS.entry("a.new", Evidence(created_ms)) == IdleTable()
+
+
+@pytest.mark.parametrize(("created_ms", "is_meant"), [(112, True), (113, False), (None, False)])
+def test_so_is_one_that_was_struck_out(created_ms: int | None, is_meant: bool) -> None:
+    assert (PROGRESS.struck_entry("a.c", Evidence(created_ms)) is not None) is is_meant
 
 
 def test_it_stays_small() -> None:

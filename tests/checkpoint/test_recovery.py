@@ -46,6 +46,12 @@ def progress(snapshot_id: int | None, *reached: int, created_ms: int | None = CR
     return Progress(position, {"a": entry}, 500, 7)
 
 
+def struck(snapshot_id: int | None, *, created_ms: int = CREATED_MS) -> Progress:
+    """Table "a" was struck out when that was its newest own snapshot, and the source was read up to 50."""
+    entry = IdleTable(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
+    return Progress(at((50, 50)), {}, 500, 7, {"a": entry})
+
+
 NONE = Progress()
 NOWHERE = SourcePosition()
 
@@ -90,6 +96,12 @@ class Case:
         Case("it exists, and had no snapshot either", Evidence(CREATED_MS), progress(None, 50), at((50, 50)), True),
         Case("it was dropped", NO_TABLE, progress(9, 50), is_fresh=True),
         Case("own ones expired, and the file bridges it", table(earliest=10), progress(9, 50), at((50, 50))),
+        Case("struck out: progress is void", table(own(9, at((5, 20)))), struck(9), at((20, 20))),
+        Case("struck out, and a later one was published", table(own(9, at((5, 20)))), struck(4), at((20, 20))),
+        Case("struck out, and the table was dropped", NO_TABLE, struck(9), is_fresh=True),
+        Case("struck out, and it was made anew", table(earliest=10), struck(9, created_ms=5), is_fresh=True),
+        Case("struck out before its first one, which never came", Evidence(CREATED_MS), struck(None), is_fresh=True),
+        Case("the same, and others wrote", table(earliest=1), struck(None), is_fresh=True),
         Case("also when an older one was registered", table(earliest=10, registered=7), progress(9, 50), at((50, 50))),
     ],
     ids=lambda case: case.id,
@@ -127,6 +139,27 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             Problem.EXPIRED,
             "none of its snapshots is left: the oldest one there is 10",
             progress(7, 50),
+        ),
+        RefusedCase(
+            "expired, and the file has it struck out",
+            table(earliest=10),
+            Problem.EXPIRED,
+            "last as far as is known snapshot 7",
+            struck(7),
+        ),
+        RefusedCase(
+            "expired, and struck out before its first one",
+            table(earliest=10),
+            Problem.EXPIRED,
+            "has committed to the table, or was about to when it last ran, but none of its snapshots is left",
+            struck(None),
+        ),
+        RefusedCase(
+            "the one that was struck out is gone",
+            table(own(7, at((0, 10)))),
+            Problem.ROLLED_BACK,
+            "snapshot 9 of this pipeline is gone, and its newest one now is 7",
+            struck(9),
         ),
         RefusedCase(
             "the registered one is gone",
@@ -266,6 +299,8 @@ def test_progress_in_another_source_is_void() -> None:
         pytest.param(table(own(9, at((0, 1)))), NONE, (90, 0), id="of the newest own one"),
         pytest.param(table(earliest=10), progress(9, 50), (500, 7), id="of the progress file, when all expired"),
         pytest.param(table(own(7, at((0, 1)))), progress(9, 50), (500, 7), id="above what was rolled back"),
+        pytest.param(table(earliest=10), struck(9), (500, 7), id="of the progress file, when it was struck out"),
+        pytest.param(NO_TABLE, progress(9, 50), (500, 7), id="above those of a table that was dropped"),
         pytest.param(
             table(earliest=700, latest=800, registered=1), NONE, (800, 0), id="large enough, if nothing tells"
         ),
@@ -276,6 +311,12 @@ def test_identifiers_and_epochs_go_on_above_all_that_were_used(
 ) -> None:
     standing = stand("a", evidence, known, None)
     assert (standing.identifier, standing.epoch) == expected
+
+
+def test_how_far_a_table_was_that_is_struck_out_nobody_knows() -> None:
+    """`reached` is from before what is missing was written."""
+    assert stand("a", table(earliest=10), struck(9), None).lost is None
+    assert stand("a", table(own(7, at((0, 1)))), struck(9), None).lost is None
 
 
 def test_the_epoch_is_the_one_of_the_newest_own_snapshot() -> None:

@@ -12,6 +12,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
 from storage.format import KIND_COLUMN, RowKind
+from storage.snapshots.commit import TableCommit
 from storage.snapshots.publisher import CommitEnvironment
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
@@ -103,7 +104,7 @@ class Life:
         writer = Writer(context, USER)
         writer._commit._publisher._environment = NO_WAIT  # time passes for nobody
         with writer:
-            newest = SnapshotStore(context.io, context.paths).newest_of_user(USER)
+            newest = TableCommit(context, USER).newest_own()
             for identifier in range(newest.commit_identifier if newest else 1, self.kind.commits + 1):
                 writer.write(batch(self.kind.changes(identifier)))
                 writer.commit(identifier)

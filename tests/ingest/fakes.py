@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +98,7 @@ class FakeSource:
         self.is_unreachable = False
         self.first_offset = 0
         self.held: dict[TopicPartition, OffsetRange] = {}  # what `bounds` tells
+        self.at_check: Callable[[], None] = lambda: None  # called before what was read is published; it may raise
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         self.was_opened.set()
@@ -125,6 +127,9 @@ class FakeSource:
                 yield batch.slice(int(np.searchsorted(batch.offsets, position)), len(batch)) if len(batch) else batch
         if not self.ends:
             await asyncio.Event().wait()
+
+    async def check_identity(self) -> None:
+        self.at_check()
 
     async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
         self.confirmed = dict(ends)
@@ -226,6 +231,7 @@ class FakeSink:
         self._written: list[tuple[int, str]] = []
         self._prepared: list[tuple[int, str]] = []
         self._newest_id = 0
+        self.at_evidence: Callable[[], None] = lambda: None
         self.at_route: Callable[[], None] = lambda: None
         self.at_lookup: Callable[[], None] = lambda: None
         self.at_write: Callable[[], None] = lambda: None
@@ -248,6 +254,7 @@ class FakeSink:
         return 1
 
     def evidence(self) -> Evidence:
+        self.at_evidence()
         count = len(self._table.snapshots)
         own = [snapshot for n in range(count, 0, -1) if (snapshot := self.snapshot(n)) is not None]
         self._newest_id = count
@@ -332,6 +339,13 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """For what a pipeline shows to nobody who could wait for it."""
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.to_thread(time.sleep, 0.001)
 
 
 @dataclass

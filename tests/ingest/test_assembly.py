@@ -57,6 +57,12 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
         ),
         pytest.param(["format_options={truncates: maybe}"], BadInput, "fail or skip, not 'maybe'", id="a wrong word"),
         pytest.param(
+            ["format_options={unavailable_value_placeholder: 5}"],
+            BadInput,
+            "is a text, not 5",
+            id="a number for a text",
+        ),
+        pytest.param(
             ["warehouse_options={metastore: hive}"], UnsupportedFeature, "metastore = hive", id="a catalog we lack"
         ),
     ],

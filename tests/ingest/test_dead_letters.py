@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from checkpoint.offsets import TopicPartition
 from ingest import dead_letters
 from ingest.dead_letters import DeadLetters
 from ingest.formats.base import Failure, FailureKind
+from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.local import LocalFileIO
 from tests.ingest.fakes import raw_batch
+from tests.support.faulty_file_io import FaultyFileIO
 
 LOG = TopicPartition("log", 0)
 
@@ -58,7 +63,7 @@ def test_a_letter_has_the_form_of_a_change_log_line_and_says_why(folder: Path) -
         }
     ]
     (path,) = folder.iterdir()
-    assert path.name.startswith("shop%2Forders-3-9-")
+    assert path.name.startswith("shop%2Forders-3-9_9-")
 
 
 def test_bytes_and_nulls_survive(folder: Path) -> None:
@@ -100,6 +105,77 @@ def test_records_that_come_again_have_their_letter_already(folder: Path) -> None
     after.flush()
     assert sorted(str(letter["offset"]) for letter in written(folder)) == ["3", "5", "6", "7"]
     assert after.count == 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is found at offset 3 of topic `log` in another life."""
+
+    id: str
+    record: RawBatch
+    has_letter: bool
+
+
+PLACES = [
+    Place("the same record", raw_batch([3]), True),
+    Place("bytes that are no text", raw_batch([3], [b"\xff"]), False),
+    Place("another value, as of a topic made anew", raw_batch([3], [b"v4"]), False),
+    Place("no value", raw_batch([3], [None]), False),
+    Place("another key", replace(raw_batch([3]), keys=pa.array([b"k4"], pa.binary())), False),
+    Place("no key", replace(raw_batch([3]), keys=pa.array([None], pa.binary())), False),
+    Place("another time", replace(raw_batch([3]), timestamps_ms=np.array([4], np.int64)), False),
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.id)
+def test_a_letter_counts_for_its_own_record_only(folder: Path, place: Place) -> None:
+    before = open_letters(folder)
+    before.add(raw_batch([3]), [failure(0, 3)])
+    before.flush()
+    for lives in (1, 2):  # what it left is another life's letter, too
+        after = open_letters(folder)
+        after.add(place.record, [failure(0, 3)])
+        after.flush()
+        assert after.count == (lives == 1 and not place.has_letter)
+    assert len(list(written(folder))) == 2 - place.has_letter
+
+
+def test_a_start_reads_only_files_with_letters_of_records_that_may_come_again(folder: Path) -> None:
+    before = open_letters(folder)
+    topics = [("log", 0), ("log", 1), ("a-1-2_3", 0), ("ü/b", 0)]
+    for offsets in ([3, 5], [7, 9]):
+        for topic, partition in topics:
+            rows = [failure(row, offset) for row, offset in enumerate(offsets)]
+            before.add(raw_batch(offsets, topic=topic, partition=partition), rows)
+        before.flush()
+    read_from = {LOG: 6, TopicPartition("log", 1): 5, TopicPartition("a-1-2_3", 0): 10, TopicPartition("ü/b", 0): 9}
+    io = FaultyFileIO(LocalFileIO())
+    DeadLetters(io, str(folder)).recover(read_from)
+    read = [call.file_name.rpartition("-")[0] for call in io.calls if call.name == "read"]
+    assert sorted(read) == ["%C3%BC%2Fb-0-7_9", "log-0-7_9", "log-1-3_5", "log-1-7_9"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("log-0-3-1a2b3c4d.jsonl", id="by an earlier release"),
+        pytest.param("log-2-0-3-1a2b3c4d.jsonl", id="by an earlier release, of a topic that ends like a partition"),
+        pytest.param("spark-0-3.jsonl", id="by the Spark sink"),
+        pytest.param("kept.jsonl", id="by a person"),
+    ],
+)
+def test_files_of_other_names_are_read_whole_as_they_may_hold_any_letter(folder: Path, name: str) -> None:
+    before = open_letters(folder)
+    for partition, offset in [(0, 3), (1, 900)]:
+        before.add(raw_batch([offset], partition=partition), [failure(0, offset)])
+    before.flush()
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.iterdir())
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / name).write_text(text, encoding="utf-8")
+    after = open_letters(folder, {LOG: 5_000, TopicPartition("log", 1): 900, TopicPartition("log", 2): 5_000})
+    after.add(raw_batch([900], partition=1), [failure(0, 900)])
+    assert after.count == 0
 
 
 def test_a_file_of_something_else_is_an_error(folder: Path) -> None:

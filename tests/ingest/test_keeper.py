@@ -9,11 +9,11 @@ import pytest
 
 from checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
 from checkpoint.progress import IdleTable, Progress
-from ingest.keeper import INTERVAL_MS
+from ingest.keeper import INTERVAL_MS, REFRESH_MS
 from ingest.progress_file import ProgressFile, progress_path
 from ingest.raw_batch import RawBatch
 from storage.fileio.memory import MemoryFileIO
-from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch
+from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 
 T0 = TopicPartition("log", 0)
@@ -88,7 +88,29 @@ async def test_an_entry_is_struck_out_before_its_table_gets_a_snapshot() -> None
     rig.sinks["a"].at_commit = lambda: seen.append(notebook.history[-1])
     await rig.pipeline.run()
     assert [sorted(progress.tables) for progress in notebook.history] == [["a", "b"], ["b"], ["a", "b"]]
-    assert [sorted(progress.tables) for progress in seen] == [["b"]]
+    (then,) = seen
+    assert (sorted(then.tables), then.struck) == (["b"], {"a": IdleTable(1, 1, "list-1")})
+
+
+async def test_what_was_struck_out_stays_known_while_other_tables_are_noted() -> None:
+    """Or nothing would tell that the pipeline ever wrote to it, should its snapshots expire."""
+    a, b = FakeTable("a"), FakeTable("b")
+    notebook = Notebook()
+    rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
+    await noted_once(rig)
+    noted = notebook.history[-2]  # the last one is written at the end
+    assert (sorted(noted.tables), noted.struck) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+
+
+async def test_a_table_that_is_not_configured_for_a_while_stays_known() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source, notebook = FakeSource([for_a(0)]), Notebook()
+    for tables in ([a, b], [b], [b]):
+        await Rig(source, tables, progress=notebook).pipeline.run()
+    progress = await now(notebook)
+    assert (sorted(progress.tables), progress.struck) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+    await Rig(source, [a, b], progress=notebook).pipeline.run()
+    assert (await now(notebook)).struck == {}
 
 
 async def test_a_busy_table_costs_no_write_at_each_checkpoint() -> None:
@@ -103,8 +125,15 @@ async def test_while_running_idle_tables_are_noted_now_and_then() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
+    await noted_once(rig)
+    noted = notebook.history[-2]  # the last one is written at the end
+    assert (noted.reached.ends, sorted(noted.tables)) == ({T0: 3}, ["b"])
+
+
+async def noted_once(rig: Rig) -> None:
+    """Runs until table a has a snapshot and the others are noted, and then to its end."""
     run = asyncio.create_task(rig.pipeline.run())
-    await asyncio.wait_for(rig.clock.sleeper(), 30)
+    await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
     gate = Gate()
     rig.sinks["a"].after_commit = gate
     rig.clock.advance(INTERVAL_MS)
@@ -112,8 +141,6 @@ async def test_while_running_idle_tables_are_noted_now_and_then() -> None:
     gate.open()
     rig.pipeline.stop()
     await run
-    noted = notebook.history[-2]  # the last one is written at the end
-    assert (noted.reached.ends, sorted(noted.tables)) == ({T0: 3}, ["b"])
 
 
 async def test_a_store_that_can_t_keep_it_is_no_reason_to_stop() -> None:
@@ -150,6 +177,30 @@ async def test_the_newest_own_snapshot_is_kept_from_expiry_from_the_start_to_the
     rig.sinks["t"].at_commit = lambda: at_commit.append(table.registered_id)
     await rig.pipeline.run()
     assert (at_commit, table.registered_id) == ([1], 2)
+
+
+async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_looks_forgotten() -> None:
+    """Some expire consumers by the age of their file (`consumer.expiration-time`)."""
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])], ends=False), [table])
+    start_ms, told = rig.clock.now_ms(), list[tuple[int, int]]()
+
+    def register(snapshot_id: int) -> None:
+        told.append((rig.clock.now_ms() - start_ms, snapshot_id))
+
+    rig.sinks["t"].register = register  # type: ignore[method-assign]
+    run = asyncio.create_task(rig.pipeline.run())
+    await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
+    rig.clock.advance(rig.interval_ms)
+    await until(lambda: rig.pipeline.progress.checkpoints == 1)
+    rig.clock.advance(INTERVAL_MS - rig.interval_ms)
+    for _ in range(INTERVAL_MS, INTERVAL_MS + REFRESH_MS, INTERVAL_MS):
+        await asyncio.wait_for(rig.clock.sleeper(), 30)
+        rig.clock.advance(INTERVAL_MS)
+    await asyncio.wait_for(rig.clock.sleeper(), 30)
+    rig.pipeline.stop()
+    await run
+    assert told == [(0, 1), (INTERVAL_MS, 2), (INTERVAL_MS + REFRESH_MS, 2)]
 
 
 async def test_a_table_that_can_t_be_registered_is_no_reason_to_stop() -> None:

@@ -11,12 +11,13 @@ import pytest
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
 from ingest import dead_letters
 from ingest.error_policy import RecordRefused
+from ingest.keeper import INTERVAL_MS
 from ingest.pipeline import Progress
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Latest, SourceUnavailable
 from ingest.threads import in_turn
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
-from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch
+from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
@@ -30,8 +31,12 @@ def is_gap_free(table: FakeTable) -> bool:
 
 
 async def until_waiting(rig: Rig) -> None:
-    """Let the pipeline run until its checkpoint task sleeps on the clock."""
-    await asyncio.wait_for(rig.clock.sleeper(), 30)
+    """Let the pipeline run until its checkpoint task sleeps on the clock (what keeps it registered always does)."""
+    await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
+
+
+async def until_read(rig: Rig, records: int) -> None:
+    await until(lambda: rig.pipeline.progress.records == records)
 
 
 async def cancelled(run: asyncio.Task[Progress]) -> Progress:
@@ -170,6 +175,23 @@ async def test_after_a_crash_between_two_tables_neither_loses_nor_repeats_a_row(
     assert [s.identifier for s in a.checkpoints] == [2, 4]
     assert [s.identifier for s in b.checkpoints] == [4]
     assert is_gap_free(a)
+
+
+@pytest.mark.parametrize("how", ["run", "plan"])
+async def test_a_table_that_can_t_be_looked_at_is_told_once_nobody_looks_at_another(how: str) -> None:
+    rig = Rig(FakeSource([]), [FakeTable("a"), FakeTable("b")])
+    gate = Gate()
+    rig.sinks["a"].at_evidence = boom
+    rig.sinks["b"].at_evidence = gate
+    looking = asyncio.create_task(getattr(rig.pipeline, how)())
+    await gate.reached()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (looking.done(), rig.sinks["b"].was_aborted, rig.source.was_closed) == (False, False, False)
+    gate.open()
+    with pytest.raises(OSError, match="disk full"):
+        await looking
+    assert rig.source.was_closed
 
 
 async def test_another_source_is_refused() -> None:
@@ -431,6 +453,39 @@ async def test_what_came_before_an_error_of_the_source_is_committed() -> None:
     assert table.rows == values(0, 1)
 
 
+async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0]), raw_batch([1, 2], [b"v1", b"bad"])])
+    rig = Rig(source, [table], tolerance="all", bytes_max=1)
+    answers = iter([None, PositionRefused("topic log was made anew", ["start again"])])
+
+    def check() -> None:
+        if (answer := next(answers)) is not None:
+            raise answer
+
+    source.at_check = check
+    with pytest.raises(PositionRefused, match="topic log was made anew"):
+        await rig.pipeline.run()
+    assert (table.rows, table.snapshots[-1].position.ends) == (values(0), {T0: 1})
+    assert (await letters(rig), rig.sinks["t"].was_aborted) == ([], True)
+    assert source.was_closed
+
+
+async def test_a_refusal_while_reading_is_told_table_by_table_as_a_start_does() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0, 1])])
+    rig = Rig(source, [table])
+
+    def made_anew() -> None:
+        source.identity = SourceIdentity("another")
+        raise PositionRefused("the source was made anew", ["start again"])
+
+    source.at_check = made_anew
+    with pytest.raises(PositionRefused, match="t: the cluster is another, not fake"):
+        await rig.pipeline.run()
+    assert table.rows == []
+
+
 async def test_a_table_that_fails_while_another_commits_leaves_that_one_committed() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), [a, b])
@@ -650,6 +705,59 @@ async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
     progress = await cancelled(run)
     assert (table.rows, progress.dead_letters) == (values(0), 1)
     assert [letter["offset"] for letter in await letters(rig)] == [1]
+
+
+async def test_however_many_values_never_come_a_partition_waits_once_for_what_came_at_once() -> None:
+    table = FakeTable("t")
+    lost = [raw_batch([n, n + 1], [b"same:%d" % (100 + n), b"same:%d" % (200 + n)]) for n in range(0, 6, 2)]
+    rig = Rig(FakeSource([*lost, raw_batch([6])], ends=False), [table], tolerance="all", waiting_ms_max=5_000)
+    run = asyncio.create_task(rig.pipeline.run())
+    await until_read(rig, 7)
+    gate = Gate()
+    rig.sinks["t"].at_write = gate
+    rig.clock.advance(5_000)
+    await gate.reached()
+    gate.open()
+    rig.pipeline.stop()
+    progress = await cancelled(run)
+    assert (table.rows, progress.dead_letters) == (values(6), 6)
+
+
+async def test_a_batch_that_came_later_waits_as_long() -> None:
+    table = FakeTable("t")
+    source = FakeSource([raw_batch([0], [b"same:50"]), raw_batch([0], partition=1), raw_batch([1], [b"same:51"])])
+    source.batches.append(raw_batch([2], partition=2))
+    rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=60_000)
+    later = Gate()
+    rig.sinks["t"].at_write = later
+    source.ends = False
+    run = asyncio.create_task(rig.pipeline.run())
+    await later.reached()  # the first batch waits, the third one comes 3 s after it
+    rig.clock.advance(3_000)
+    later.open()
+    await until_read(rig, 4)
+    await until_waiting(rig)
+    rig.clock.advance(2_000)
+    await until(lambda: rig.pipeline.progress.dead_letters == 1)
+    await until_waiting(rig)
+    rig.clock.advance(2_999)
+    await until_waiting(rig)
+    assert rig.pipeline.progress.dead_letters == 1
+    rig.clock.advance(1)
+    await until(lambda: rig.pipeline.progress.dead_letters == 2)
+    rig.pipeline.stop()
+    await cancelled(run)
+
+
+async def test_a_value_is_looked_for_again_only_when_a_row_comes_that_may_have_it() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    others = [raw_batch([n], [b"a/x"], partition=1) for n in range(20)]
+    others += [raw_batch([50], [b"b/x"], partition=2)]
+    source = FakeSource([raw_batch([0, 1], [b"a/v0", b"a/same:50"]), *others, raw_batch([50], [b"a/x"], partition=1)])
+    rig, looks = Rig(source, [a, b]), list[None]()
+    rig.sinks["a"].at_lookup = lambda: looks.append(None)
+    await rig.pipeline.run()
+    assert (len(a.rows), a.rows[-1], len(looks)) == (23, (1, "x"), 2)
 
 
 async def test_not_more_than_so_much_waits() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from ingest.threads import in_turn, to_its_end
+from ingest.threads import each_to_its_end, in_turn, to_its_end
 from tests.ingest.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
@@ -35,6 +35,37 @@ async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
         "the test",
         False,
     )
+
+
+async def test_outcomes_come_in_the_order_of_the_items() -> None:
+    gate = Gate()
+
+    def work(item: int) -> int:
+        (gate if item == 0 else gate.open)()
+        return item * item
+
+    assert await each_to_its_end(work, range(5), at_once=2) == [0, 1, 4, 9, 16]
+    assert await each_to_its_end(work, [], at_once=2) == []
+
+
+async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
+    gate, begun, ended = Gate(), list[str](), list[str]()
+
+    def work(item: str) -> None:
+        begun.append(item)
+        if item == "bad":
+            raise OSError("disk full")
+        gate()
+        ended.append(item)
+
+    running = asyncio.create_task(each_to_its_end(work, ["slow", "bad", "never"], at_once=2))
+    await gate.reached()
+    await asyncio.wait({running}, timeout=0.05)
+    assert not running.done()
+    gate.open()
+    with pytest.raises(OSError, match="disk full"):
+        await running
+    assert (sorted(begun), ended) == (["bad", "slow"], ["slow"])
 
 
 async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ingest.formats.base import TableRows, Target, Unchanged
-from ingest.unchanged_values import fill_unchanged
+from ingest.unchanged_values import Wanted, fill_unchanged
 from storage.format import KIND_COLUMN
 from storage.schema import TableSchema
 from storage.types import BIGINT, STRING, ArrayType, DataField
@@ -177,3 +179,25 @@ def test_without_a_primary_key_nothing_can_be_looked_up() -> None:
     batch = TableRows(Target("t", SCHEMA), rows, np.arange(2), unchanged)
     filled, lost = fill_unchanged(batch, unchanged, KnownRows())
     assert (filled, lost.tolist()) == (rows, [False, True])
+
+
+KEY_TYPES = [
+    pytest.param(pa.float64(), [1.0, float("nan")], float("nan"), True, id="a NaN is a key like any other"),
+    pytest.param(pa.float64(), [1.0, 0.0], -0.0, False, id="-0.0 is another key than 0.0"),
+    pytest.param(pa.float64(), [-0.0], -0.0, True, id="-0.0"),
+    pytest.param(pa.decimal128(38, 2), [Decimal("1.00")], Decimal("1.00"), True, id="a decimal"),
+    pytest.param(pa.binary(), [b"", b"\xff"], b"\xff", True, id="bytes"),
+    pytest.param(pa.timestamp("us"), [datetime(1969, 12, 31, 23)], datetime(1969, 12, 31, 23), True, id="before 1970"),
+    pytest.param(pa.bool_(), [False], True, False, id="a flag"),
+    pytest.param(pa.string(), [], "ü", False, id="no rows"),
+]
+
+
+@pytest.mark.parametrize(("type_", "ids", "wanted", "is_in"), KEY_TYPES)
+def test_a_row_is_wanted_for_its_key(type_: pa.DataType, ids: list[object], wanted: object, is_in: bool) -> None:
+    rows = pa.record_batch({"id": pa.array(ids, type_), "shop": pa.array(["s"] * len(ids), pa.string())})
+    batch = TableRows(Target("t", SCHEMA), rows, np.arange(len(ids)))
+    key = pa.array([wanted], type_)
+    assert Wanted(7, "t", pa.record_batch({"shop": ["s"], "id": key})).may_be_in(batch) == is_in
+    assert not Wanted(7, "other table", pa.record_batch({"shop": ["s"], "id": key})).may_be_in(batch)
+    assert not Wanted(7, "t", pa.record_batch({"shop": ["other"], "id": key})).may_be_in(batch)

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 import tidelake
-from checkpoint.offsets import ChainBreak, chain_breaks
+from checkpoint.offsets import ChainBreak, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.sources.kafka.source import KafkaSource
 from tests.support.golden_text import matches_golden_text
@@ -297,6 +297,32 @@ def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
     said = shop.run()
     assert said.code == 3
     assert "--accept-gap shop.orders" in said.err
+
+
+def test_a_topic_made_anew_while_it_is_read_brings_nothing_under_the_old_one_s_id(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = shop.counts
+    look = KafkaSource.open
+
+    def made_anew() -> None:
+        the_topic_is_made_anew(shop)
+        shop.send(*range(100, 115))  # also where reading goes on
+
+    async def look_too_early(self: KafkaSource, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        there = await look(self, known)
+        monkeypatch.undo()
+        await asyncio.to_thread(made_anew)
+        return there
+
+    monkeypatch.setattr(KafkaSource, "open", look_too_early)
+    said = shop.run()
+    assert said.code == 3
+    assert "it was made anew" in said.err
+    assert "--accept-gap shop.orders" in said.err
+    assert shop.counts == before
+    assert shop.run("--accept-gap", "shop.orders").code == 0
+    assert shop.counts == {**before, **dict.fromkeys(range(100, 115), 1)}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ from storage.fileio.memory import MemoryFileIO
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import Committable
 from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify import verify
 from storage.write.memory_budget import MemoryBudget
@@ -221,7 +220,7 @@ class EngineMachine(RuleBasedStateMachine):
         last = self.identifier
         with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)
-        newest = SnapshotStore(self.context.io, self.context.paths).newest_of_user(USER)
+        newest = TableCommit(self.context, USER).newest_own()
         if self.uncommitted and newest is not None and newest.commit_identifier > last:
             self.history += self.uncommitted
             self.uncommitted = []

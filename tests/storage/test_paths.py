@@ -207,8 +207,7 @@ def test_data_files_are_numbered_under_one_uuid_a_writer() -> None:
 
 def test_metadata_files_are_never_named_twice() -> None:
     names = MetadataFileNames()
-    made = [names.manifest(), names.manifest_list(), names.index_manifest(), names.index(), names.statistics()]
-    made += [names.manifest(), MetadataFileNames().manifest()]
+    made = [names.manifest(), names.manifest_list(), names.manifest(), MetadataFileNames().manifest()]
     assert len(set(made)) == len(made)
     prefixes = [re.sub("[0-9a-f]{8}-[0-9a-f-]+$", "", name) for name in made]
-    assert prefixes == ["manifest-", "manifest-list-", "index-manifest-", "index-", "stat-", "manifest-", "manifest-"]
+    assert prefixes == ["manifest-", "manifest-list-", "manifest-", "manifest-"]

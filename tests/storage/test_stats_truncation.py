@@ -9,23 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.files.stats_truncation import truncate_bounds
-from storage.types import arrow_type, parse_type
-from tests.support.cases import Case, vectors
+from storage.types import STRING_ROOTS, DataType, parse_type
+from tests.support.case_values import column_of
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
 
 
-@pytest.mark.parametrize("case", vectors("stats_truncation"))
+@pytest.mark.parametrize("case", vectors("stats_truncation"), ids=case_id)
 def test_bounds_are_cut_as_java_cuts_them(case: Case) -> None:
+    check_members(case, {"mode", "type", "value_utf8_hex", "value_hex", "value", "min_hex", "max_hex", "min", "max"})
     mode = re.fullmatch(r"truncate\((\d+)\)", case["mode"])
-    assert mode
-    kind = arrow_type(parse_type(case["type"]))
-    value = case_value(case["value_utf8_hex" if kind == pa.string() else "value_hex"], kind)
-    expected = tuple(case_value(case[member], kind) for member in ("min_hex", "max_hex"))
-    assert truncate_bounds(value, value, int(mode[1])) == expected
+    if mode is None:
+        raise NotUnderstood(f"mode {case['mode']!r} of a case")
+    data_type = parse_type(case["type"])
+    value, *expected = (case_value(case, member, data_type) for member in ("value", "min", "max"))
+    assert truncate_bounds(value, value, int(mode[1])) == tuple(expected)
 
 
-def case_value(digits: str | None, kind: pa.DataType) -> pa.Scalar:
-    data = None if digits is None else bytes.fromhex(digits)
-    return pa.scalar(data.decode() if data is not None and kind == pa.string() else data, kind)
+def case_value(case: Case, member: str, data_type: DataType) -> pa.Scalar:
+    """Texts and bytes are given by their bytes, other values as they are."""
+    spelled = next((name for name in (f"{member}_utf8_hex", f"{member}_hex", member) if name in case), None)
+    if spelled is None:
+        raise NotUnderstood(f"a case without {member}: it has {', '.join(sorted(case))}")
+    value = case[spelled]
+    if value is not None and spelled != member:
+        value = bytes.fromhex(value).decode() if data_type.root in STRING_ROOTS else {"hex": value}
+    return column_of([value], data_type)[0]
 
 
 @pytest.mark.parametrize(

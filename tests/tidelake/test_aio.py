@@ -44,7 +44,12 @@ async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
     held = Held(name, getattr(writer._inner, name), said)
     monkeypatch.setattr(writer._inner, name, held)
     close = writer._inner.close
-    monkeypatch.setattr(writer._inner, "close", lambda: (said.append("closes"), close()))
+
+    def told() -> None:
+        said.append("closes")
+        close()
+
+    monkeypatch.setattr(writer._inner, "close", told)
 
     async def work() -> None:
         async with writer:

@@ -11,7 +11,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tidelake.catalog import Catalog
 
 PROGRAM: Final = "tidelake"
 WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
@@ -32,6 +35,11 @@ class CatalogAddress:
 
     warehouse: str
     options: tuple[tuple[str, str], ...] = ()
+
+    def open(self) -> Catalog:
+        from tidelake.catalog import open_catalog  # heavy
+
+        return open_catalog(self.warehouse, **dict(self.options))
 
 
 @dataclass(frozen=True, slots=True)

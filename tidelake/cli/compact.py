@@ -15,7 +15,6 @@ from compaction.watch import watch as watch_tables
 from storage.errors import TidelakeError
 from storage.snapshots.commit_message import reasons_text
 from storage.table import TableContext
-from tidelake.catalog import open_catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import ExitCode, UsageError
@@ -46,7 +45,7 @@ def compact(
         raise UsageError("--watch does what is due; --full and --order-by rewrite everything, so they run once")
     if strategy is not None and not order_by:
         raise UsageError("--strategy says how to sort; name the columns with --order-by")
-    opened = open_catalog(catalog.warehouse, **dict(catalog.options))
+    opened = catalog.open()
     request = CompactionRequest(
         full=full,
         where=None if where is None else parse_condition(where),

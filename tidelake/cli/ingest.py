@@ -17,9 +17,8 @@ from ingest.config import load_config, shown
 from ingest.pipeline import Progress
 from ingest.settings import HIDDEN, SECRET_NAME, Config
 from ingest.ways_out import parse_ways_out
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.opening import open_catalog
 from storage.errors import TidelakeError
-from storage.fileio import open_file_io
 from tidelake.cli.output import Output
 from tidelake.cli.texts import offsets_by_topic, size_text
 
@@ -163,7 +162,7 @@ def plan(
 
 
 def _plan(config: Config, beginning: Beginning) -> dict[str, Any]:
-    catalog = FileSystemCatalog(open_file_io(config.warehouse, dict(config.warehouse_options)), config.warehouse)
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
     settings = shown(config)
     return {
         "pipeline": config.pipeline,

@@ -17,7 +17,6 @@ from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.types import DataField, parse_type
-from tidelake.catalog import Catalog, open_catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import Refused, UsageError
@@ -48,7 +47,7 @@ def create(
 ) -> None:
     if bool(columns) == bool(schema_from):
         raise UsageError("give the columns either with --column or with --schema-from")
-    opened = _open(catalog)
+    opened = catalog.open()
     schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
     database = name.partition(".")[0]
     if database not in opened.list_databases():
@@ -70,7 +69,7 @@ def create(
 
 
 def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -> None:
-    opened = _open(catalog)
+    opened = catalog.open()
     databases = opened.list_databases() if database is None else [database]
     names = [f"{database}.{table}" for database in databases for table in opened.list_tables(database)]
     if out.is_json:
@@ -83,7 +82,7 @@ def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -
 
 
 def show(out: Output, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
-    picture = picture_of(_table(name, catalog))
+    picture = picture_of(catalog.open().table(name))
     if out.is_json:
         out.document(picture)
     else:
@@ -91,7 +90,7 @@ def show(out: Output, *, name: str, catalog: CatalogAddress, all_buckets: bool) 
 
 
 def snapshots(out: Output, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
-    store = _snapshots(_table(name, catalog))
+    store = _snapshots(catalog.open().table(name))
     latest = store.latest()
     newest_first = store.back_from(latest) if latest is not None else iter(())
     if out.is_json:
@@ -116,7 +115,6 @@ def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
         is_number = title not in left
         grid.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for snapshot in shown:
-        is_numbered = abs(snapshot.commit_identifier) < 2**63 - 1
         cells = (
             str(snapshot.id),
             utc_text(snapshot.time_ms),
@@ -124,7 +122,7 @@ def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
             f"{snapshot.delta_record_count:+,}",
             f"{snapshot.total_record_count:,}",
             f"{snapshot.changelog_record_count or 0:,}",
-            f"{snapshot.commit_identifier}" if is_numbered else "",
+            f"{snapshot.commit_identifier}" if snapshot.is_numbered else "",
             snapshot.commit_user,
         )
         grid.add_row(*map(Text, cells))
@@ -133,7 +131,7 @@ def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
 
 
 def drop(out: Output, *, name: str, catalog: CatalogAddress, yes: bool, if_exists: bool) -> None:
-    opened = _open(catalog)
+    opened = catalog.open()
     if not yes:
         question = f"Delete {name} in {catalog.warehouse}, with all data, snapshots and tags?"
         _confirm(out, name, question, "was not dropped")
@@ -147,7 +145,7 @@ def drop(out: Output, *, name: str, catalog: CatalogAddress, yes: bool, if_exist
 def truncate(
     out: Output, *, name: str, catalog: CatalogAddress, partition: Sequence[tuple[str, str]], yes: bool
 ) -> None:
-    table = _table(name, catalog)
+    table = catalog.open().table(name)
     which = f"rows with {', '.join(f'{column} = {value}' for column, value in partition)}" if partition else "all rows"
     if not yes:
         _confirm(out, name, f"Remove {which} from {name} in {catalog.warehouse}?", "was not truncated")
@@ -185,7 +183,8 @@ def scan(
     row_format: str | None,
 ) -> None:
     condition = None if where is None else parse_condition(where)
-    found = _table(name, catalog).scan(
+    table = catalog.open().table(name)
+    found = table.scan(
         snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
     )
     print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
@@ -201,7 +200,7 @@ def changes(
     start: int | None,
     end: int | None,
 ) -> None:
-    table = _table(name, catalog)
+    table = catalog.open().table(name)
     wanted = _Wanted(table, columns, where)
     first = start if start is not None else _snapshots(table).earliest_id()
     if first is None:
@@ -223,7 +222,7 @@ def follow(
     until: int | None,
 ) -> None:
     """Ends with Ctrl-C, or after the snapshot `until`."""
-    table = _table(name, catalog)
+    table = catalog.open().table(name)
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
@@ -256,14 +255,6 @@ class _Wanted:
 
 
 # ---------------------------------------------------------------- from text
-
-
-def _open(address: CatalogAddress) -> Catalog:
-    return open_catalog(address.warehouse, **dict(address.options))
-
-
-def _table(name: str, address: CatalogAddress) -> Table:
-    return _open(address).table(name)
 
 
 def _snapshots(table: Table) -> SnapshotStore:

@@ -10,7 +10,6 @@ from storage.option_values import parse_duration_ms
 from storage.snapshots.expire import SnapshotExpiry
 from storage.snapshots.retention import retention_of
 from storage.verify import Report, Severity
-from tidelake.catalog import open_catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import Output
@@ -28,7 +27,7 @@ def expire(
     retain_time: str | None,
     dry_run: bool,
 ) -> None:
-    table = _table(name, catalog)
+    table = catalog.open().table(name)
     retain_ms = None if retain_time is None else _duration_ms("--retain-time", retain_time)
     if dry_run:
         _show_expirable(out, table, retain_min, retain_max, retain_ms)
@@ -60,7 +59,7 @@ def verify(
 ) -> ExitCode:
     """Exit code 1 when something is wrong."""
     age_ms = _duration_ms("--orphans-older-than", orphans_older_than)
-    table = _table(name, catalog)
+    table = catalog.open().table(name)
     report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
     if out.is_json:
         out.document(_members(report))
@@ -108,10 +107,6 @@ def _print(out: Output, name: str, report: Report) -> None:
 
 def _line(out: Output, text: str) -> None:
     out.console.print(text, soft_wrap=True)
-
-
-def _table(name: str, address: CatalogAddress) -> Table:
-    return open_catalog(address.warehouse, **dict(address.options)).table(name)
 
 
 def _duration_ms(option: str, text: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -15,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.storagelevel import StorageLevel
 
-from ingest.settings import CheckpointSettings, Config, FolderSettings, KafkaSettings, StartSettings, WriteSettings
+from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.sink import TableSink, sink
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
@@ -23,7 +24,7 @@ from storage.logs import get_logger
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
 _RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class Streams:
 
 
 def start_streams(spark: SparkSession, config: Config, checkpoint: str) -> Streams:
-    """Raises BadInput when a table is missing, UnsupportedFeature for settings that would silently do nothing."""
+    """Raises BadInput when a table is missing, UnsupportedFeature for settings that would change which rows arrive and
+    can't be had. A warning names those that are without effect.
+    """
     _refuse(config)
     feed = _Feed(tuple(_sinks(config)), _topic_filters(config))
     writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
@@ -99,19 +102,15 @@ class _Feed:
 
 
 def _sinks(config: Config) -> list[TableSink]:
-    letters = config.errors.dead_letters or f"{config.warehouse.rstrip('/')}/{config.pipeline}.dead-letters"
-    connector = dict(config.format_options)
-    truncates = connector.pop("truncates", "fail")
     return [
         sink(
             table.name,
             config.warehouse,
             format=config.format,
             match=table.match_patterns,
-            dead_letters=letters if config.errors.tolerance == "all" else None,
+            dead_letters=config.dead_letters if config.errors.tolerance == "all" else None,
             source_types=table.source_types,
-            connector=connector,
-            truncates=truncates,
+            connector=config.format_options,
             options={key: str(value) for key, value in config.warehouse_options.items()},
         )
         for table in config.tables
@@ -177,6 +176,25 @@ def _kafka_options(source: KafkaSettings) -> dict[str, str]:
 # ---------------------------------------------------------------- what Spark can't do
 
 
+_HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with values that Spark lacks
+    "source": frozenset(
+        {
+            "path",
+            "bootstrap_servers",
+            "topics",
+            "topic_pattern",
+            "start",
+            "until",
+            "isolation_level",
+            "security_protocol",
+        }
+    ),
+    "checkpoint": frozenset({"interval_ms"}),
+    "errors": frozenset({"tolerance", "dead_letters"}),
+    "write": frozenset(),
+}
+
+
 def _refuse(config: Config) -> None:
     """Settings that change which rows arrive are refused, those that change how fast are warned about."""
     refused: list[tuple[bool, str, str]] = [
@@ -195,5 +213,16 @@ def _refuse(config: Config) -> None:
     for is_given, setting, reason in refused:
         if is_given:
             raise UnsupportedFeature(setting, reason, _RUN_HERE)
-    if config.write != WriteSettings() or config.checkpoint.bytes_max != CheckpointSettings().bytes_max:
-        log.warning("without effect on Spark", settings=["write", "checkpoint.bytes_max"])
+    if idle := _without_effect(config):
+        _log.warning("without effect on Spark", settings=idle)
+
+
+def _without_effect(config: Config) -> list[str]:
+    """Names of settings that differ from their defaults, and that nothing here looks at."""
+    return [
+        f"{section}.{setting.name}"
+        for section, heeded in _HEEDED.items()
+        for settings in [getattr(config, section)]
+        for setting in structs.fields(settings)
+        if setting.name not in heeded and getattr(settings, setting.name) != setting.default
+    ]

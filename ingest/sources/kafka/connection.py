@@ -1,15 +1,19 @@
-"""How to get to the brokers: settings as arguments of aiokafka's clients, and the first connection."""
+"""How to get to the brokers: aiokafka's clients from our settings, and the first connection."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import random
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.metadata import MetadataRequest
 
 from ingest.settings import KafkaSettings
 
@@ -58,6 +62,35 @@ def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
         "max_partition_fetch_bytes": settings.max_partition_fetch_bytes,
         "metadata_max_age_ms": settings.discovery_interval_ms,
     }
+
+
+class Client(AIOKafkaClient):  # type: ignore[misc]
+    """aiokafka's, but it never creates a topic by asking for it.
+
+    Brokers do that by default: a topic that was deleted would be there again at once, empty, and nobody could tell.
+    """
+
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+        """In place of aiokafka's, which has no such choice. Returns whether a broker answered."""
+        request = MetadataRequest(list(topics) or None, allow_auto_topic_creation=False)
+        nodes = [broker.nodeId for broker in self.cluster.brokers()] or ["bootstrap"]
+        for node in random.sample(nodes, len(nodes)):
+            try:
+                metadata = await self.send(node, request)
+            except (KafkaError, TimeoutError):
+                continue
+            if metadata.brokers:
+                cluster_metadata.update_metadata(metadata)
+                return True
+        cluster_metadata.failed_update(None)
+        return False
+
+
+def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """arguments: those of the client."""
+    consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(settings))
+    consumer._client = Client(**arguments, metadata_max_age_ms=settings.discovery_interval_ms)  # made, not yet used
+    return consumer
 
 
 async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:

@@ -43,12 +43,14 @@ class ClusterMetadata:
     topics: Mapping[str, Topic]
 
 
-async def fetch_metadata(client: AIOKafkaClient, topics: Sequence[str] | None) -> ClusterMetadata:
-    """Ask any broker for these topics, or for all (None). Topics that don't exist are absent.
+async def fetch_metadata(
+    client: AIOKafkaClient, topics: Sequence[str] | None, node: int | None = None
+) -> ClusterMetadata:
+    """Ask this broker (None: any) for these topics, or for all (None). Topics that don't exist are absent.
 
     Raises aiokafka's KafkaError, also for a topic that may not be read.
     """
-    node = client.get_random_node()
+    node = client.get_random_node() if node is None else node
     if node is None:
         raise BrokerNotAvailableError("no broker is known")
     response = await client.send(node, _MetadataRequest(topics))

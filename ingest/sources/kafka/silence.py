@@ -5,7 +5,7 @@ aiokafka retries a broker that went away for ever, and only logs it: to its call
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from checkpoint.offsets import TopicPartition
@@ -47,10 +47,3 @@ class Silence:
 
     def _same(self, partition: TopicPartition, answer: Hashable) -> bool:
         return self._answers.get(partition) == answer
-
-
-def few(partitions: Iterable[TopicPartition]) -> str:
-    """Names for a message: the first three, and how many more."""
-    names = sorted(partitions)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(str, names[:3])) + more

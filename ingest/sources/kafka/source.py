@@ -3,6 +3,9 @@
 Partitions are assigned from the tables' positions; a consumer group never decides anything. The next offset of a
 partition is the consumer's position, not the last record's offset + 1: compaction, aborted transactions and their
 markers leave offsets that hold no record.
+
+aiokafka fetches by a topic's name. So a topic that is deleted and made again is read on as if it were the same, if it
+is long enough; `check_identity` tells them apart, once a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
+from checkpoint.findings import few
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
@@ -32,10 +35,10 @@ from ingest.sources.base import (
     Start,
     nothing_up_to,
 )
-from ingest.sources.kafka.connection import client_arguments, connect, consumer_arguments
+from ingest.sources.kafka.connection import Client, client_arguments, connect, consumer_of
 from ingest.sources.kafka.gathering import Gathering, gather
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
-from ingest.sources.kafka.silence import Silence, few
+from ingest.sources.kafka.silence import Silence
 from ingest.threads import in_turn
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
@@ -46,9 +49,10 @@ BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before t
 _POLL_WAIT_MS: Final = 500
 _RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000
+_PATIENCE_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
 _START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each way out does to which table"
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KafkaSource:
@@ -63,12 +67,15 @@ class KafkaSource:
         self._identity = SourceIdentity()
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._reached: dict[TopicPartition, int] = {}  # handed on up to here
+        self._patience_ms = settings.unreachable_after_ms
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput for a topic that doesn't exist, or credentials that are refused."""
         arguments = await asyncio.to_thread(client_arguments, self._settings)
-        self._client = AIOKafkaClient(**arguments)
-        self._consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(self._settings))
+        self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
+        self._patience_ms = self._settings.unreachable_after_ms
+        self._client = Client(**arguments)
+        self._consumer = consumer_of(self._settings, arguments)
         await self._patiently("connect", lambda: connect(self._client, arguments))
         await self._patiently("connect", self._consumer.start)
         metadata = await self._patiently("list topics", self._metadata)
@@ -100,18 +107,40 @@ class KafkaSource:
 
     def _take_in(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
         """Remember topics and partitions; returns those that are new. Raises PositionRefused for a topic made anew."""
-        ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
-        identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
-        if changes := identity_changes(self._identity, identity):
-            raise PositionRefused(
-                f"{self}: {'; '.join(changes)} while it was read. What has been read is committed up to the change",
-                [_START_AGAIN],
-            )
-        self._identity = identity
+        self._identity = self._compared(metadata)
         found = frozenset(_partitions_of(metadata.topics))
         new = found - self._partitions
         self._partitions |= found
         return new
+
+    def _compared(self, metadata: ClusterMetadata) -> SourceIdentity:
+        """Our identity and what is new in this. Raises PositionRefused for a topic made anew."""
+        ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
+        identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
+        if changes := identity_changes(self._identity, identity):
+            raise PositionRefused(
+                f"{self}: {'; '.join(changes)} while it was read. What was read since the last checkpoint is dropped: "
+                "it may be from either",
+                [_START_AGAIN],
+            )
+        return identity
+
+    async def check_identity(self) -> None:
+        """Asks the brokers that the records come from. Raises SourceUnavailable when they stay away.
+
+        Not any broker: they hear of a new topic one after the other, and each knows its id before it hands out its
+        records (Kafka's BrokerMetadataPublisher). A topic that is gone is no reason to refuse: no other one is in its
+        place.
+        """
+        for metadata in await self._patiently("confirm the ids of its topics", self._told_by_servers):
+            self._compared(metadata)
+
+    async def _told_by_servers(self) -> list[ClusterMetadata]:
+        topics = sorted({partition.topic for partition in self._reached})
+        # aiokafka tells nobody where it fetches from: the leader, or with `client_rack` a follower.
+        chosen = {self._consumer._fetcher._select_read_replica(KafkaPartition(*p)) for p in self._reached}
+        servers = chosen - {None, -1} or ({None} if topics else set())
+        return await asyncio.gather(*(fetch_metadata(self._client, topics, server) for server in servers))
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         match start:
@@ -166,7 +195,8 @@ class KafkaSource:
     ) -> dict[TopicPartition, int]:
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
-                f"{self}: {where} has no offset for {few(missing)}. Name every partition, or start elsewhere"
+                f"{self}: {where} has no offset for {few(map(str, sorted(missing)))}. Name every partition, or start "
+                "elsewhere"
             )
         return {partition: offsets[partition] for partition in partitions}
 
@@ -174,6 +204,15 @@ class KafkaSource:
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         """See `Source.read`. A position of a topic that is not configured any more is left alone."""
+        try:
+            async with aclosing(self._batches(positions)) as batches:
+                async for batch in batches:
+                    yield batch
+        except BaseException:
+            self._patience_ms = min(self._patience_ms, _PATIENCE_AT_THE_END_MS)
+            raise
+
+    async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         self._reached = {p: offset for p, offset in positions.items() if p in self._partitions}
         await self._check_retention()
         for batch in await self._assign(self._partitions - self._reached.keys()):
@@ -186,7 +225,7 @@ class KafkaSource:
                 yield batch
             now_ms = self._clock.now_ms()
             if silence.is_due(now_ms):
-                self._check_silence(silence, now_ms)
+                await self._check_silence(silence, now_ms)
             if now_ms >= next_discovery_ms:
                 next_discovery_ms = now_ms + self._settings.discovery_interval_ms
                 if new := await self._discovered():
@@ -251,19 +290,35 @@ class KafkaSource:
             [_START_AGAIN],
         )
 
-    def _check_silence(self, silence: Silence, now_ms: int) -> None:
+    async def _check_silence(self, silence: Silence, now_ms: int) -> None:
         answers = {p: (self._consumer.last_poll_timestamp(p), offset) for p, offset in self._reached.items()}
         if silent := silence.check(answers, now_ms):
+            await self._check_deleted({partition.topic for partition in silent})
             raise SourceUnavailable(
-                f"{self}: no answer for {few(silent)} within {self._settings.unreachable_after_ms} ms. What was "
-                "committed stays; start again when it is back, or raise `source.unreachable_after_ms`"
+                f"{self}: no answer for {few(map(str, sorted(silent)))} within "
+                f"{self._settings.unreachable_after_ms} ms. What was committed stays; start again when it is "
+                "back, or raise `source.unreachable_after_ms`"
+            )
+
+    async def _check_deleted(self, topics: Collection[str]) -> None:
+        """Raises BadInput for topics that are not there any more. Brokers that give no answer are asked once."""
+        try:
+            async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
+                there = (await fetch_metadata(self._client, sorted(topics))).topics
+        except (KafkaError, TimeoutError, OSError):
+            return
+        if gone := sorted(set(topics) - there.keys()):
+            raise BadInput(
+                f"{self}: deleted while it was read: {few(gone)}. What was read of it before is committed. Take it out "
+                "of `source.topics`, or start again where `topic_pattern` names it; a topic made again under its name "
+                "is refused until you say how to go on"
             )
 
     async def _discovered(self) -> frozenset[TopicPartition]:
         try:
             return self._take_in(await self._metadata())
         except (KafkaError, TimeoutError, OSError) as error:
-            log.warning("looking for new partitions failed", source=str(self), error=repr(error))
+            _log.warning("looking for new partitions failed", source=str(self), error=repr(error))
             return frozenset()
 
     # ------------------------------------------------------------ the rest
@@ -276,29 +331,31 @@ class KafkaSource:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
                 await self._consumer.commit(offsets)
         except (KafkaError, TimeoutError) as error:
-            log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
+            _log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
 
     async def close(self) -> None:
-        if self._consumer is not None:
-            await _stop(self._consumer)
-        if self._client is not None:
-            await self._client.close()
+        try:
+            if self._consumer is not None:
+                await _stop(self._consumer)
+        finally:
+            if self._client is not None:
+                await self._client.close()
 
     async def _patiently(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until it works or the time is up; what a broker refuses is not tried again."""
-        deadline_ms = self._clock.now_ms() + self._settings.unreachable_after_ms
+        started_ms = self._clock.now_ms()
         reason: Exception | None = None
         while True:
-            left_ms = max(1, deadline_ms - self._clock.now_ms())
+            deadline_ms = started_ms + self._patience_ms
             try:
-                async with asyncio.timeout(left_ms / 1000):
+                async with asyncio.timeout(max(1, deadline_ms - self._clock.now_ms()) / 1000):
                     return await attempt()
             except (KafkaError, TimeoutError, OSError) as error:
                 reason = error if reason is None or not isinstance(error, TimeoutError) else reason
                 refused = isinstance(error, KafkaError) and not error.retriable
                 if refused or self._clock.now_ms() >= deadline_ms:
                     raise self._trouble(what, reason) from error
-                log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
+                _log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
             await self._clock.sleep_ms(_RETRY_MS)
 
     def _trouble(self, what: str, error: Exception) -> TidelakeError:
@@ -313,11 +370,12 @@ async def _stop(consumer: Any) -> None:
     try:
         await consumer.stop()
     except asyncio.CancelledError:
-        # aiokafka lets the cancellation of a fetch that waits for its retry escape, and then leaves the rest open.
+        # aiokafka lets the cancellation of a fetch that waits for its retry escape.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        await consumer._client.close()
+    finally:
+        await consumer._client.close()  # which it leaves open after any error before; a second time does nothing
 
 
 def _partitions_of(topics: Mapping[str, Topic]) -> Iterable[TopicPartition]:

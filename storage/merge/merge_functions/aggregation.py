@@ -16,8 +16,9 @@ from storage.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.aggregators import Aggregator, Groups, Step, aggregator_of
 from storage.merge.kernels import RowIndices
-from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.merge.merge_functions.base import shortcut_groups
 from storage.options import TableOptions
+from storage.row_kinds import is_retract
 from storage.schema import TableSchema
 
 

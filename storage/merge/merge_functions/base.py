@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import RowKind
 from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
 
@@ -59,12 +58,6 @@ class MergeFunction(Protocol):
         does not take.
         """
         ...
-
-
-def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Which row kinds take a row back (-U, -D)."""
-    retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
-    return retract
 
 
 def shortcut_groups(groups: Groups, shortcut: NDArray[np.bool_] | None) -> NDArray[np.bool_]:

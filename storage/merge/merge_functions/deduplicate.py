@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
-from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.merge.merge_functions.base import shortcut_groups
+from storage.row_kinds import is_retract
 
 
 @dataclass(frozen=True, slots=True)

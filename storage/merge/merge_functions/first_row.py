@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from storage.errors import BadInput
 from storage.merge.aggregators.base import Groups
 from storage.merge.kernels import RowIndices
-from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.merge.merge_functions.base import shortcut_groups
+from storage.row_kinds import is_retract
 
 NO_RETRACTS: Final = (
     "merge-engine = first-row can't take deletes (-D, -U): the row that came first stays. Set the option "

@@ -30,11 +30,12 @@ from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.aggregators import aggregator_of
 from storage.merge.aggregators.base import Aggregator, Groups, Step, valid_rows
 from storage.merge.kernels import RowIndices
-from storage.merge.merge_functions.base import is_retract, shortcut_groups
+from storage.merge.merge_functions.base import shortcut_groups
 from storage.merge.merge_functions.newest_sequence import Sequences, not_older
 from storage.merge.merge_functions.removals import removing_deletes
 from storage.options import TableOptions
 from storage.partial_update_options import PartialUpdateOptions
+from storage.row_kinds import is_retract
 from storage.schema import TableSchema
 from storage.sequence_groups import SequenceGroup
 

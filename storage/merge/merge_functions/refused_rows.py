@@ -20,12 +20,13 @@ from storage.errors import BadInput
 from storage.format import RowKind
 from storage.merge.aggregators.base import WithoutRetract
 from storage.merge.merge_functions.aggregation import Aggregation
-from storage.merge.merge_functions.base import MergeFunction, is_retract
+from storage.merge.merge_functions.base import MergeFunction
 from storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
 from storage.merge.merge_functions.first_row import FirstRow
 from storage.merge.merge_functions.newest_levels import NewestLevels
 from storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
 from storage.merge.merge_functions.partial_update import PartialUpdate
+from storage.row_kinds import is_retract
 from storage.schema import TableSchema
 
 _TAKEN_BACK_TO_NULL: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)

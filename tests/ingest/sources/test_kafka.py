@@ -284,11 +284,55 @@ async def test_a_topic_that_is_made_anew_is_refused(kafka_broker: KafkaBroker) -
     topic = await topic_with(kafka_broker, 2)
     async with opened(kafka_broker, topic, discovery_interval_ms=100) as source, reading(source) as subject:
         await subject.until(sees(p0=2))
-        async with admin_of(kafka_broker) as admin:
-            await admin.delete_topics([topic])
-        await asyncio.to_thread(kafka_broker.create_topic, topic)
+        await make_anew(kafka_broker, topic)
         with pytest.raises(PositionRefused, match="it was made anew"):
             await subject.task
+
+
+async def make_anew(broker: KafkaBroker, topic: str) -> None:
+    async with admin_of(broker) as admin:
+        await admin.delete_topics([topic])
+    await asyncio.to_thread(broker.create_topic, topic)
+
+
+async def test_records_of_a_topic_made_anew_are_not_taken_for_the_old_one_s(kafka_broker: KafkaBroker) -> None:
+    topic = await topic_with(kafka_broker, 2)
+    async with opened(kafka_broker, topic) as source:
+        await make_anew(kafka_broker, topic)
+        await asyncio.to_thread(kafka_broker.send, records(5), topic)
+        async with aclosing(source.read({TopicPartition(topic, 0): 2})) as batches:
+            batch = await anext(batches)
+            assert batch.offsets.tolist() == [2, 3, 4]  # the fetch can't tell
+            with pytest.raises(PositionRefused, match=rf"topic {topic} has id .* it was made anew"):
+                await source.check_identity()
+
+
+async def test_what_was_read_of_a_topic_that_is_gone_may_be_published(kafka_broker: KafkaBroker) -> None:
+    topic = await topic_with(kafka_broker, 2)
+    async with opened(kafka_broker, topic) as source, reading(source) as subject:
+        await subject.until(sees(p0=2))
+        async with admin_of(kafka_broker) as admin:
+            await admin.delete_topics([topic])
+        await source.check_identity()
+
+
+async def test_a_topic_that_is_deleted_is_named_and_stays_deleted(kafka_broker: KafkaBroker) -> None:
+    clock = ManualClock()
+    topic, other = await topic_with(kafka_broker, 2), await topic_with(kafka_broker, 0)
+    settings: dict[str, Any] = {"discovery_interval_ms": 100, "unreachable_after_ms": 6_000}
+    async with (
+        opened(kafka_broker, [topic, other], clock=clock, **settings) as source,
+        reading(source) as subject,
+        admin_of(kafka_broker) as admin,
+    ):
+        await subject.until(sees(p0=2))
+        await admin.delete_topics([topic])
+        while not subject.task.done():
+            clock.advance(500)
+            await asyncio.wait({subject.task}, timeout=0.2)
+        with pytest.raises(BadInput, match=rf"deleted while it was read: {topic}\."):
+            await subject.task
+        assert topic not in await admin.list_topics()
 
 
 # ---------------------------------------------------------------- positions that are gone
@@ -338,6 +382,33 @@ async def test_a_broker_that_comes_back_is_read_on(private_kafka_broker: KafkaBr
     assert offsets == list(range(5))
 
 
+async def test_topics_are_confirmed_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
+    broker = private_kafka_broker
+    topic = await topic_with(broker, 3)
+    async with opened(broker, topic) as source, reading(source) as subject:
+        await subject.until(sees(p0=3))
+        await asyncio.to_thread(broker.kill)
+        checking = asyncio.create_task(source.check_identity())
+        await asyncio.to_thread(broker.start)
+        await checking
+
+
+async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kafka_broker: KafkaBroker) -> None:
+    broker = private_kafka_broker
+    clock = ManualClock()
+    topic = await topic_with(broker, 3)
+    async with opened(broker, topic, clock=clock, unreachable_after_ms=3_600_000) as source:
+        async with reading(source) as subject:
+            await subject.until(sees(p0=3))
+            await asyncio.to_thread(broker.kill)
+            checking = asyncio.create_task(source.check_identity())
+        while not checking.done():
+            await asyncio.wait({checking}, timeout=0.05)
+            clock.advance(1_000)
+        with pytest.raises(SourceUnavailable, match="could not confirm the ids of its topics"):
+            await checking
+
+
 async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
@@ -364,6 +435,31 @@ async def test_a_cluster_that_is_not_there_is_an_error_after_the_time_limit() ->
     with pytest.raises(SourceUnavailable, match=r"Kafka at 127\.0\.0\.1:1: could not connect"):
         await opening
     await source.close()
+
+
+class Broken:
+    """A consumer that can't be stopped."""
+
+    def __init__(self) -> None:
+        self._client = Connections()
+
+    async def stop(self) -> None:
+        raise OSError("the broker went away")
+
+
+class Connections:
+    are_open = True
+
+    async def close(self) -> None:
+        self.are_open = False
+
+
+async def test_a_consumer_that_can_t_be_stopped_leaves_no_connection_open() -> None:
+    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"))
+    source._consumer, source._client = consumer, client = Broken(), Connections()
+    with pytest.raises(OSError, match="the broker went away"):
+        await source.close()
+    assert (consumer._client.are_open, client.are_open) == (False, False)
 
 
 async def test_a_topic_that_does_not_exist_is_an_error_and_is_not_created(kafka_broker: KafkaBroker) -> None:

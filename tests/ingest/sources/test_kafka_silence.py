@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.offsets import TopicPartition
-from ingest.sources.kafka.silence import Silence, few
+from ingest.sources.kafka.silence import Silence
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -45,8 +45,3 @@ def test_checks_are_due_once_a_second() -> None:
     silence = Silence(limit_ms=3_000, now_ms=5_000)
     assert not silence.is_due(5_999)
     assert silence.is_due(6_000)
-
-
-def test_many_partitions_are_told_by_a_few() -> None:
-    assert few([B, A]) == "t-0, t-1"
-    assert few(TopicPartition("t", n) for n in range(10)) == "t-0, t-1, t-2 and 7 more"

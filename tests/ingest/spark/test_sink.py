@@ -63,9 +63,17 @@ class Stream:
 
     def forget_commit(self, batch_id: int) -> None:
         """As if the driver had died after our commit and before Spark's own."""
-        commits = self.home / "checkpoint" / "commits"
-        (commits / str(batch_id)).unlink()
-        (commits / f".{batch_id}.crc").unlink(missing_ok=True)
+        self._forget("commits", batch_id)
+
+    def forget_batch(self, batch_id: int) -> None:
+        """As if the checkpoint directory came from a backup that was made before the batch was planned."""
+        for log in ("commits", "offsets"):
+            self._forget(log, batch_id)
+
+    def _forget(self, log: str, batch_id: int) -> None:
+        folder = self.home / "checkpoint" / log
+        (folder / str(batch_id)).unlink()
+        (folder / f".{batch_id}.crc").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -130,8 +138,58 @@ def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     assert 8 in [snapshot.id for snapshot in table.snapshots()]
 
 
+@pytest.mark.parametrize("batches", [1, 3], ids=["the same batch id", "an older batch id"])
+def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream, batches: int) -> None:
+    """Batch ids begin at 0 again: taken for replays, its batches would never arrive."""
+    table = stream.create(primary_key=["id"])
+    stream.options = {"commit_user": "etl"}
+    for i in range(batches):
+        stream.put([{"id": i, "name": "a"}])
+    stream.run("one")
+    stream.run("one")
+    said = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
+    with pytest.raises(Exception, match=said):
+        stream.run("two")
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [*range(batches)]
+    stream.put([{"id": 9, "name": "b"}])
+    stream.run("one")
+    assert [id_ for id_, _, _ in rows_of(table)] == [*range(batches), 9]
+
+
+def test_a_checkpoint_directory_that_was_set_back_is_refused(stream: Stream) -> None:
+    """Spark makes other batches under the ids that the table knows."""
+    table = stream.create(primary_key=["id"])
+    for i in range(3):
+        stream.put([{"id": i, "name": "a"}])
+    stream.run()
+    for batch_id in (1, 2):
+        stream.forget_batch(batch_id)
+    stream.put([{"id": 3, "name": "b"}])
+    with pytest.raises(Exception, match=r"(?s)batch 1, but 'spark-.*committed batch 2 already.*or it was set back"):
+        stream.run()
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1, 2]
+
+
+def test_a_one_off_commit_of_the_same_user_is_no_batch_of_the_stream(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+    stream.options = {"commit_user": "etl"}
+    table.truncate(commit_user="etl")
+    stream.put([{"id": 1, "name": "a"}])
+    stream.run()
+    with table.writer(commit_user="etl") as writer:
+        writer.write(pa.table({"id": [2], "name": ["b"]}))
+        writer.commit()
+    stream.forget_commit(0)
+    stream.run()
+    stream.put([{"id": 3, "name": "c"}])
+    stream.run()
+    assert rows_of(table) == [(1, "a", None), (2, "b", None), (3, "c", None)]
+    own = [snapshot.commit_identifier for snapshot in table.snapshots() if snapshot.is_numbered]
+    assert own == [0, 1]
+
+
 def test_a_new_checkpoint_directory_is_a_new_commit_user(stream: Stream) -> None:
-    """Its batch ids begin at 0 again: under the old user they would all be taken for replays."""
+    """Its batch ids begin at 0 again: under the old user they would be refused."""
     table = stream.create(primary_key=["id"])
     stream.put([{"id": 1, "name": "a"}])
     stream.run("one")
@@ -268,6 +326,85 @@ def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records
     assert rows_of(table) == [(1, "a2", 2), (2, "b", 1)]
 
 
+def created(*offsets: int, table: str = "t") -> list[Row]:
+    lines = [change(offset, "c", {"id": offset, "name": "a", "version": 1}) for offset in offsets]
+    return [{**line, "value": line["value"].replace('"table": "t"', f'"table": "{table}"')} for line in lines]
+
+
+def test_a_replayed_batch_of_raw_records_is_a_no_op(records: Stream) -> None:
+    table = records.create()
+    records.put(created(0, 1))
+    records.put(created(4, 5))
+    run_records(records)
+    records.forget_commit(1)
+    run_records(records)
+    records.put(created(6))
+    run_records(records)
+    assert [id_ for id_, _, _ in rows_of(table)] == [0, 1, 4, 5, 6]
+
+
+def test_a_checkpoint_directory_that_was_set_back_by_one_batch_of_raw_records_is_refused(records: Stream) -> None:
+    """Spark makes the batch anew, of other files than the table knows under its number."""
+    table = records.create(primary_key=["id"])
+    records.put(created(0))
+    records.put(created(1))
+    run_records(records)
+    records.forget_batch(1)
+    (records.home / "rows" / "1.json").unlink()
+    records.put(created(2))
+    said = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was set back"
+    with pytest.raises(Exception, match=said):
+        run_records(records)
+    assert [id_ for id_, _, _ in rows_of(table)] == [0, 1]
+
+
+def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Stream) -> None:
+    """Under its number the first half is in the table: taken for that, it would never arrive."""
+    table = records.create()
+    feed = sink("shop.t", records.warehouse, commit_user="etl", **records.options)
+    halves = [
+        spark.createDataFrame([(json.dumps(line),) for line in created(*h)], "value string") for h in ((0, 2), (1, 3))
+    ]
+    feed(halves[0], 0)
+    with pytest.raises(tidelake.PositionRefused, match=r"(?s)\[0, 3\).*\[1, 4\).*once for each batch, with the whole"):
+        feed(halves[1], 0)
+    assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
+
+
+def test_a_new_query_that_begins_past_the_table_leaves_nothing_or_says_so(records: Stream) -> None:
+    table = records.create()
+    records.put(created(0, 1))
+    run_records(records)
+    (records.home / "rows" / "0.json").unlink()
+    records.put(created(5))
+    before = data_files(records)
+    with pytest.raises(Exception, match=r"(?s)at offset 5, but .* up to 2 only.*startingOffsets.*accept_gap=True"):
+        run_records(records, "another")
+    assert data_files(records) == before
+    records.options["accept_gap"] = True
+    run_records(records, "another")
+    position = json.loads(table.snapshots()[-1].properties["tidelake.position"])
+    assert position["topics"]["shop.public.t"] == {"end": [6], "read": [1]}
+    assert position["accepted"] == {"way": "sink(…, accept_gap=True)", "found": ["gap"]}
+
+
+def test_a_query_that_joins_the_table_is_known_to_even_if_its_first_batch_brings_no_rows(records: Stream) -> None:
+    table = records.create()
+    records.options["match"] = "public.t"
+    records.put(created(0, 1))
+    run_records(records)
+    (records.home / "rows" / "0.json").unlink()
+    for lines in (created(2, table="u"), created(3, table="u"), created(6)):
+        records.put(lines)
+    run_records(records, "another")
+    assert [id_ for id_, _, _ in rows_of(table)] == [0, 1, 6]
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 0, 2]
+
+
+def data_files(stream: Stream) -> set[Path]:
+    return set((stream.home / "lake").rglob("data-*"))
+
+
 def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
     table = records.create(primary_key=["id"])
     records.put([change(0, "c", {"id": 1, "name": "a", "version": 1})])
@@ -302,6 +439,23 @@ def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, 
         1,
         "{broken",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(
+            {"connector": {"binary_handling_mod": "hex"}},
+            "no option 'binary_handling_mod'; did you mean 'binary_handling_mode'",
+            id="an option that is none",
+        ),
+        pytest.param({"connector": {"binary_handling_mode": "octal"}}, "'octal' is none of base64, hex", id="a mode"),
+        pytest.param({"truncates": "Fail"}, "truncates of debezium-json is fail or skip, not 'Fail'", id="truncates"),
+    ],
+)
+def test_options_of_the_format_that_are_none_are_refused(arguments: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(tidelake.BadInput, match=said):
+        sink("shop.t", "lake", format="debezium-json", **arguments)
 
 
 def test_records_of_two_tables_need_a_choice(records: Stream) -> None:

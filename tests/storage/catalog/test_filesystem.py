@@ -220,6 +220,15 @@ def test_a_table_is_not_created_over_files_that_would_become_its_own(shop: FileS
     assert shop.list_tables("shop") == ["orders"]
 
 
+def test_directories_without_files_are_no_table_s(tmp_path: Path) -> None:
+    """A writer whose table was dropped under it leaves them, on a disk."""
+    catalog = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
+    catalog.create_database("shop")
+    (tmp_path / "shop.db" / "t" / "day=1" / "bucket-0").mkdir(parents=True)
+    catalog.create_table("shop.t", COLUMNS)
+    assert catalog.list_tables("shop") == ["t"]
+
+
 @pytest.mark.parametrize("if_not_exists", [True, False])
 def test_of_two_creators_at_the_same_time_one_wins(shop: FileSystemCatalog, if_not_exists: bool) -> None:
     def other_goes_first(call: Call) -> None:

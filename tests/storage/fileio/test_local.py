@@ -249,7 +249,7 @@ def test_an_output_that_cannot_be_published_leaves_nothing(
         raise OSError(errno.EIO, "the disk is dying")
 
     monkeypatch.setattr(os, broken, fail)
-    with pytest.raises(OSError, match="data-1") as caught, io.open_output(f"{tmp_path}/data-1") as output:
+    with pytest.raises(OSError, match=r"data-1'$") as caught, io.open_output(f"{tmp_path}/data-1") as output:
         output.stream.write(b"rows")
     assert caught.value.errno == errno.EIO
     assert names(tmp_path) == set()

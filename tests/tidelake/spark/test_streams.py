@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 import tidelake
+from ingest.assembly import assemble
 from ingest.config import parse_config
 from ingest.settings import Config, KafkaSettings
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
+from storage.logs import FIELDS
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS, STOCK, TABLES
 from tidelake.spark import streams
@@ -81,6 +84,72 @@ def test_what_spark_can_t_do_is_refused(spark: SparkSession, tmp_path: Path, mor
     write_shop_log(tmp_path / "changes")
     with pytest.raises(UnsupportedFeature, match=message):
         start_streams(spark, config(tmp_path, more), str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    "options", ["binary_handling_mod: hex", "binary_handling_mode: octal", "truncates: Fail", "truncates: null"]
+)
+def test_options_of_the_format_are_refused_in_the_same_words_as_without_spark(tmp_path: Path, options: str) -> None:
+    settings = config(tmp_path, f"format_options: {{{options}}}")
+    with pytest.raises(BadInput) as without_spark:
+        assemble(settings)
+    with pytest.raises(BadInput) as on_spark:
+        streams._sinks(settings)
+    assert str(on_spark.value) == str(without_spark.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        pytest.param("errors: {tolerance: all}", "{home}/lake/shop.dead-letters", id="by default in the warehouse"),
+        pytest.param("errors: {tolerance: all, dead_letters: /letters}", "/letters", id="where the configuration says"),
+        pytest.param("errors: {dead_letters: /letters}", None, id="nowhere when none is tolerated"),
+    ],
+)
+def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str, place: str | None) -> None:
+    found = {table_sink.dead_letters for table_sink in streams._sinks(config(tmp_path, more))}
+    assert found == {place and place.format(home=tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        pytest.param("", [], id="nothing"),
+        pytest.param("checkpoint: {interval_ms: 7}\nerrors: {tolerance: all, dead_letters: /letters}", [], id="heeded"),
+        pytest.param(
+            "checkpoint: {bytes_max: 7}\nerrors: {waiting_ms_max: 7, waiting_bytes_max: 7}\n"
+            "write: {memory_bytes: 7, queue_bytes: 16777216, spill_directory: /spill}",
+            [
+                *("checkpoint.bytes_max", "errors.waiting_ms_max", "errors.waiting_bytes_max"),
+                *("write.memory_bytes", "write.spill_directory"),
+            ],
+            id="all but a default",
+        ),
+    ],
+)
+def test_a_warning_names_the_settings_without_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: list[str]
+) -> None:
+    streams._refuse(config(tmp_path, more))
+    assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([told] if told else [])
+
+
+@pytest.mark.parametrize("setting", sorted({*KafkaSettings.__struct_fields__} - {"until"}))
+def test_a_setting_of_kafka_reaches_the_connector_or_is_refused_or_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, setting: str
+) -> None:
+    plain = KafkaSettings(bootstrap_servers="b", topics="t")
+    value = getattr(plain, setting)
+    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "other"
+    source = structs.replace(plain, **{setting: other})
+    try:
+        streams._refuse(structs.replace(config(tmp_path), source=source))
+        refused = False
+    except UnsupportedFeature as error:
+        refused = f"source.{setting}: " in str(error)
+    reaches = streams._kafka_options(source) != streams._kafka_options(plain)
+    named = [f"source.{setting}"] in [getattr(record, FIELDS)["settings"] for record in caplog.records]
+    assert [reaches, refused, named].count(True) == 1
 
 
 def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""The options of `debezium-json`, checked: the same for a configuration, whatever runs it, and for a Spark sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, Literal, TypeAlias
+
+from ingest.formats.connect_schema import ConnectorSettings
+from storage.errors import BadInput
+from storage.near_names import did_you_mean
+
+DEBEZIUM_JSON: Final = "debezium-json"
+Truncates: TypeAlias = Literal["fail", "skip"]
+
+_CONNECTOR: Final = tuple(field.name for field in fields(ConnectorSettings))
+
+
+def debezium_settings(options: Mapping[str, Any]) -> tuple[ConnectorSettings, Truncates]:
+    """options: `truncates`, and settings of the connector by name. Raises BadInput for any other, and for a value that
+    is none of an option's.
+    """
+    known = (*_CONNECTOR, "truncates")
+    for name, value in options.items():
+        if name not in known:
+            raise BadInput(
+                f"{DEBEZIUM_JSON} has no option {name!r}{did_you_mean(name, known)}. It has {', '.join(known)}"
+            )
+        if not isinstance(value, str):
+            raise BadInput(f"{name} of {DEBEZIUM_JSON} is a text, not {value!r}")
+    truncates = options.get("truncates", "fail")
+    if truncates not in ("fail", "skip"):
+        raise BadInput(f"truncates of {DEBEZIUM_JSON} is fail or skip, not {truncates!r}")
+    return ConnectorSettings(**{name: options[name] for name in _CONNECTOR if name in options}), truncates

@@ -1,0 +1,159 @@
+"""What the offsets of a batch mean beside the table's position: the same again, there already, next to it, or past it.
+
+The table's position is that of the newest snapshot that tells one, whoever wrote it. Inside a query Spark's offset log
+joins batch to batch, so what is missing between two of them was never there to be read (compacted records, transaction
+markers, aborted transactions). A query that reads a partition for the first time proves nothing of the kind: it has to
+begin where the table ends. Until then the partition is *unread*, and the query's snapshots say which ones are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from checkpoint.findings import few
+from checkpoint.offsets import Accepted, OffsetRange, SourcePosition, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from storage.errors import PositionRefused
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+UNREAD_PROPERTY: Final = (
+    "tidelake.spark-unread"  # of a snapshot: topic to partitions, as JSON; absent when there are none
+)
+GAP: Final = "gap"  # the word in `Accepted.found`
+
+Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What the snapshot of a batch says. has_begun: the query reads some partition for the first time, which must be
+    told even if no row comes of it.
+    """
+
+    position: SourcePosition
+    unread: frozenset[TopicPartition]
+    has_begun: bool
+
+    @property
+    def properties(self) -> dict[str, str]:
+        told = {POSITION_PROPERTY: position_to_text(self.position)}
+        if self.unread:
+            told[UNREAD_PROPERTY] = _unread_to_text(self.unread)
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a table stands when a batch comes. unread: partitions of the position that the batch's query never read."""
+
+    table: str
+    position: SourcePosition
+    unread: frozenset[TopicPartition]
+
+    @staticmethod
+    def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> Standing:
+        """own: the newest snapshot of the batch's query; None before its first."""
+        position = _newest_position(snapshots)
+        read = position_of(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
+        return Standing(table, position, frozenset(position.ranges.keys() - read))
+
+    def reached(self, found: Ranges, *, reread: bool, accept_gap: bool) -> Reached:
+        """found: the offsets of the batch. reread, accept_gap: see `sink`.
+
+        Raises PositionRefused for offsets that are in the table, and for those that a query begins with past its end.
+        """
+        ends = self.position.ends
+        again = {p: r for p, r in found.items() if r.start < ends.get(p, 0)}
+        past = {p: r for p, r in found.items() if p in self.unread and r.start > ends[p]}
+        if again and not reread:
+            raise self._again(*min(again.items()))
+        if past and not accept_gap:
+            raise self._past(*min(past.items()))
+        begun = {p: OffsetRange(r.start, r.start) for p, r in past.items()}
+        before = replace(self.position, ranges={**self.position.ranges, **begun})
+        position = before.including({p: r.start for p, r in found.items()}).advanced(
+            {p: r.end for p, r in found.items()}
+        )
+        if past:
+            position = replace(position, accepted=Accepted("sink(…, accept_gap=True)", (GAP,)))
+        return Reached(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
+
+    def _again(self, partition: TopicPartition, found: OffsetRange) -> PositionRefused:
+        return PositionRefused(
+            f"{self.table}: the batch reads {partition} from offset {found.start}, but the table holds its records up "
+            f"to {self.position.ends[partition]} already: they would be there twice",
+            [
+                self._at_the_end(),
+                "go on with the checkpoint directory that wrote them",
+                "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
+            ],
+        )
+
+    def _past(self, partition: TopicPartition, found: OffsetRange) -> PositionRefused:
+        return PositionRefused(
+            f"{self.table}: the query begins to read {partition} at offset {found.start}, but the table holds its "
+            f"records up to {self.position.ends[partition]} only: those between would be in no table",
+            [
+                f"{self._at_the_end()}, with a new checkpoint directory",
+                "go on with the checkpoint directory that wrote what the table holds",
+                "sink(…, accept_gap=True), where they may be left out, or there are none: the source deleted them, or "
+                "the offsets are transaction markers and compacted records. The snapshot keeps that you chose it",
+            ],
+        )
+
+    def _at_the_end(self) -> str:
+        topics: dict[str, dict[str, int]] = {}
+        for partition, end in sorted(self.position.ends.items()):
+            topics.setdefault(partition.topic, {})[str(partition.partition)] = end
+        return f"start the query at the table's position: option(\"startingOffsets\", '{json.dumps(topics)}')"
+
+
+def is_made_of(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
+    """Whether the snapshot was made from a batch with these offsets: a batch that Spark repeats reads the same ones.
+
+    A position begins where the one before ended, which may be before the batch's first record, or with `reread` after.
+    """
+    ranges = position_of(snapshot).ranges
+    return moved(snapshot).keys() <= found.keys() <= ranges.keys() and all(
+        (reread or ranges[p].start <= start) and max(ranges[p].start, end) == ranges[p].end
+        for p, (start, end) in found.items()
+    )
+
+
+def moved(snapshot: Snapshot) -> Ranges:
+    """Partitions that this snapshot holds records of."""
+    return {p: range_ for p, range_ in position_of(snapshot).ranges.items() if range_.end > range_.start}
+
+
+def ranges_text(ranges: Ranges) -> str:
+    return few(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+
+
+def position_of(snapshot: Snapshot) -> SourcePosition:
+    """An empty one where the snapshot tells none."""
+    text = snapshot.properties.get(POSITION_PROPERTY)
+    return SourcePosition() if text is None else position_from_text(text, f"snapshot {snapshot.id}")
+
+
+def _newest_position(snapshots: SnapshotStore) -> SourcePosition:
+    """Of the newest snapshot that tells one, whoever wrote it."""
+    latest: Snapshot | None = snapshots.latest()
+    for snapshot in snapshots.back_from(latest) if latest is not None else ():
+        if POSITION_PROPERTY in snapshot.properties:
+            return position_of(snapshot)
+    return SourcePosition()
+
+
+def _unread_to_text(unread: Iterable[TopicPartition]) -> str:
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(unread):
+        topics.setdefault(topic, []).append(number)
+    return json.dumps(topics, ensure_ascii=False, separators=(",", ":"))
+
+
+def _unread_of(snapshot: Snapshot) -> set[TopicPartition]:
+    topics = json.loads(snapshot.properties.get(UNREAD_PROPERTY, "{}"))
+    return {TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers}

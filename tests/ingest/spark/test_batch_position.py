@@ -1,0 +1,130 @@
+"""Offsets of a batch beside those of its table, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, Standing, is_made_of
+from storage.catalog.opening import open_catalog
+from storage.errors import PositionRefused
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+
+def ranges(**partitions: tuple[int, int]) -> Ranges:
+    """p0=(30, 40): partition 0 of topic t, [30, 40)."""
+    return {TopicPartition("t", int(name[1:])): OffsetRange(*range_) for name, range_ in partitions.items()}
+
+
+@dataclass
+class History:
+    """Snapshots of a table, each of one batch of one query."""
+
+    table: tidelake.Table
+    snapshots: SnapshotStore
+
+    def standing(self, query: str) -> Standing:
+        own = [snapshot for snapshot in self.table.snapshots() if snapshot.commit_user == query]
+        return Standing.of("shop.t", self.snapshots, own[-1] if own else None)
+
+    def add(self, query: str, found: Ranges, *, reread: bool = False, accept_gap: bool = False) -> Mapping[str, str]:
+        properties = self.standing(query).reached(found, reread=reread, accept_gap=accept_gap).properties
+        with self.table.writer(commit_user=query) as writer:
+            writer.commit(identifier=len(self.table.snapshots()), properties=properties)
+        return properties
+
+    @property
+    def newest(self) -> Snapshot:
+        newest = self.snapshots.latest()
+        assert newest is not None
+        return newest
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", pa.schema([("id", pa.int64())]))
+    context = open_catalog(str(tmp_path)).load("shop.t")
+    return History(table, SnapshotStore(context.io, context.paths))
+
+
+def held(properties: Mapping[str, str]) -> SourcePosition:
+    return position_from_text(properties[POSITION_PROPERTY], "")
+
+
+def test_a_query_that_begins_past_the_table_is_refused_unless_the_gap_is_accepted(history: History) -> None:
+    history.add("one", ranges(p0=(0, 30)))
+    with pytest.raises(PositionRefused, match=r'(?s)at offset 60.*up to 30 only.*startingOffsets.*"0": 30.*accept_gap'):
+        history.standing("two").reached(ranges(p0=(60, 70)), reread=True, accept_gap=False)
+    accepted = held(history.add("two", ranges(p0=(60, 70)), accept_gap=True))
+    assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which nobody read
+    assert accepted.accepted is not None
+    assert accepted.accepted.found == ("gap",)
+    following = held(history.add("two", ranges(p0=(70, 80))))
+    assert (following.ranges, following.accepted) == (ranges(p0=(70, 80)), None)
+
+
+def test_between_batches_of_a_query_offsets_may_be_missing(history: History) -> None:
+    history.add("one", ranges(p0=(5, 30)))
+    assert held(history.add("one", ranges(p0=(33, 40)))).ranges == ranges(p0=(30, 40))
+    history.add("two", ranges(p0=(40, 41)))
+    assert held(history.add("two", ranges(p0=(44, 50), p1=(7, 8)))).ranges == ranges(p0=(41, 50), p1=(7, 8))
+
+
+def test_each_partition_that_a_query_meets_late_must_begin_where_the_table_ends(history: History) -> None:
+    history.add("one", ranges(p0=(0, 30), p1=(0, 10), p2=(0, 5)))
+    assert history.add("two", ranges(p0=(30, 31)))[UNREAD_PROPERTY] == '{"t":[1,2]}'
+    history.add("other", ranges(p9=(100, 101)))  # and one that came to the table meanwhile
+    for late in (ranges(p1=(11, 12)), ranges(p9=(102, 103))):
+        with pytest.raises(PositionRefused, match="accept_gap"):
+            history.standing("two").reached(late, reread=False, accept_gap=False)
+    standing = history.standing("two").reached(
+        ranges(p1=(10, 12), p2=(5, 6), p9=(101, 102)), reread=False, accept_gap=False
+    )
+    assert (standing.has_begun, UNREAD_PROPERTY in standing.properties) == (True, False)
+
+
+def test_a_query_that_goes_on_has_nothing_to_tell_without_rows(history: History) -> None:
+    assert not history.standing("one").reached(ranges(p0=(3, 9)), reread=False, accept_gap=False).has_begun
+    history.add("one", ranges(p0=(3, 9)))
+    assert not history.standing("one").reached(ranges(p0=(9, 12)), reread=False, accept_gap=False).has_begun
+    assert history.standing("two").reached(ranges(p0=(9, 12)), reread=False, accept_gap=False).has_begun
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(ranges(p0=(30, 40), p1=(10, 12)), True, id="the same offsets"),
+        pytest.param(ranges(p0=(33, 40), p1=(10, 12)), True, id="the same, after a hole"),
+        pytest.param(ranges(p0=(30, 41), p1=(10, 12)), False, id="one record more"),
+        pytest.param(ranges(p0=(30, 39), p1=(10, 12)), False, id="one record less"),
+        pytest.param(ranges(p0=(29, 40), p1=(10, 12)), False, id="an earlier start"),
+        pytest.param(ranges(p0=(40, 50), p1=(10, 12)), False, id="the next records"),
+        pytest.param(ranges(p0=(30, 40)), False, id="without a partition"),
+        pytest.param(ranges(p0=(30, 40), p1=(10, 12), p2=(0, 1)), False, id="with another partition"),
+        pytest.param(ranges(p0=(30, 40), p1=(10, 12), p3=(6, 7)), False, id="with a partition that was at rest"),
+        pytest.param({}, False, id="no records"),
+    ],
+)
+def test_only_a_batch_of_the_same_offsets_is_the_one_that_a_snapshot_was_made_from(
+    history: History, found: Ranges, expected: bool
+) -> None:
+    history.add("one", ranges(p0=(0, 30), p1=(0, 10), p3=(0, 6)))
+    history.add("one", ranges(p0=(30, 40), p1=(10, 12)))
+    assert is_made_of(history.newest, found, reread=False) is expected
+
+
+def test_a_batch_that_was_read_again_is_known_too(history: History) -> None:
+    history.add("one", ranges(p0=(0, 30)))
+    history.add("two", ranges(p0=(20, 40)), reread=True)
+    assert is_made_of(history.newest, ranges(p0=(20, 40)), reread=True)
+    assert not is_made_of(history.newest, ranges(p0=(20, 41)), reread=True)
+    assert not is_made_of(history.newest, ranges(p0=(20, 40)), reread=False)

@@ -1,0 +1,86 @@
+"""Columns of a micro-batch become raw batches, one a topic partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.raw_batch import OLD_KEY_HEADER, RawBatch
+from ingest.spark.batch_rows import raw_batches
+
+Record = Mapping[str, Any]
+KAFKA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def record(topic: str, partition: int, offset: int) -> Record:
+    name = f"{topic}/{partition}/{offset}".encode()
+    return {
+        "key": None if offset % 5 == 0 else b"key " + name,
+        "value": None if offset % 7 == 0 else b"value " + name,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": offset * 1_000,  # microseconds
+        "headers": [{"key": OLD_KEY_HEADER, "value": name}, {"key": "other", "value": b""}]
+        if offset % 3 == 0
+        else None,
+    }
+
+
+def records_of(batch: RawBatch) -> list[Record]:
+    columns = (batch.keys.to_pylist(), batch.values.to_pylist(), batch.offsets.tolist(), batch.timestamps_ms.tolist())
+    return [
+        {"key": key, "value": value, "offset": offset, "timestamp": time, "headers": batch.headers.get(row)}
+        for row, (key, value, offset, time) in enumerate(zip(*columns, strict=True))
+    ]
+
+
+ONE, BIG = [("a", 0)], 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param([], id="an empty batch"),
+        pytest.param(ONE, id="one partition"),
+        pytest.param([("b", 1), ("a", 1), ("ö", 0), ("a", BIG), ("a", 0), ("b", BIG)], id="three topics"),
+    ],
+)
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
+def test_records_of_kafka_are_told_apart_by_partition_and_stand_in_offset_order(
+    partitions: list[tuple[str, int]], shuffled: bool
+) -> None:
+    rows = [record(topic, partition, offset) for offset in range(3, 60, 2) for topic, partition in partitions]
+    if shuffled:
+        Random(7).shuffle(rows)
+    # begins behind a row of another partition, as slices of Spark's batches may
+    batch = pa.RecordBatch.from_pylist([record("before", 9, 0), *rows], KAFKA).slice(1)
+    found = {(raw.topic, raw.partition): raw for raw in raw_batches(batch)}
+    assert found.keys() == set(partitions)
+    for (topic, partition), raw in found.items():
+        assert raw.next_offset == 60
+        assert records_of(raw) == [
+            {
+                "key": expected["key"],
+                "value": expected["value"],
+                "offset": offset,
+                "timestamp": offset,
+                "headers": expected["headers"] and ((OLD_KEY_HEADER, expected["headers"][0]["value"]),),
+            }
+            for offset in range(3, 60, 2)
+            for expected in [record(topic, partition, offset)]
+        ]
