@@ -6,37 +6,34 @@ place these bytes go anyway.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
+from storage.merge.spill_folder import FOLDERS
+
 
 class SpillFile:
-    """One segment: batches in key order. Deleted by `delete`, at the latest with the process's directory."""
+    """One segment: batches in key order. Deleted by `delete`, or after the process's death as `spill_folder` tells."""
 
     def __init__(self, directory: str | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError.
 
         batches: what a merge will hold of this segment at a time.
         """
-        with tempfile.NamedTemporaryFile(
-            prefix="tidelake-spill-", suffix=".arrow", dir=directory, delete=False
-        ) as file:
-            self.path = Path(file.name)
-            try:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                with pa.ipc.new_stream(file, schema, options=options) as stream:
-                    for batch in batches:
-                        stream.write_batch(batch)
-            except BaseException:
-                self.delete()
-                raise
+        self.path = FOLDERS.new_file(directory)
+        try:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with self.path.open("xb") as file, pa.ipc.new_stream(file, schema, options=options) as stream:
+                for batch in batches:
+                    stream.write_batch(batch)
+        except BaseException:
+            self.delete()
+            raise
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as stream:
             yield from stream
 
     def delete(self) -> None:
-        self.path.unlink(missing_ok=True)
+        FOLDERS.remove_file(self.path)

@@ -14,8 +14,9 @@ from storage.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
 from storage.merge.aggregators.containers import Containers, Entries
 from storage.merge.aggregators.equality import value_codes
-from storage.merge.aggregators.hash_order import hash_codes, in_hash_order
+from storage.merge.aggregators.hash_order import HashLine, hash_codes
 from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.line import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +47,69 @@ def _concatenated(values: pa.Array, groups: Groups, counted: Mask) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), rows.values, type=values.type, mask=is_null)
 
 
-class _Collecting(ItemFold[Entries]):
+class _Collecting(ItemFold[Entries, Line[int]]):
     def __init__(self, aggregation: ColumnAggregation, elements: pa.Array) -> None:
         self._distinct = aggregation.distinct
         self._codes = value_codes(elements).tolist()
         # Of these Java compares each new one with those it has, and takes the latter for distinct already
-        self._compares = pa.types.is_nested(elements.type) or pa.types.is_binary(elements.type)
-        self._hashes = [] if self._compares or not self._distinct else hash_codes(elements)
+        compares = pa.types.is_nested(elements.type) or pa.types.is_binary(elements.type)
+        self._hashes = hash_codes(elements) if self._distinct and not compares else None
         # Only the bare function knows that an older array need not go in front
         self._reverses = aggregation.ignore_retract
 
-    def agg(self, acc: Entries | None, item: Entries | None) -> Entries | None:
-        if not self._distinct or (acc is None and item is None):
-            return acc + item if acc is not None and item is not None else item if acc is None else acc
-        if self._compares:
-            kept = list(acc or ())
-            return kept + self._once(item or [], {self._codes[entry] for entry in kept})
-        once = self._once([*(acc or ()), *(item or ())], set())
-        return [once[at] for at in in_hash_order([self._hashes[entry] for entry in once], len(once))]
+    def agg(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+        if not self._distinct and (acc is None or item is None):
+            return item if acc is None else acc
+        if acc is None and item is None:
+            return None
+        line = self._line(acc)
+        if not self._distinct:
+            line.extend(item or ())
+            return line
+        if self._hashes is not None:
+            line.take_repeated()
+        for entry in item or ():
+            if self._codes[entry] not in line:
+                line.append(entry)
+        return self._rebuilt(line)
 
-    def agg_reversed(self, acc: Entries | None, item: Entries | None) -> Entries | None:
-        return self.agg(item, acc) if self._reverses else self.agg(acc, item)
+    def agg_reversed(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+        if not self._reverses:
+            return self.agg(acc, item)
+        if acc is None or (item is None and not self._distinct):
+            return self.agg(item, None) if acc is None else acc
+        line = self._line(acc)
+        if self._distinct:
+            line.take_repeated()
+            for entry in item or ():
+                line.take_all(self._codes[entry])
+        line.prepend_all(item or [])
+        if self._hashes is not None:
+            line.take_repeated()
+        return self._rebuilt(line)
 
-    def retract(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def retract(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
         if acc is None or not item:
             return acc
-        gone = [self._codes[entry] for entry in item]
-        kept = []
-        for entry in acc:
-            if self._codes[entry] in gone:
-                gone.remove(self._codes[entry])
-            else:
-                kept.append(entry)
-        return kept
+        line = self._line(acc)
+        for entry in item:
+            if self._codes[entry] in line:
+                line.take(self._codes[entry])
+        return line
 
-    def _once(self, entries: Entries, seen: set[int]) -> Entries:
-        once = []
-        for entry in entries:
-            if self._codes[entry] not in seen:
-                seen.add(self._codes[entry])
-                once.append(entry)
-        return once
+    def finish(self, acc: Entries | Line[int]) -> Entries:
+        return acc.in_order() if isinstance(acc, HashLine) else list(acc)
+
+    def _line(self, acc: Entries | Line[int] | None) -> Line[int]:
+        if isinstance(acc, Line):
+            return acc
+        codes = self._codes.__getitem__
+        line = Line(codes) if self._hashes is None else HashLine(codes, self._hashes.__getitem__)
+        line.extend(acc or ())
+        return line
+
+    def _rebuilt(self, line: Line[int]) -> Line[int]:
+        """What is distinct by hash goes through a hash table."""
+        if isinstance(line, HashLine):
+            line.rebuild(len(line))
+        return line

@@ -6,8 +6,8 @@ tables needs no excuse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,24 +16,90 @@ from numpy.typing import NDArray
 
 from storage.arrow_buffers import fixed_width_values
 from storage.binary_row import hash_bytes
+from storage.merge.aggregators.line import Line
 from storage.merge.aggregators.unscaled import whole_numbers
+
+T = TypeVar("T")
 
 _TICKS_PER_MILLI: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def in_hash_order(hashes: Sequence[int], most: int, *, newest_first: bool = False) -> list[int]:
-    """Indices of the entries as `HashMap` and `HashSet` iterate over them.
+def table_size(most: int) -> int:
+    """Bins of a `HashMap` or `HashSet`. most: entries there were when the table last had occasion to grow."""
+    size = 16
+    while most * 4 > size * 3:
+        size *= 2
+    return size
 
-    hashes: `hashCode()` of each, in the order they were put in. most: how many there were when the table last had
-    occasion to grow. newest_first: they were put in by `computeIfAbsent`, which puts an entry before others of its bin.
-    Eight and more entries in a bin, which Java keeps as a tree, would be another matter.
+
+class _Table(NamedTuple):
+    """What stood in [begin, end) went through a table of this size. is_turned: the line stood back to front then."""
+
+    size: int
+    begin: int
+    end: int
+    is_turned: bool
+
+
+class HashLine(Line[T]):
+    """What Java keeps in an array and puts into a new hash table for every row; the array then has the table's order.
+
+    Entries of one bin come out as they were put in. So the order after many tables is that of the last one's bins;
+    within a bin, that of the newest larger table before it; and so on, down to the order in which they came. The line
+    keeps the latter, and remembers the tables that were larger than all later ones. It must not `pop`: places tell
+    what a table held.
+
+    hash_of: `hashCode()` of an item's name. newest_first: they are put in by `computeIfAbsent`, before others of their
+    bin, so each table turns the order within its bins. Eight and more entries in a bin, which Java keeps as a tree,
+    would be another matter.
     """
-    capacity = 16
-    while most * 4 > capacity * 3:
-        capacity *= 2
-    bins = [(code ^ (code & 0xFFFFFFFF) >> 16) & (capacity - 1) for code in hashes]
-    entries = range(len(bins))
-    return sorted(reversed(entries) if newest_first else entries, key=bins.__getitem__)
+
+    __slots__ = ("_hash_of", "_is_turned", "_newest_first", "_tables")
+
+    def __init__(
+        self, name_of: Callable[[T], Hashable], hash_of: Callable[[T], int], *, newest_first: bool = False
+    ) -> None:
+        super().__init__(name_of)
+        self._hash_of = hash_of
+        self._newest_first = newest_first
+        self._is_turned = False
+        self._tables: list[_Table] = []  # of falling size
+
+    def append(self, item: T) -> None:
+        if self._is_turned:
+            super().prepend(item)
+        else:
+            super().append(item)
+
+    def prepend(self, item: T) -> None:
+        if self._is_turned:
+            super().append(item)
+        else:
+            super().prepend(item)
+
+    def rebuild(self, most: int) -> None:
+        """All of them go through a new table. most: as in `table_size`."""
+        size = table_size(most)
+        self._is_turned ^= self._newest_first
+        while self._tables and self._tables[-1].size <= size:
+            self._tables.pop()
+        self._tables.append(_Table(size, self._begin, self._end, self._is_turned))
+
+    def in_order(self) -> list[T]:
+        items: list[T] = []
+        begin = end = 0
+        for table in self._tables:
+            items = [*self._standing(table.begin, begin), *items, *self._standing(end, table.end)]
+            begin, end = table.begin, table.end
+            bins = self._bins(items, table.size)
+            # those of a bin keep their order, also where the bins stand back to front
+            items = [items[at] for at in sorted(range(len(items)), key=bins.__getitem__, reverse=table.is_turned)]
+        items = [*self._standing(self._begin, begin), *items, *self._standing(end, self._end)]
+        return items[::-1] if self._is_turned else items
+
+    def _bins(self, items: list[T], size: int) -> list[int]:
+        codes = map(self._hash_of, items)
+        return [(code ^ (code & 0xFFFFFFFF) >> 16) & (size - 1) for code in codes]
 
 
 def hash_codes(values: pa.Array) -> list[int]:

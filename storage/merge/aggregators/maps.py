@@ -6,7 +6,9 @@ Source: Java `FieldMergeMapAgg.java`, `FieldMergeMapWithKeyTimeAgg.java`; merge-
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +17,8 @@ from storage.merge.aggregators.base import Groups, Steps
 from storage.merge.aggregators.containers import Containers, Entries
 from storage.merge.aggregators.equality import value_codes
 from storage.merge.aggregators.item_fold import ItemFold
+
+Merged: TypeAlias = OrderedDict[int, int]  # entries by the codes of their keys
 
 
 class MergeMap:
@@ -40,20 +44,42 @@ class MergeMapWithKeyTime:
         return maps.of_entries(fold.fold(maps.items(), groups, steps))
 
 
-class _Merging(ItemFold[Entries]):
+class _Merging(ItemFold[Entries, Merged]):
+    """Retracts and older rows too cost what they hold: keys leave, or stand in front of the others."""
+
     def __init__(self, keys: list[int]) -> None:
         self._keys = keys
 
-    def agg(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
         if acc is None or item is None:
             return item if acc is None else acc
-        return list({self._keys[entry]: entry for entry in acc + item}.values())
+        merged = self._merged(acc)
+        for entry in item:
+            merged[self._keys[entry]] = entry
+        return merged
 
-    def retract(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg_reversed(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        merged = self._merged(acc)
+        for key, entry in reversed(self._merged(item).items()):
+            merged.setdefault(key, entry)
+            merged.move_to_end(key, last=False)
+        return merged
+
+    def retract(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
         if acc is None or not item:
             return acc
-        gone = {self._keys[entry] for entry in item}
-        return list({self._keys[entry]: entry for entry in acc if self._keys[entry] not in gone}.values())
+        merged = self._merged(acc)
+        for entry in item:
+            merged.pop(self._keys[entry], None)
+        return merged
+
+    def finish(self, acc: Entries | Merged) -> Entries:
+        return acc if isinstance(acc, list) else list(acc.values())
+
+    def _merged(self, acc: Entries | Merged) -> Merged:
+        return OrderedDict((self._keys[entry], entry) for entry in acc) if isinstance(acc, list) else acc
 
 
 class _MergingByTime(_Merging):
@@ -61,17 +87,45 @@ class _MergingByTime(_Merging):
         super().__init__(keys)
         self._has_row = has_row
         self._times = [None if time is None else time.encode("utf-16-be") for time in times]
+        # Keys of the oldest map that may have no row or no time: as newer entries, they would do nothing or remove
+        self._untimed: set[int] = set()
 
-    def agg(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
         if acc is None or item is None:
             return item if acc is None else acc
-        merged = {self._keys[entry]: entry for entry in acc}
+        merged = self._oldest(acc) if isinstance(acc, list) else acc
         for entry in item:
             key = self._keys[entry]
             if not self._has_row[entry]:
                 merged.pop(key, None)
-            elif (time := self._times[entry]) is not None:
-                known = self._times[merged[key]] if key in merged and self._has_row[merged[key]] else None
-                if known is None or time > known:
-                    merged[key] = entry
-        return list(merged.values())
+            elif self._is_newer(entry, merged.get(key)):
+                merged[key] = entry
+        return merged
+
+    def agg_reversed(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        if isinstance(acc, list):
+            return self.agg(item, acc)
+        untimed = {key: acc.pop(key) for key in self._untimed if key in acc and self._times[acc[key]] is None}
+        older = self._oldest(item)
+        for key, entry in untimed.items():
+            if not self._has_row[entry]:
+                older.pop(key, None)
+        for key, entry in reversed(older.items()):
+            known = acc.get(key)
+            if known is None or not self._is_newer(known, entry):
+                acc[key] = entry
+            acc.move_to_end(key, last=False)
+        return acc
+
+    def _oldest(self, entries: Entries) -> Merged:
+        merged = self._merged(entries)
+        self._untimed = {key for key, entry in merged.items() if self._times[entry] is None}
+        return merged
+
+    def _is_newer(self, entry: int, known: int | None) -> bool:
+        """Whether it has a time, and that is greater than what is known."""
+        time = self._times[entry]
+        known_time = None if known is None else self._times[known]
+        return time is not None and (known_time is None or time > known_time)

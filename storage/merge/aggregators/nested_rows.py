@@ -6,8 +6,9 @@ Source: Java `FieldNestedUpdateAgg.java`, `FieldNestedPartialUpdateAgg.java`; me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -17,8 +18,9 @@ from storage.errors import BadInput
 from storage.merge.aggregators.base import Groups, Steps
 from storage.merge.aggregators.containers import Containers, Entries, rebuilt
 from storage.merge.aggregators.equality import NULL, value_codes
-from storage.merge.aggregators.hash_order import in_hash_order
+from storage.merge.aggregators.hash_order import HashLine, table_size
 from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.line import Line
 from storage.merge.order_words import column_words
 
 Key: TypeAlias = tuple[int, ...]  # codes of the fields of `nested-key`
@@ -36,7 +38,7 @@ class NestedUpdate:
 
     def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         arrays = Containers.of(values, groups)
-        fold: ItemFold[Entries]
+        fold: ItemFold[Entries, Any]
         if self.aggregation.nested_key:
             keys = _Keys.of(self.aggregation, arrays.elements)
             fold = _Replacing(keys, _ages(self.aggregation, arrays.elements), self.aggregation.count_limit)
@@ -114,92 +116,178 @@ class _Keys:
             f"row, or set fields.{name}.nested-key-null-strategy to merge or ignore"
         )
 
-    def order(self, entries: Entries, most: int, *, newest_first: bool = False) -> list[int]:
-        """Indices of the entries, one a key, as `in_hash_order`."""
-        return in_hash_order([self.hashes[entry] for entry in entries], most, newest_first=newest_first)
 
-
-class _Appending(ItemFold[Entries]):
+class _Appending(ItemFold[Entries, Line[int]]):
     """codes: NULL for what is no row."""
 
     def __init__(self, codes: list[int], limit: int) -> None:
         self._codes = codes
         self._limit = limit
 
-    def agg(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
         if item is None:
             return acc
-        room = self._limit - len(acc or ())
+        room = self._limit - (0 if acc is None else len(acc))
         if acc is not None and room <= 0:
             return acc
-        return self._rows(acc or []) + self._rows(item)[: max(0, room)]
+        line = self._line(acc)
+        line.extend(self._rows(item)[: max(0, room)])
+        return line
 
-    def retract(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg_reversed(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+        room = self._limit - len(item or ())
+        if acc is None or (item is not None and room <= 0):
+            return item
+        line = self._line(acc)
+        while len(line) > max(0, room):
+            line.pop()
+        line.prepend_all(self._rows(item or []))
+        return line
+
+    def retract(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
         if acc is None or item is None:
             return acc
-        gone = {self._codes[entry] for entry in item}
-        return [entry for entry in self._rows(acc) if self._codes[entry] not in gone]
+        line = self._line(acc)
+        for entry in item:
+            line.take_all(self._codes[entry])
+        return line
+
+    def finish(self, acc: Entries | Line[int]) -> Entries:
+        return list(acc)
+
+    def _line(self, acc: Entries | Line[int] | None) -> Line[int]:
+        if isinstance(acc, Line):
+            return acc
+        line: Line[int] = Line(self._codes.__getitem__)
+        line.extend(self._rows(acc or []))
+        return line
 
     def _rows(self, entries: Entries) -> Entries:
         return [entry for entry in entries if self._codes[entry] != NULL]
 
 
-class _Replacing(ItemFold[Entries]):
+class _Replacing(ItemFold[Entries, HashLine[int]]):
     def __init__(self, keys: _Keys, ages: list[tuple[int, ...]] | None, limit: int) -> None:
         self._keys = keys
         self._ages = ages
         self._limit = limit
 
-    def agg(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg(self, acc: Entries | HashLine[int] | None, item: Entries | None) -> Entries | HashLine[int] | None:
         if item is None:
             return acc
-        rows: dict[Key, int] = {}
-        for entry in acc or ():
-            self._add(rows, entry, is_limited=False)
-        for entry in item:
-            self._add(rows, entry, is_limited=True)
-        return self._ordered(rows, len(rows))
+        rows = acc if isinstance(acc, HashLine) else self._table(acc or [])
+        for entry in filter(self._keys.count, item):
+            key = self._keys.codes[entry]
+            if key in rows:
+                if self._is_as_new(entry, rows[key]):
+                    rows.replace(entry)
+            elif len(rows) < self._limit:
+                rows.append(entry)
+        rows.rebuild(len(rows))
+        return rows
 
-    def retract(self, acc: Entries | None, item: Entries | None) -> Entries | None:
+    def agg_reversed(self, acc: Entries | HashLine[int] | None, item: Entries | None) -> Entries | HashLine[int] | None:
+        if acc is None or not isinstance(acc, HashLine):
+            return self.agg(item, acc)
+        older = self._table(item or [])
+        keys = [self._keys.codes[entry] for entry in older]
+        if len(acc) + sum(key not in acc for key in keys) > self._limit:  # what there is no room for is the order's say
+            return self.agg(item or [], self.finish(acc))
+        for key in reversed(keys):
+            entry = older[key]
+            if key in acc and self._is_as_new(known := acc.take(key), entry):
+                entry = known
+            acc.prepend(entry)
+        acc.rebuild(len(acc))
+        return acc
+
+    def retract(self, acc: Entries | HashLine[int] | None, item: Entries | None) -> Entries | HashLine[int] | None:
         if acc is None or item is None:
             return acc
-        rows = {self._keys.codes[entry]: entry for entry in acc if self._keys.count(entry)}
+        rows = acc if isinstance(acc, HashLine) else self._table(acc, by_age=False)
         most = len(rows)
-        for entry in item:
-            if self._keys.count(entry):
-                rows.pop(self._keys.codes[entry], None)
-        return self._ordered(rows, most)
+        for entry in filter(self._keys.count, item):
+            rows.take_all(self._keys.codes[entry])
+        rows.rebuild(most)
+        return rows
 
-    def _add(self, rows: dict[Key, int], entry: int, *, is_limited: bool) -> None:
-        if not self._keys.count(entry):
-            return
-        key = self._keys.codes[entry]
-        if key in rows:
-            if self._ages is None or self._ages[entry] >= self._ages[rows[key]]:
-                rows[key] = entry
-        elif not is_limited or len(rows) < self._limit:
-            rows[key] = entry
+    def finish(self, acc: Entries | HashLine[int]) -> Entries:
+        return acc.in_order() if isinstance(acc, HashLine) else acc
 
-    def _ordered(self, rows: dict[Key, int], most: int) -> Entries:
-        entries = list(rows.values())
-        return [entries[at] for at in self._keys.order(entries, most)]
+    def _table(self, entries: Entries, *, by_age: bool = True) -> HashLine[int]:
+        """Of each key the newest row, or the last."""
+        rows: HashLine[int] = HashLine(self._keys.codes.__getitem__, self._keys.hashes.__getitem__)
+        for entry in filter(self._keys.count, entries):
+            key = self._keys.codes[entry]
+            if key not in rows:
+                rows.append(entry)
+            elif not by_age or self._is_as_new(entry, rows[key]):
+                rows.replace(entry)
+        return rows
+
+    def _is_as_new(self, entry: int, known: int) -> bool:
+        return self._ages is None or self._ages[entry] >= self._ages[known]
 
 
-class _Patching(ItemFold[list[Patch]]):
+class _Patching(ItemFold[list[Patch], HashLine[Patch]]):
     def __init__(self, keys: _Keys) -> None:
         self._keys = keys
 
-    def agg(self, acc: list[Patch] | None, item: list[Patch] | None) -> list[Patch] | None:
+    def agg(
+        self, acc: list[Patch] | HashLine[Patch] | None, item: list[Patch] | None
+    ) -> list[Patch] | HashLine[Patch] | None:
         if item is None:
             return acc
-        rows: dict[Key, Patch] = {}
-        known_before_last = 0
-        for entry, sources in (acc or []) + item:
-            if self._keys.count(entry):
-                known_before_last = len(rows)
-                _, older = rows.get(self._keys.codes[entry], (entry, sources))
-                merged = tuple(old if new is None else new for old, new in zip(older, sources, strict=True))
-                rows[self._keys.codes[entry]] = entry, merged
-        patches = list(rows.values())
-        order = self._keys.order([entry for entry, _ in patches], known_before_last, newest_first=True)
-        return [patches[at] for at in order]
+        rows, patches = (acc, item) if isinstance(acc, HashLine) else (self._table(), (acc or []) + item)
+        known_before_last = max(0, len(rows) - 1)
+        for patch in self._counted(patches):
+            known_before_last = len(rows)
+            self._put(rows, patch)
+        rows.rebuild(known_before_last)
+        return rows
+
+    def agg_reversed(
+        self, acc: list[Patch] | HashLine[Patch] | None, item: list[Patch] | None
+    ) -> list[Patch] | HashLine[Patch] | None:
+        if acc is None or not isinstance(acc, HashLine):
+            return self.agg(item, acc)
+        older = self._table()
+        for patch in self._counted(item or []):
+            self._put(older, patch)
+        keys = [self._key(patch) for patch in older]
+        new = [key for key in keys if key not in acc]
+        count = len(acc) + len(new)
+        if not len(acc) or (len(new) < len(keys) and table_size(count) != table_size(count - 1)):
+            # whether the table grows hangs on whether the last of its rows is among the older ones
+            return self.agg(item or [], self.finish(acc))
+        for key in reversed(keys):
+            acc.prepend(_patched(older[key], acc.take(key)) if key in acc else older[key])
+        acc.rebuild(count - 1)
+        return acc
+
+    def finish(self, acc: list[Patch] | HashLine[Patch]) -> list[Patch]:
+        return acc.in_order() if isinstance(acc, HashLine) else acc
+
+    def _counted(self, patches: list[Patch]) -> Iterator[Patch]:
+        return (patch for patch in patches if self._keys.count(patch[0]))
+
+    def _put(self, rows: HashLine[Patch], patch: Patch) -> None:
+        key = self._key(patch)
+        if key in rows:
+            rows.replace(_patched(rows[key], patch))
+        else:
+            rows.append(patch)
+
+    def _table(self) -> HashLine[Patch]:
+        return HashLine(self._key, self._hash, newest_first=True)
+
+    def _key(self, patch: Patch) -> Key:
+        return self._keys.codes[patch[0]]
+
+    def _hash(self, patch: Patch) -> int:
+        return self._keys.hashes[patch[0]]
+
+
+def _patched(older: Patch, newer: Patch) -> Patch:
+    entry, sources = newer
+    return entry, tuple(old if new is None else new for old, new in zip(older[1], sources, strict=True))

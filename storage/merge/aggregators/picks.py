@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
-from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.item_fold import PlainFold
 from storage.merge.kernels import RowIndices
 
 
@@ -77,7 +77,9 @@ class FirstNonNullValue:
         return _first(_FirstKnownPosition(valid), values, groups, steps, groups.first(valid & (steps == Step.AGG)))
 
 
-def _first(fold: ItemFold[int], values: pa.Array, groups: Groups, steps: Steps, without_others: RowIndices) -> pa.Array:
+def _first(
+    fold: PlainFold[int], values: pa.Array, groups: Groups, steps: Steps, without_others: RowIndices
+) -> pa.Array:
     """`without_others` (g,) is right for groups that only aggregate; where a row is older or sets, `fold` says it."""
     others = (steps == Step.SET) | (steps == Step.AGG_REVERSED)
     careful: Mask = np.logical_or.reduceat(others, groups.starts) if others.any() else np.zeros(len(groups), np.bool_)
@@ -90,7 +92,7 @@ def _first(fold: ItemFold[int], values: pa.Array, groups: Groups, steps: Steps, 
     return picked(values, groups, positions)
 
 
-class _FirstPosition(ItemFold[int]):
+class _FirstPosition(PlainFold[int]):
     """Positions instead of values. "Have I been called" is state of its own, which a SET leaves as it is."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from storage.arrow_buffers import fixed_width_values
 from storage.merge.aggregators.base import Groups, Mask, Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.exact import Exact
 from storage.merge.aggregators.in_order import reduce_in_order
-from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.item_fold import PlainFold
 from storage.merge.aggregators.unscaled import WholeNumbers, from_whole_numbers, whole_numbers
 
 
@@ -54,7 +54,7 @@ class Product:
         valid = np.logical_or.reduceat(counted, groups.starts)
         if exact.is_decimal:
             by_row, products = np.ones(len(groups), np.bool_), numbers[groups.starts]
-            fold: ItemFold[int] = _DecimalProduct(exact, values.type.scale)
+            fold: PlainFold[int] = _DecimalProduct(exact, values.type.scale)
         else:
             factors = np.where(counted, numbers.low, 1)
             with np.errstate(over="ignore"):  # infinite is not certain
@@ -84,7 +84,7 @@ def _float_products(values: pa.Array, groups: Groups, steps: Steps | None, count
     return pa.array(products, values.type, mask=~valid)
 
 
-class _FloatProduct(ItemFold[Any]):
+class _FloatProduct(PlainFold[Any]):
     def agg(self, acc: Any, item: Any) -> Any:
         if acc is None or item is None:
             return item if acc is None else acc
@@ -94,7 +94,7 @@ class _FloatProduct(ItemFold[Any]):
         return acc if acc is None or item is None else acc / item
 
 
-class _IntegerProduct(ItemFold[int]):
+class _IntegerProduct(PlainFold[int]):
     def __init__(self, exact: Exact) -> None:
         self._exact = exact
 
@@ -112,7 +112,7 @@ class _IntegerProduct(ItemFold[int]):
         return self._exact.checked(quotient if (acc < 0) == (item < 0) else -quotient, f"{acc} / {item}")
 
 
-class _DecimalProduct(ItemFold[int]):
+class _DecimalProduct(PlainFold[int]):
     """Over unscaled values."""
 
     def __init__(self, exact: Exact, scale: int) -> None:

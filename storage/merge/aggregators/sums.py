@@ -15,7 +15,7 @@ from storage.arrow_buffers import fixed_width_values
 from storage.merge.aggregators.base import Groups, Mask, Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.exact import Exact
 from storage.merge.aggregators.in_order import reduce_in_order
-from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.item_fold import PlainFold
 from storage.merge.aggregators.unscaled import from_whole_numbers, whole_numbers
 
 
@@ -73,7 +73,7 @@ def _float_sums(values: pa.Array, groups: Groups, counted: Mask, taken_back: Mas
     return pa.array(reduce_in_order(np.add, numbers, groups), values.type, mask=~valid)
 
 
-class _ExactSum(ItemFold[int]):
+class _ExactSum(PlainFold[int]):
     """For groups in which some partial sum might overflow."""
 
     def __init__(self, exact: Exact) -> None:

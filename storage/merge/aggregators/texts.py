@@ -6,6 +6,7 @@ merge-engines notes 6.4.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from storage.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
 from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.line import Line
 
 # Character.isWhitespace: Unicode's separators but the three that don't break a line, and the ASCII ones. Python's
 # str.isspace counts U+0085 and the three as well.
@@ -39,7 +41,8 @@ class ListAgg:
             return values.slice(0, 0)
         if self.aggregation.distinct or (steps is not None and not np.isin(steps, (Step.AGG, Step.SKIP)).all()):
             items = values.take(pa.array(groups.rows)).to_pylist()
-            return pa.array(_Joining(self.aggregation).fold(items, groups, steps), values.type)
+            joining = _JoiningDistinct if self.aggregation.distinct else _Joining
+            return pa.array(joining(self.aggregation.delimiter).fold(items, groups, steps), values.type)
         counted = valid_rows(values, groups)
         if steps is not None:
             counted &= steps != Step.SKIP
@@ -56,28 +59,77 @@ def _joined(values: pa.Array, groups: Groups, counted: Mask, delimiter: str) -> 
     return pc.if_else(pa.array(lengths > 0), joined, pa.scalar(None, joined.type))
 
 
-class _Joining(ItemFold[str]):
-    def __init__(self, aggregation: ColumnAggregation) -> None:
-        self._delimiter = aggregation.delimiter
-        self._distinct = aggregation.distinct
+class _Joining(ItemFold[str, deque[str]]):
+    """Texts as they came; a blank one stands there alone or not at all."""
 
-    def agg(self, acc: str | None, item: str | None) -> str | None:
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def agg(self, acc: str | deque[str] | None, item: str | None) -> str | deque[str] | None:
         if item is None or _is_blank(item):
             return acc
-        if acc is None or _is_blank(acc):
+        if acc is None or (isinstance(acc, str) and _is_blank(acc)):
             return item
-        if not self._distinct:
-            return acc + self._delimiter + item
-        seen = set(self._split(acc))
-        parts = [acc]
-        for part in self._split(item):
-            if part not in seen and not _is_blank(part):
-                seen.add(part)
-                parts.append(part)
-        return self._delimiter.join(parts)
+        texts = deque([acc]) if isinstance(acc, str) else acc
+        texts.append(item)
+        return texts
 
-    def _split(self, text: str) -> list[str]:
-        return text.split(self._delimiter or " ")  # Java splits at blanks where the delimiter is empty
+    def agg_reversed(self, acc: str | deque[str] | None, item: str | None) -> str | deque[str] | None:
+        if acc is None or isinstance(acc, str):
+            return self.agg(item, acc)
+        if item is not None and not _is_blank(item):
+            acc.appendleft(item)
+        return acc
+
+    def finish(self, acc: str | deque[str]) -> str:
+        return acc if isinstance(acc, str) else self._delimiter.join(acc)
+
+
+class _JoiningDistinct(ItemFold[str, Line[str]]):
+    """The line is the text, split; blank parts go by one name. Joining it makes the text again."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._separator = delimiter or " "  # Java splits at blanks where the delimiter is empty
+        # Between two parts it may be found in another place than where it was put: "a|" and "b" joined by "||"
+        self._shifts = not delimiter or any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter)))
+
+    def agg(self, acc: str | Line[str] | None, item: str | None) -> str | Line[str] | None:
+        if item is None or _is_blank(item):
+            return acc
+        if acc is None or (isinstance(acc, str) and _is_blank(acc)):
+            return item
+        parts = acc if isinstance(acc, Line) else self._parts(acc)
+        new = dict.fromkeys(part for part in item.split(self._separator) if part not in parts and not _is_blank(part))
+        if new:
+            parts.extend(self._delimiter.join([parts.pop(), *new]).split(self._separator))
+        return parts
+
+    def agg_reversed(self, acc: str | Line[str] | None, item: str | None) -> str | Line[str] | None:
+        if acc is None or isinstance(acc, str):
+            return self.agg(item, acc)
+        if self._shifts:
+            return self.agg(item, self.finish(acc))
+        if item is None or _is_blank(item):
+            return acc
+        older = item.split(self._separator)
+        acc.take_repeated()
+        for name in ["", *older]:
+            acc.take_all(name)
+        acc.prepend_all(older)
+        return acc
+
+    def finish(self, acc: str | Line[str]) -> str:
+        return acc if isinstance(acc, str) else self._separator.join(acc)
+
+    def _parts(self, text: str) -> Line[str]:
+        parts: Line[str] = Line(_name)
+        parts.extend(text.split(self._separator))
+        return parts
+
+
+def _name(part: str) -> str:
+    return part if part.strip(_BLANKS) else ""
 
 
 def _is_blank(text: str) -> bool:

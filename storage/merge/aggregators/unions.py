@@ -10,7 +10,7 @@ import pyarrow as pa
 from storage.aggregate_functions import ColumnAggregation
 from storage.errors import BadInput
 from storage.merge.aggregators.base import Groups, Steps
-from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.aggregators.item_fold import PlainFold
 
 Unite = Callable[[bytes, bytes], bytes]
 
@@ -30,7 +30,7 @@ class Union:
         return pa.array(_Uniting(self).fold(items, groups, steps), values.type)
 
 
-class _Uniting(ItemFold[bytes]):
+class _Uniting(PlainFold[bytes]):
     def __init__(self, union: Union) -> None:
         self._union = union
 

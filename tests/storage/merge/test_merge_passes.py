@@ -78,7 +78,7 @@ def test_no_more_is_written_down_than_need_be_and_the_oldest_run_stays(tmp_path:
         runs, SCHEMA, MergeOrder(("k",), runs_in_order=True), KeepAll(), fan_in=8, spill_directory=str(tmp_path)
     )
     next(merged)
-    (written,) = tmp_path.iterdir()
+    (written,) = tmp_path.rglob("*.arrow")
     with pa.ipc.open_stream(written) as stream:
         assert sorted(set(stream.read_all()["k"].to_pylist())) == [0, 8, 9, 10]
     merged.close()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.binary_row import serialize_row
+from storage.errors import CorruptFile
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.merge.sorted_run import KeyRange, interval_partition
-from tests.support.cases import Case, case_id, vectors
+from storage.merge.sorted_run import KeyRange, interval_partition, key_ranges
+from storage.types import INT
+from tests.support.cases import Case, case_id, check_members, vectors
 
 
 def interval(low: int, high: int) -> KeyRange:
-    file = DataFileMeta(f"{low}-{high}", 1, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
+    file = DataFileMeta(f"{low}..{high}", 1, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
     return KeyRange((low,), (high,), file)
 
 
 def bounds(file: DataFileMeta) -> list[int]:
-    low, _, high = file.file_name.partition("-")
+    low, _, high = file.file_name.partition("..")
     return [int(low), int(high)]
 
 
@@ -30,6 +34,7 @@ def partition(intervals: list[list[int]]) -> list[list[list[list[int]]]]:
 
 @pytest.mark.parametrize("case", vectors("interval_partition"), ids=case_id)
 def test_interval_partition(case: Case) -> None:
+    check_members(case, {"input", "expect_sections"})
     got = partition(case["input"])
     assert [sorted(section) for section in got] == [sorted(section) for section in case["expect_sections"]]
 
@@ -64,3 +69,9 @@ def test_a_section_has_as_few_runs_as_files_overlap_in_one_key(intervals: list[l
         files = [file for run in section for file in run]
         deepest = max(sum(low <= key <= high for low, high in files) for key, _ in files)
         assert len(section) == deepest
+
+
+def test_keys_of_other_columns_are_told_with_the_file_they_are_of() -> None:
+    sound = replace(interval(0, 1).file, min_key=serialize_row([0], [INT]), max_key=serialize_row([1], [INT]))
+    with pytest.raises(CorruptFile, match=r"^2\.\.3: expected keys of 1 columns in its manifest entry"):
+        key_ranges([sound, replace(sound, file_name="2..3", max_key=EMPTY_ROW)], [INT])

@@ -96,7 +96,7 @@ def test_a_flush_holds_little_of_every_segment_however_wide_its_rows_are(
     rows = [Record("+I", number, {KEY: number, "a": "x" * 1000}) for number in range(200)]
     buffer.add(batch_of_records(columns, rows).drop_columns([SEQUENCE_COLUMN]))
     buffer.spill()
-    (segment,) = tmp_path.iterdir()
+    (segment,) = tmp_path.rglob("*.arrow")
     with pa.ipc.open_stream(segment) as stream:
         pieces = list(stream)
     assert sum(piece.num_rows for piece in pieces) == 200
@@ -118,7 +118,7 @@ def test_a_buffer_of_many_segments_is_flushed(tmp_path: Path, monkeypatch: pytes
     with table.writer() as writer:
         for number in range(10):
             writer.write(pa.table([range(100), [number] * 100], schema=schema))
-            segments.append(len(list(scratch.iterdir())))
+            segments.append(len(list(scratch.rglob("*.arrow"))))
         writer.commit()
     assert segments == [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
     assert set(table.scan().to_arrow()["v"].to_pylist()) == {9}

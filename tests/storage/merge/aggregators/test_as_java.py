@@ -2,68 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from storage.errors import BadInput
-from storage.merge.aggregators import Step
+from storage.merge.aggregators import Aggregator, Step
+from storage.types import DataType
 from tests.storage.merge.aggregators.support import fold, function
-from tests.support.cases import Case, case_id, vectors
+from tests.support.case_errors import check_meaning, refused_as
+from tests.support.case_values import column_type, comparable, expected_value, python_value
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, options_of, vectors
 
-_STEPS: Final = {"agg": Step.AGG, "agg_reversed": Step.AGG_REVERSED, "retract": Step.RETRACT, "set": Step.SET}
-_ERRORS: Final = {"arithmetic overflow": "overflows at", "retraction not supported": "can't take a value back"}
-
-
-def column_type(case: Case) -> str:
-    match case["type"]:
-        case "map":
-            return "MAP<INT, STRING>"
-        case "map<string,row>":
-            return f"MAP<STRING, ROW<{', '.join(f'{name} STRING' for name in case['row_fields'])}>>"
-        case "array<row>":
-            rows = [row for step in case["steps"] for row in step.get("input", step.get("acc")) or () if row]
-            names = case.get("row_fields", ["f0", "f1"])
-            kinds = ["STRING" if any(isinstance(row[at], str) for row in rows) else "INT" for at in range(len(names))]
-            return f"ARRAY<ROW<{', '.join(f'{name} {kind}' for name, kind in zip(names, kinds, strict=True))}>>"
-        case simple:
-            return str(simple).upper()
+_STEPS: Final = {"agg": Step.AGG, "agg_reversed": Step.AGG_REVERSED, "retract": Step.RETRACT}
+_MEMBERS: Final = {"function", "type", "options", "steps", "row_fields", "compare", "expect_error"}
 
 
-def value_of(case: Case, value: Any) -> Any:
-    """A vector's value as Arrow takes it: rows as dicts."""
-    if value is None:
+def values_of(case: Case) -> Iterator[Any]:
+    for step in case["steps"]:
+        yield from (step[member] for member in ("acc", "input", "expect") if member in step)
+
+
+def aggregator_of(case: Case, data_type: DataType) -> Aggregator | None:
+    """None where the case expects the function to be refused from the start, as it is."""
+    errors = [case["expect_error"]] if "expect_error" in case else [step.get("expect_error") for step in case["steps"]]
+    try:
+        return function(case["function"], data_type, options_of(case))
+    except BadInput as e:
+        if not errors or None in errors:
+            raise
+        for told in errors:
+            check_meaning(told, str(e))
         return None
-    names = case.get("row_fields", ["f0", "f1"])
-    if case["type"] == "array<row>":
-        return [None if row is None else dict(zip(names, row, strict=True)) for row in value]
-    if case["type"] == "map<string,row>":
-        return [(key, None if row is None else dict(zip(names, row, strict=True))) for key, row in value]
-    if case["type"] == "map":
-        return [tuple(entry) for entry in value]
-    return value
-
-
-def comparable(case: Case, value: Any) -> Any:
-    return sorted(value, key=repr) if case.get("compare") == "unordered" and value is not None else value
 
 
 @pytest.mark.parametrize("case", vectors("aggregators"), ids=case_id)
 def test_each_step_gives_what_java_gives(case: Case) -> None:
-    column = column_type(case)
-    aggregator = function(case["function"], column, case["options"])
+    check_members(case, _MEMBERS)
+    data_type = column_type(case["type"], values_of(case), case.get("row_fields"))
+    aggregator = aggregator_of(case, data_type)
+    if aggregator is None:
+        return
+    assert "expect_error" not in case, "the function is not refused"
     rows: list[tuple[Step, Any]] = []
-    known = None
+    known: Any = None  # what the accumulator holds
     for step in case["steps"]:
+        check_members(step, {"op", "acc", "input", "expect", "expect_error"})
         if step["op"] == "reset":
             rows = [(Step.SET, known)]  # a group of its own, that begins with what was there
-            continue
-        row = (_STEPS[step["op"]], value_of(case, step.get("input", step.get("acc"))))
-        if "expect_error" in step:
-            with pytest.raises(BadInput, match=_ERRORS[step["expect_error"]]):
-                fold(aggregator, column, [[*rows, row]])
-            continue
-        rows.append(row)
-        known = row[1] if row[0] is Step.SET else value_of(case, step["expect"])
-        (folded,) = fold(aggregator, column, [rows])
-        assert comparable(case, folded) == comparable(case, known)
+        elif "acc" in step:
+            known = python_value(step["acc"], data_type)
+            rows.append((Step.SET, known))
+        if step["op"] not in ("set", "reset"):
+            if step["op"] not in _STEPS:
+                raise NotUnderstood(f"op {step['op']!r} of a step")
+            row = (_STEPS[step["op"]], python_value(step["input"], data_type))
+            if "expect_error" in step:
+                with refused_as(step["expect_error"]):
+                    fold(aggregator, data_type, [[*rows, row]])
+                continue
+            rows.append(row)
+        if "expect" in step:
+            known = python_value(step["expect"], data_type)
+            (folded,) = fold(aggregator, data_type, [rows])
+            unordered = case.get("compare") == "unordered"
+            expect = expected_value(step["expect"], data_type)
+            assert comparable(folded, unordered=unordered) == comparable(expect, unordered=unordered)

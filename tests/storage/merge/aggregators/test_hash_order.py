@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from storage.merge.aggregators.hash_order import hash_codes, in_hash_order
+from storage.merge.aggregators.hash_order import HashLine, hash_codes
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,21 @@ def test_values_hash_as_in_java(values: pa.Array, codes: list[int]) -> None:
     ("hashes", "most", "order"),
     [
         pytest.param([], 0, [], id="nothing"),
-        pytest.param([17, 1, 0], 3, [2, 0, 1], id="16 bins, 17 and 1 share one in the order they came"),
-        pytest.param([17, 1, 0], 13, [2, 1, 0], id="13 were there once: 32 bins"),
-        pytest.param([65536, 2, -1], 3, [2, 0, 1], id="the upper half counts too"),
+        pytest.param([17, 1, 0], 3, [0, 17, 1], id="16 bins, 17 and 1 share one in the order they came"),
+        pytest.param([17, 1, 0], 13, [0, 1, 17], id="13 were there once: 32 bins"),
+        pytest.param([65536, 2, -1], 3, [-1, 65536, 2], id="the upper half counts too"),
     ],
 )
 def test_entries_come_out_by_their_bins(hashes: list[int], most: int, order: list[int]) -> None:
-    assert in_hash_order(hashes, most) == order
+    assert through_a_table(hashes, most) == order
 
 
 def test_entries_that_were_computed_if_absent_stand_before_others_of_their_bin() -> None:
-    assert in_hash_order([1, 17, 33, 0], 4, newest_first=True) == [3, 2, 1, 0]
+    assert through_a_table([1, 17, 33, 0], 4, newest_first=True) == [0, 33, 17, 1]
+
+
+def through_a_table(hashes: list[int], most: int, *, newest_first: bool = False) -> list[int]:
+    line: HashLine[int] = HashLine(lambda code: code, lambda code: code, newest_first=newest_first)
+    line.extend(hashes)
+    line.rebuild(most)
+    return line.in_order()

@@ -1,4 +1,4 @@
-"""Merge engine aggregation: Java's cases, and against folding row by row."""
+"""Merge engine aggregation folds columns as rows fold, one by one."""
 
 from __future__ import annotations
 
@@ -13,30 +13,15 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from storage.merge.kernels import merge_order
-from storage.merge.merge_reader import row_kinds
+from storage.row_kinds import row_kinds
 from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
-from tests.storage.merge.merge_functions.test_engines import columns_of, expected_of, records_of, type_of
 from tests.support import aggregate_rows
-from tests.support.cases import Case, case_id, vectors
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
 
 AGGREGATION: Final = {"merge-engine": "aggregation"}
 
-
-@pytest.mark.parametrize("case", [c for c in vectors("merge_functions") if c["engine"] == "aggregation"], ids=case_id)
-def test_rows_of_a_key_merge_as_in_java(case: Case) -> None:
-    records, names = records_of(case), columns_of(case)
-    types = {name: type_of([record.row[name] for record in records]) for name in names}
-    if any(value == "listagg" for value in case["options"].values()):
-        types |= {name: STRING for name in names if case["options"].get(f"fields.{name}.aggregate-function")}
-    function = merge_function(types, AGGREGATION | case["options"], names[0])
-    rows = batch_of_records(types, records)
-    assert merge_records(function, rows, names[0], shortcut=case["through_reducer_wrapper"]) == expected_of(case)
-
-
-# ---------------------------------------------------------------- against rows
 
 TYPES: Final[Mapping[str, DataType]] = {
     KEY: BIGINT,

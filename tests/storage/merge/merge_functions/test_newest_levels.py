@@ -9,21 +9,33 @@ from hypothesis import strategies as st
 
 from storage.merge.merge_functions.newest_levels import NewestLevels
 from storage.types import BIGINT
-from tests.support.cases import Case, case_id, vectors
+from tests.support.case_values import column_type
+from tests.support.cases import Case, case_id, check_members, options_of, vectors
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, merge_row_by_row, merge_without_shortcut
 
 TYPES = {KEY: BIGINT, "v": BIGINT}
+MEMBERS = {"engine", "options", "records", "picked_high_level", "contain_level0", "expect_value"}
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 
 
 @pytest.mark.parametrize("case", vectors("lookup_merge_function"), ids=case_id)
 def test_rows_that_count(case: Case) -> None:
     """Records as they were added: merge order."""
-    engine = merge_function(TYPES, SUM | {"merge-engine": case["engine"]})
-    records = [Record(r["kind"], i, {KEY: 1, "v": r["v"][0]}) for i, r in enumerate(case["records"])]
-    rows = batch_of_records(TYPES, records, [r["level"] for r in case["records"]])
-    assert [merged.row["v"] for merged in merge_records(NewestLevels(engine), rows)] == case["expect_value"]
+    check_members(case, MEMBERS)
+    expect = case["expect_value"]
+    values = [r["v"] for r in case["records"]] + ([] if expect is None else [expect])
+    columns = [f"v{i}" for i in range(len(values[0]))]
+    types = {name: column_type(None, of_one) for name, of_one in zip(columns, zip(*values, strict=True), strict=True)}
+    options = {"merge-engine": case["engine"], **options_of(case)}
+    if case["engine"] == "aggregation" and "options" not in case:  # the suite's aggregation is a sum
+        options |= {f"fields.{name}.aggregate-function": "sum" for name in columns}
+    records = [
+        Record(r["kind"], i, {KEY: 1, **dict(zip(columns, r["v"], strict=True))}) for i, r in enumerate(case["records"])
+    ]
+    rows = batch_of_records({KEY: BIGINT, **types}, records, [r["level"] for r in case["records"]])
+    merged = merge_records(NewestLevels(merge_function({KEY: BIGINT, **types}, options)), rows)
+    assert [[record.row[name] for name in columns] for record in merged] == ([] if expect is None else [expect])
 
 
 @st.composite
