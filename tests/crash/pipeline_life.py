@@ -16,6 +16,7 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest import assembly, pipeline
 from ingest.config import parse_config
 from ingest.pipeline import Progress
+from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
@@ -123,7 +124,8 @@ class PipelineWorld:
         """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
         config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
         with pytest.MonkeyPatch.context() as patches:
-            patches.setattr(assembly, "open_file_io", lambda *_: io)
+            for opener in (assembly, opening):
+                patches.setattr(opener, "open_file_io", lambda *_: io)
             patches.setattr(assembly, "source_of", lambda _: MemoryLogSource(self.log, batch_records=2))
             patches.setattr(pipeline, "COMMITS_AT_ONCE", 1)
             return asyncio.run(assembly.assemble(config).run())

@@ -32,6 +32,7 @@ def calls_of_a_life(has_rival: bool, options: Mapping[str, str]) -> list[Call]:
     world.watch(io)
     with suppress(CommitConflict):
         assert world.run(io).checkpoints > 1
+    assert {"snapshot", "manifest", "bucket-0", "schema", "consumer"} <= {call.path.split("/")[-2] for call in io.calls}
     return io.calls
 
 

@@ -35,6 +35,11 @@ async def until_waiting(rig: Rig) -> None:
     await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
 
 
+async def until_due_in(rig: Rig, wait_ms: int) -> None:
+    """Let the pipeline run until something of it is due in so long from now."""
+    await asyncio.wait_for(rig.clock.sleeper_until(rig.clock.now_ms() + wait_ms), 30)
+
+
 async def until_read(rig: Rig, records: int) -> None:
     await until(lambda: rig.pipeline.progress.records == records)
 
@@ -696,9 +701,9 @@ async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
     source = FakeSource([raw_batch([0, 1], [b"v0", b"same:50"])], ends=False)
     rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=1_000)
     run = asyncio.create_task(rig.pipeline.run())
-    await until_waiting(rig)
+    await until_due_in(rig, 1_000)
     rig.clock.advance(1_000)  # what came before it is committed
-    await until_waiting(rig)
+    await until_due_in(rig, 4_000)
     rig.clock.advance(4_000)
     await until_waiting(rig)
     rig.pipeline.stop()
@@ -713,6 +718,7 @@ async def test_however_many_values_never_come_a_partition_waits_once_for_what_ca
     rig = Rig(FakeSource([*lost, raw_batch([6])], ends=False), [table], tolerance="all", waiting_ms_max=5_000)
     run = asyncio.create_task(rig.pipeline.run())
     await until_read(rig, 7)
+    await until_due_in(rig, 5_000)
     gate = Gate()
     rig.sinks["t"].at_write = gate
     rig.clock.advance(5_000)
@@ -736,12 +742,11 @@ async def test_a_batch_that_came_later_waits_as_long() -> None:
     rig.clock.advance(3_000)
     later.open()
     await until_read(rig, 4)
-    await until_waiting(rig)
+    await until_due_in(rig, 2_000)
     rig.clock.advance(2_000)
     await until(lambda: rig.pipeline.progress.dead_letters == 1)
-    await until_waiting(rig)
+    await until_due_in(rig, 3_000)
     rig.clock.advance(2_999)
-    await until_waiting(rig)
     assert rig.pipeline.progress.dead_letters == 1
     rig.clock.advance(1)
     await until(lambda: rig.pipeline.progress.dead_letters == 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+from collections.abc import Callable
 
 
 class ManualClock:
@@ -30,11 +31,18 @@ class ManualClock:
     async def sleeper(self, below_ms: float = math.inf) -> None:
         """Returns once somebody sleeps, for less than so long from now on."""
 
-        def is_there() -> bool:
-            return any(not wake.done() and at_ms < self._now_ms + below_ms for at_ms, _, wake in self._sleepers)
+        await self._until(lambda at_ms: at_ms < self._now_ms + below_ms)
 
+    async def sleeper_until(self, at_ms: int) -> None:
+        """Returns once somebody sleeps until this very moment."""
+        await self._until(lambda wakes_ms: wakes_ms == at_ms)
+
+    async def _until(self, is_meant: Callable[[int], bool]) -> None:
+        """Until one sleeps whose time is meant."""
         async with self._arrivals:
-            await self._arrivals.wait_for(is_there)
+            await self._arrivals.wait_for(
+                lambda: any(not wake.done() and is_meant(at_ms) for at_ms, _, wake in self._sleepers)
+            )
 
     def advance(self, duration_ms: int) -> None:
         self._now_ms += duration_ms
