@@ -238,7 +238,8 @@ class LineCheck:
             except (TidelakeError, OSError) as error:
                 what = f"its file can't be read, and until then no snapshot expires: {error}"
                 remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
-                self._add("consumer-unreadable", f"{self._line}consumer {name}", what, remedy)
+                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it anew
+                self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
 
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
         """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without

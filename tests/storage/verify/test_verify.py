@@ -140,11 +140,6 @@ def stats(smallest: Sequence[Any], largest: Sequence[Any], nulls: Sequence[int] 
     return SimpleStats(serialize_row(smallest, types), serialize_row(largest, types), tuple(nulls))
 
 
-def write_consumer(table: TableContext) -> None:
-    Consumer(table.io, table.paths, "reader").write(2)
-    Path(table.paths.consumer("reader")).write_text("zz")
-
-
 def move_up(table: TableContext) -> None:
     """Overlapping files of snapshot 3 and of snapshot 2, both on level 5."""
     store = ManifestStore(table)
@@ -237,7 +232,6 @@ DAMAGES = [
     Damage("an index manifest is gone", edit_snapshot(3, indexManifest="index-manifest-x"), "manifest-unreadable"),
     Damage("a base list forgets files", borrow(3, "baseManifestList", 2), "base-differs", "2 files are lost"),
     Damage("a base list names a manifest twice", double_manifest, "base-differs", "contradicts itself"),
-    Damage("a consumer's file is noise", write_consumer, "consumer-unreadable", "no snapshot expires"),
     Damage("a delta adds files again", borrow(4, "deltaManifestList", 3), "file-added-twice"),
     Damage("a tag is torn", overwrite(lambda t: Path(t.paths.tag("second")), b"{"), "tag-unreadable"),
     Damage(
@@ -340,6 +334,14 @@ def test_snapshots_that_are_dated_before_others_are_told_and_no_problem(table: T
     edit_snapshot(3, timeMillis=1)(table)
     (finding,) = inspect(table).findings
     assert (finding.check, finding.where, finding.severity) == ("time-order", "snapshot 3", Severity.NOTE)
+
+
+def test_a_consumer_that_cannot_be_read_is_told_and_no_problem(table: TableContext) -> None:
+    Consumer(table.io, table.paths, "reader").write(2)
+    Path(table.paths.consumer("reader")).write_text("zz")
+    (finding,) = inspect(table).findings
+    assert (finding.check, finding.severity) == ("consumer-unreadable", Severity.NOTE)
+    assert "no snapshot expires" in finding.what
 
 
 def test_deep_is_asked_for(table: TableContext) -> None:
