@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from compaction.levels import Levels
 from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
@@ -87,9 +87,9 @@ class LookedUp:
             return self.engine.merge(rows, kinds, order, is_last, shortcut)
         groups = Groups.of(order, is_last)
         is_above = rows.column(LEVEL_COLUMN).to_numpy()[order] > self.output_level
-        kept = ~np.logical_and.reduceat(is_above, groups.starts)
+        kept = ~groups.reduce(np.logical_and, is_above)
         if self.hides_known:
-            kept &= ~np.logical_or.reduceat(is_above, groups.starts)
+            kept &= ~groups.any(is_above)
         rows_kept = groups.spread(kept)
         order, is_last = order[rows_kept], is_last[rows_kept]
         merged = self.engine.merge(rows, kinds, order, is_last, np.zeros(np.count_nonzero(kept), np.bool_))

@@ -1,6 +1,6 @@
 """How the values of one column become one value: a function for each group of rows with equal keys."""
 
-from storage.merge.aggregators.base import Aggregator, Groups, Step, Steps
+from storage.merge.aggregators.base import Aggregator, Step, Steps
 from storage.merge.aggregators.registry import aggregator_of
 
-__all__ = ["Aggregator", "Groups", "Step", "Steps", "aggregator_of"]
+__all__ = ["Aggregator", "Step", "Steps", "aggregator_of"]

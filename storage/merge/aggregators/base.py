@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from storage.aggregate_functions import ColumnAggregation
 from storage.errors import BadInput
-from storage.merge.kernels import RowIndices
+from storage.merge.groups import Groups, Mask
 
 
 class Step(IntEnum):
@@ -35,61 +35,7 @@ class Step(IntEnum):
     SKIP = 4
 
 
-T = TypeVar("T", bound=np.generic)
-
 Steps: TypeAlias = NDArray[np.int8]  # (n,) a Step for each position of Groups.rows
-Mask: TypeAlias = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Rows in merge order, cut where the key changes. A *position* is an index into `rows`.
-
-    rows (n,): indices into the column that is folded, oldest first within a key. A row may stand there twice, with two
-    steps (a retract that first fills the row). starts (g,): positions where groups begin; strictly ascending from 0, so
-    no group is empty.
-    """
-
-    rows: RowIndices
-    starts: RowIndices
-
-    @classmethod
-    def of(cls, order: RowIndices, is_last: Mask) -> Groups:
-        """From what `kernels.merge_order` returns."""
-        ends = np.flatnonzero(is_last)
-        return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def ends(self) -> RowIndices:
-        """One past the last position of each group."""
-        return np.append(self.starts[1:], len(self.rows)) if len(self.starts) else self.starts
-
-    @property
-    def lengths(self) -> RowIndices:
-        return self.ends - self.starts
-
-    def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
-        """(g,) -> (n,): what holds for a group, at each of its positions."""
-        return np.repeat(of_groups, self.lengths)
-
-    def select(self, chosen: Mask) -> tuple[Groups, RowIndices]:
-        """The chosen groups (g,) alone, and the positions that their rows had."""
-        positions = np.flatnonzero(self.spread(chosen))
-        ends = np.cumsum(self.lengths[chosen])
-        return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
-
-    def first(self, wanted: Mask) -> RowIndices:
-        """(g,): the first wanted position of each group, -1 where there is none."""
-        n = len(self.rows)
-        found = np.minimum.reduceat(np.where(wanted, np.arange(n), n), self.starts)
-        return np.where(found == n, -1, found)
-
-    def last(self, wanted: Mask) -> RowIndices:
-        """(g,): the last wanted position of each group, -1 where there is none."""
-        return np.maximum.reduceat(np.where(wanted, np.arange(len(self.rows)), -1), self.starts)
 
 
 class Aggregator(Protocol):

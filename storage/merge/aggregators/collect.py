@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
+from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.containers import Containers, Entries
 from storage.merge.aggregators.equality import value_codes
 from storage.merge.aggregators.hash_order import HashLine, hash_codes
 from storage.merge.aggregators.item_fold import ItemFold
 from storage.merge.aggregators.line import Line
+from storage.merge.groups import Groups, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Collect:
 
 def _concatenated(values: pa.Array, groups: Groups, counted: Mask) -> pa.Array:
     rows = values.take(pa.array(groups.rows[counted]))
-    edges = np.concatenate(([0], np.cumsum(np.add.reduceat(counted.astype(np.int64), groups.starts))))
+    edges = np.concatenate(([0], np.cumsum(groups.reduce(np.add, counted.astype(np.int64)))))
     is_null = pa.array(edges[1:] == edges[:-1])
     offsets = rows.offsets.to_numpy()[edges]
     return pa.ListArray.from_arrays(pa.array(offsets), rows.values, type=values.type, mask=is_null)

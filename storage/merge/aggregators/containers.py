@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 
 Entries: TypeAlias = list[int]  # indices of entries, in order
 

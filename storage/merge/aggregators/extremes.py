@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.merge.aggregators.base import Groups, Step, Steps, since_last_set, valid_rows
+from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.picks import picked
+from storage.merge.aggregators.unscaled import WholeNumbers, from_whole_numbers, is_whole_number
+from storage.merge.groups import Groups, Mask
 from storage.merge.order_words import Word, column_words
 
 
@@ -34,13 +36,23 @@ class Extreme:
             candidates &= steps != Step.SKIP
         if not len(groups):
             return values.slice(0, 0)
+        if is_whole_number(values.type):
+            return self._whole_number(values, groups, candidates)
         for word in _words(values):
             ordered = word[groups.rows]
             if not self.greatest:
                 ordered = ~ordered
-            best = np.maximum.reduceat(np.where(candidates, ordered, np.iinfo(ordered.dtype).min), groups.starts)
+            best = groups.reduce(np.maximum, np.where(candidates, ordered, np.iinfo(ordered.dtype).min))
             candidates &= ordered == groups.spread(best)
         return picked(values, groups, groups.first(candidates))
+
+    def _whole_number(self, values: pa.Array, groups: Groups, candidates: Mask) -> pa.Array:
+        """Its word is the value itself: there is no need to look for the row that holds it."""
+        (word,) = column_words(values, nullable=False)
+        numbers = word[groups.rows]
+        worst = np.iinfo(numbers.dtype).min if self.greatest else np.iinfo(numbers.dtype).max
+        best = groups.reduce(np.maximum if self.greatest else np.minimum, np.where(candidates, numbers, worst))
+        return from_whole_numbers(WholeNumbers(best), groups.any(candidates), values.type)
 
 
 def _words(values: pa.Array) -> Iterable[Word]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from storage.merge.aggregators.base import Groups, Step, Steps
+from storage.merge.aggregators.base import Step, Steps
+from storage.merge.groups import Groups
 
 Item = TypeVar("Item")
 Grown = TypeVar("Grown")

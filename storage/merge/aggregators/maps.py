@@ -13,10 +13,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Groups, Steps
+from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.containers import Containers, Entries
 from storage.merge.aggregators.equality import value_codes
 from storage.merge.aggregators.item_fold import ItemFold
+from storage.merge.groups import Groups
 
 Merged: TypeAlias = OrderedDict[int, int]  # entries by the codes of their keys
 

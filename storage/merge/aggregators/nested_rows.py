@@ -15,12 +15,13 @@ import pyarrow as pa
 from storage.aggregate_functions import ColumnAggregation, NullKeys, inner_row
 from storage.binary_row import hash_rows
 from storage.errors import BadInput
-from storage.merge.aggregators.base import Groups, Steps
+from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.containers import Containers, Entries, rebuilt
 from storage.merge.aggregators.equality import NULL, value_codes
 from storage.merge.aggregators.hash_order import HashLine, table_size
 from storage.merge.aggregators.item_fold import ItemFold
 from storage.merge.aggregators.line import Line
+from storage.merge.groups import Groups
 from storage.merge.order_words import column_words
 
 Key: TypeAlias = tuple[int, ...]  # codes of the fields of `nested-key`

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
+from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.item_fold import PlainFold
+from storage.merge.groups import Groups, Mask
 from storage.merge.kernels import RowIndices
 
 
@@ -53,6 +54,8 @@ class LastNonNullValue:
         is_older = steps == Step.AGG_REVERSED
         newest = groups.last((counts & ~is_older) | (steps == Step.SET))
         newest_known = (newest >= 0) & (steps[newest] != Step.RETRACT) & valid[newest]
+        if not is_older.any():
+            return picked(values, groups, np.where(newest_known, newest, -1))
         # an older row fills in what is null when it comes
         after = np.arange(len(valid)) > groups.spread(newest)
         return picked(values, groups, np.where(newest_known, newest, groups.first(counts & is_older & after)))
@@ -82,7 +85,7 @@ def _first(
 ) -> pa.Array:
     """`without_others` (g,) is right for groups that only aggregate; where a row is older or sets, `fold` says it."""
     others = (steps == Step.SET) | (steps == Step.AGG_REVERSED)
-    careful: Mask = np.logical_or.reduceat(others, groups.starts) if others.any() else np.zeros(len(groups), np.bool_)
+    careful: Mask = groups.any(others) if others.any() else np.zeros(len(groups), np.bool_)
     positions = without_others
     if careful.any():
         chosen, at = groups.select(careful)

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
 from storage.arrow_buffers import fixed_width_values
-from storage.merge.aggregators.base import Groups, Mask, Step, Steps, since_last_set, valid_rows
+from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.exact import Exact
-from storage.merge.aggregators.in_order import reduce_in_order
 from storage.merge.aggregators.item_fold import PlainFold
 from storage.merge.aggregators.unscaled import WholeNumbers, from_whole_numbers, whole_numbers
+from storage.merge.groups import Groups, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Product:
         if steps is not None:
             counted &= steps != Step.SKIP
             if len(groups):
-                divided = np.logical_or.reduceat(steps == Step.RETRACT, groups.starts)
+                divided = groups.any(steps == Step.RETRACT)
         if not len(groups):
             return values.slice(0, 0)
         if pa.types.is_floating(values.type):
@@ -51,15 +51,15 @@ class Product:
     ) -> pa.Array:
         exact = Exact.of(values.type, self.aggregation)
         numbers = whole_numbers(values)[groups.rows]
-        valid = np.logical_or.reduceat(counted, groups.starts)
+        valid = groups.any(counted)
         if exact.is_decimal:
             by_row, products = np.ones(len(groups), np.bool_), numbers[groups.starts]
             fold: PlainFold[int] = _DecimalProduct(exact, values.type.scale)
         else:
             factors = np.where(counted, numbers.low, 1)
             with np.errstate(over="ignore"):  # infinite is not certain
-                sizes = np.multiply.reduceat(np.maximum(np.abs(factors.astype(np.float64)), 1), groups.starts)
-                products = WholeNumbers(np.multiply.reduceat(factors, groups.starts))
+                sizes = groups.reduce(np.multiply, np.maximum(np.abs(factors.astype(np.float64)), 1))
+                products = WholeNumbers(groups.reduce(np.multiply, factors))
             by_row, fold = divided | ~(sizes <= exact.certain), _IntegerProduct(exact)
         if by_row.any():
             chosen, at = groups.select(by_row)
@@ -72,8 +72,8 @@ class Product:
 
 def _float_products(values: pa.Array, groups: Groups, steps: Steps | None, counted: Mask, divided: Mask) -> pa.Array:
     numbers = fixed_width_values(values, values.type.to_pandas_dtype())[groups.rows]
-    valid = np.logical_or.reduceat(counted, groups.starts)
-    products = reduce_in_order(np.multiply, np.where(counted, numbers, numbers.dtype.type(1)), groups)
+    valid = groups.any(counted)
+    products = groups.reduce_in_order(np.multiply, np.where(counted, numbers, numbers.dtype.type(1)))
     if divided.any() and steps is not None:
         chosen, at = groups.select(divided)
         items = [numbers[p] if counted[p] else None for p in at.tolist()]  # NumPy's scalars: width and infinities kept

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
 from storage.arrow_buffers import fixed_width_values
-from storage.merge.aggregators.base import Groups, Mask, Step, Steps, since_last_set, valid_rows
+from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.exact import Exact
-from storage.merge.aggregators.in_order import reduce_in_order
 from storage.merge.aggregators.item_fold import PlainFold
 from storage.merge.aggregators.unscaled import from_whole_numbers, whole_numbers
+from storage.merge.groups import Groups, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Sum:
             taken_back = steps == Step.RETRACT
         if not len(groups):
             return values.slice(0, 0)
-        valid = np.logical_or.reduceat(counted, groups.starts)
+        valid = groups.any(counted)
         if pa.types.is_floating(values.type):
             return _float_sums(values, groups, counted, taken_back, valid)
         return self._whole_sums(values, groups, counted, taken_back, valid)
@@ -52,9 +52,11 @@ class Sum:
         if not counted.all():
             numbers = numbers.or_zero(counted)
         # Partial sums stay below the sum of the magnitudes: where that fits, no row can overflow.
-        certain = np.add.reduceat(numbers.magnitudes(), groups.starts) <= exact.certain
+        certain = np.ones(len(groups), np.bool_)
+        if numbers.greatest_magnitude() * groups.lengths.max() > exact.certain:
+            certain = groups.reduce(np.add, numbers.magnitudes()) <= exact.certain
         signed = numbers if taken_back is None else numbers.negated_where(taken_back)
-        sums = signed.sums(groups.starts)
+        sums = signed.sums(groups)
         if not certain.all():
             doubtful, at = groups.select(~certain)
             items = [n if c else None for n, c in zip(numbers[at].to_ints(), counted[at].tolist(), strict=True)]
@@ -70,7 +72,7 @@ def _float_sums(values: pa.Array, groups: Groups, counted: Mask, taken_back: Mas
     if taken_back is not None:
         numbers = np.where(taken_back, -numbers, numbers)
     numbers = np.where(counted, numbers, numbers.dtype.type(-0.0))  # x + -0.0 is x, also for x = -0.0
-    return pa.array(reduce_in_order(np.add, numbers, groups), values.type, mask=~valid)
+    return pa.array(groups.reduce_in_order(np.add, numbers), values.type, mask=~valid)
 
 
 class _ExactSum(PlainFold[int]):

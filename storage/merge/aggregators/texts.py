@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Groups, Mask, Step, Steps, valid_rows
+from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.item_fold import ItemFold
 from storage.merge.aggregators.line import Line
+from storage.merge.groups import Groups, Mask
 
 # Character.isWhitespace: Unicode's separators but the three that don't break a line, and the ASCII ones. Python's
 # str.isspace counts U+0085 and the three as well.
@@ -52,7 +53,7 @@ class ListAgg:
 def _joined(values: pa.Array, groups: Groups, counted: Mask, delimiter: str) -> pa.Array:
     blank = pc.match_substring_regex(values, _IS_BLANK).fill_null(True).to_numpy(zero_copy_only=False)
     counted = counted & ~blank[groups.rows]
-    lengths = np.add.reduceat(counted.astype(np.int64), groups.starts)
+    lengths = groups.reduce(np.add, counted.astype(np.int64))
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     texts = pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(groups.rows[counted])))
     joined = pc.binary_join(texts, delimiter)

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
 from storage.errors import BadInput
-from storage.merge.aggregators.base import Groups, Steps
+from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.item_fold import PlainFold
+from storage.merge.groups import Groups
 
 Unite = Callable[[bytes, bytes], bytes]
 

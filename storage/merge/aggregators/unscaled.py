@@ -1,6 +1,6 @@
-"""Integers and decimals of a column as whole numbers, 64 or 128 bits wide, and back.
+"""Integers, decimals and points in time of a column as whole numbers, 64 or 128 bits wide, and back.
 
-A decimal is its unscaled value: 12.34 in DECIMAL(10, 2) is 1234.
+A decimal is its unscaled value: 12.34 in DECIMAL(10, 2) is 1234. A date is its days, a timestamp its units.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.arrow_buffers import fixed_width_values
-from storage.merge.aggregators.base import Mask
+from storage.merge.groups import Groups, Mask
 
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 
@@ -47,13 +47,19 @@ class WholeNumbers:
         sizes: NDArray[np.float64] = np.abs(self.high * 2.0**64 + self.low)
         return sizes
 
-    def sums(self, starts: NDArray[np.intp]) -> WholeNumbers:
+    def greatest_magnitude(self) -> float:
+        """As of `magnitudes`; there is at least one number."""
+        if self.high is None:
+            return float(max(-int(self.low.min()), int(self.low.max())))
+        return float(self.magnitudes().max())
+
+    def sums(self, groups: Groups) -> WholeNumbers:
         """Sum of each group. The caller has made sure that no sum overflows."""
         if self.high is None:
-            return WholeNumbers(np.add.reduceat(self.low, starts))
-        first = np.add.reduceat(self.low & _LOW_32_BITS, starts)  # by 32 bits: carries of 2**32 rows have room
-        second = np.add.reduceat(self.low >> np.uint64(32), starts) + (first >> np.uint64(32))
-        high = np.add.reduceat(self.high, starts) + (second >> np.uint64(32)).astype(np.int64)
+            return WholeNumbers(groups.reduce(np.add, self.low))
+        first = groups.reduce(np.add, self.low & _LOW_32_BITS)  # by 32 bits: carries of 2**32 rows have room
+        second = groups.reduce(np.add, self.low >> np.uint64(32)) + (first >> np.uint64(32))
+        high = groups.reduce(np.add, self.high) + (second >> np.uint64(32)).astype(np.int64)
         return WholeNumbers(second << np.uint64(32) | first & _LOW_32_BITS, high)
 
     def to_ints(self) -> list[int]:
@@ -71,8 +77,15 @@ class WholeNumbers:
             self.high[at] = [number >> 64 for number in numbers]
 
 
+def is_whole_number(kind: pa.DataType) -> bool:
+    """Whether each value is one number of 64 bits."""
+    if pa.types.is_decimal128(kind):
+        return bool(kind.precision <= 18)
+    return bool(pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind))
+
+
 def whole_numbers(values: pa.Array) -> WholeNumbers:
-    """Integers up to 64 bits, or a decimal128. What stands under a null is 0."""
+    """Of integers, dates, times and timestamps up to 64 bits, or a decimal128. What stands under a null is 0."""
     kind = values.type
     if not pa.types.is_decimal128(kind):
         numbers = WholeNumbers(fixed_width_values(values, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64))

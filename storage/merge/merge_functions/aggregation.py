@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from storage.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge.aggregators import Aggregator, Groups, Step, aggregator_of
+from storage.merge.aggregators import Aggregator, Step, aggregator_of
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.options import TableOptions

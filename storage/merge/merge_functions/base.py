@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 
 

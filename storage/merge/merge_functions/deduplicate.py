@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.row_kinds import is_retract
@@ -56,6 +56,6 @@ class Deduplicate:
         if retract is None or not retract.any():
             return order[is_last]
         groups = Groups.of(order, is_last)
-        newest_add = np.maximum.reduceat(np.where(retract, -1, np.arange(len(order))), groups.starts)
+        newest_add = groups.reduce(np.maximum, np.where(retract, -1, np.arange(len(order))))
         winners = np.where(shortcut_groups(groups, shortcut), groups.starts, newest_add)
         return order[winners[winners >= 0]]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.row_kinds import is_retract
@@ -58,7 +58,7 @@ class FirstRow:
             if not self.ignore_delete and (retract & ~groups.spread(alone)).any():
                 raise BadInput(f"{self.table_name}: {NO_RETRACTS}")
             n = len(order)
-            oldest_add = np.minimum.reduceat(np.where(retract, n, np.arange(n)), groups.starts)
+            oldest_add = groups.reduce(np.minimum, np.where(retract, n, np.arange(n)))
             oldest = np.where(alone, oldest, oldest_add)
             oldest = oldest[oldest < n]
         return rows.take(pa.array(order[oldest]))

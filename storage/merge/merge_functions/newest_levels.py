@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import LEVEL_COLUMN
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
 
@@ -48,7 +48,7 @@ class NewestLevels:
         groups = Groups.of(order, is_last)
         levels = rows.column(LEVEL_COLUMN).to_numpy()[order]
         above_0 = levels > 0
-        lowest = np.minimum.reduceat(np.where(above_0, levels, np.iinfo(levels.dtype).max), groups.starts)
+        lowest = groups.reduce(np.minimum, np.where(above_0, levels, np.iinfo(levels.dtype).max))
         kept = ~above_0 | (levels == groups.spread(lowest))
         ids = groups.spread(np.arange(len(groups)))[kept]
         # a row that is left alone by this is still shown to the engine, unlike one that was alone before

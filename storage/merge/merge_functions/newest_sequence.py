@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.order_words import Word, column_words
 
@@ -39,7 +39,7 @@ class Sequences:
         """(m,) position of the newest candidate of each group; -1 where there is none."""
         best = candidates
         for word in self.words:
-            greatest = np.maximum.reduceat(np.where(best, word, np.iinfo(word.dtype).min), groups.starts)
+            greatest = groups.reduce(np.maximum, np.where(best, word, np.iinfo(word.dtype).min))
             best = best & (word == groups.spread(greatest))
         return groups.last(best)
 

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.aggregators import aggregator_of
-from storage.merge.aggregators.base import Aggregator, Groups, Step, valid_rows
+from storage.merge.aggregators.base import Aggregator, Step, valid_rows
+from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.merge.merge_functions.newest_sequence import Sequences, not_older
@@ -192,7 +193,7 @@ class _Merge:
 
     def _result_kinds(self) -> NDArray[np.int8]:
         ends = self._groups.ends - 1
-        any_add = np.logical_or.reduceat(self._effects.adds, self._groups.starts)
+        any_add = self._groups.any(self._effects.adds)
         is_removed = self._effects.removals is not None and self._effects.removals[ends]
         merged = np.where(is_removed | ~any_add, RowKind.DELETE, RowKind.INSERT)
         kinds: NDArray[np.int8] = np.where(self._alone, self._kinds[ends], merged).astype(np.int8)

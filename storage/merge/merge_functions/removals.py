@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.aggregators.base import Groups
+from storage.merge.groups import Groups
 from storage.merge.merge_functions.newest_sequence import Sequences
 
 
@@ -25,7 +25,7 @@ def removing_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_],
     engine is not marked.
     """
     removing = np.zeros(len(deletes), np.bool_)
-    affected = np.flatnonzero(np.logical_or.reduceat(deletes, groups.starts))
+    affected = np.flatnonzero(groups.any(deletes))
     by_length = affected[np.argsort(-groups.lengths[affected], kind="stable")]
     starts, lengths = groups.starts[by_length], groups.lengths[by_length]
     ranks = [s.ranks() for s in sequences]

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators import Aggregator, Groups, Step, aggregator_of
+from storage.merge.aggregators import Aggregator, Step, aggregator_of
+from storage.merge.groups import Groups
 from storage.options import TableOptions
 from storage.types import DataField, DataType, arrow_type, parse_type
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC
 from decimal import Decimal
 from typing import Any, Final
 
@@ -86,6 +87,17 @@ FOLDS: Final = [
         Fold(f"{function} of DECIMAL({p},{s})", function, f"DECIMAL({p},{s})", decimals(p, s), sets_anywhere=False)
         for function in ("sum", "product", "max", "min")
         for p, s in ((5, 2), (18, 0), (19, 3), (38, 0), (38, 10))
+    ),
+    *(
+        Fold(f"{function} of {column}", function, column, values)
+        for function in ("max", "min")
+        for column, values in (
+            *((f"{name}INT", integers(bits)) for name, bits in (("TINY", 8), ("SMALL", 16), ("", 32), ("BIG", 64))),
+            ("DATE", st.dates()),
+            ("TIME(3)", st.times().map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000))),
+            ("TIMESTAMP(6)", st.datetimes()),
+            ("TIMESTAMP(6) WITH LOCAL TIME ZONE", st.datetimes(timezones=st.just(UTC))),
+        )
     ),
     Fold("max of texts", "max", "STRING", texts),
     Fold("min of texts", "min", "STRING", texts),
