@@ -5,13 +5,26 @@ Source: Java `utils/RoaringBitmap32.java`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyroaring import BitMap
 
 
-def unite_rbm32(acc: bytes, item: bytes) -> bytes:
-    """In the portable form, runs optimised. Raises ValueError for bytes that are no bitmap."""
-    united = BitMap.deserialize(acc)
-    united |= BitMap.deserialize(item)
-    united.run_optimize()
-    serialised: bytes = united.serialize()
-    return serialised
+@dataclass(frozen=True, slots=True)
+class UnitedBitmap32:
+    """See `United`."""
+
+    bitmap: BitMap
+
+    @classmethod
+    def of(cls, serialised: bytes) -> UnitedBitmap32:
+        return cls(BitMap.deserialize(serialised))
+
+    def add(self, serialised: bytes) -> None:
+        self.bitmap.update(BitMap.deserialize(serialised))
+
+    def serialised(self) -> bytes:
+        """In the portable form, runs optimised: what containers hold decides theirs, not how they came to it."""
+        self.bitmap.run_optimize()
+        serialised: bytes = self.bitmap.serialize()
+        return serialised

@@ -35,18 +35,29 @@ _RUNS, _BITMAP, _ARRAY = 0, 1, 2
 _PORTABLE_WITH_RUNS, _PORTABLE = 12347, 12346  # cookies of the 32-bit form
 
 
-def unite_rbm64(acc: bytes, item: bytes) -> bytes:
-    """Raises ValueError for bytes that are no such bitmap."""
-    united, other = _parsed(acc), _parsed(item)
-    for key, place in other.leaves():
-        container = other.container(place)
-        known = united.place_of(key)
-        if known is None:
-            united.put(key, container)
-        else:
-            united.containers[known] = united.container(known).united(container)
-    united.containers = [None if c is None else c.optimised() for c in united.containers]
-    return united.serialised()
+@dataclass(frozen=True, slots=True)
+class UnitedBitmap64:
+    """See `United`. Containers are optimised once, at the end: a union's form comes from what is in it."""
+
+    bitmap: _Roaring64
+
+    @classmethod
+    def of(cls, serialised: bytes) -> UnitedBitmap64:
+        return cls(_parsed(serialised))
+
+    def add(self, serialised: bytes) -> None:
+        united, other = self.bitmap, _parsed(serialised)
+        for key, place in other.leaves():
+            container = other.container(place)
+            known = united.place_of(key)
+            if known is None:
+                united.put(key, container)
+            else:
+                united.containers[known] = united.container(known).united(container)
+
+    def serialised(self) -> bytes:
+        self.bitmap.containers = [None if c is None else c.optimised() for c in self.bitmap.containers]
+        return self.bitmap.serialised()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from storage.aggregate_functions import AggregateFunction, ColumnAggregation
 from storage.merge.aggregators.base import Aggregator, IgnoringRetracts, RowByRow, WithoutRetract
-from storage.merge.aggregators.bitmaps import unite_rbm32
-from storage.merge.aggregators.bitmaps_64 import unite_rbm64
+from storage.merge.aggregators.bitmaps import UnitedBitmap32
+from storage.merge.aggregators.bitmaps_64 import UnitedBitmap64
 from storage.merge.aggregators.collect import Collect
 from storage.merge.aggregators.extremes import Extreme
 from storage.merge.aggregators.maps import MergeMap, MergeMapWithKeyTime
 from storage.merge.aggregators.nested_rows import NestedPartialUpdate, NestedUpdate
 from storage.merge.aggregators.picks import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue, PrimaryKey
 from storage.merge.aggregators.products import Product
-from storage.merge.aggregators.sketches import unite_hll, unite_theta
+from storage.merge.aggregators.sketches import UnitedSketch
 from storage.merge.aggregators.sums import Sum
 from storage.merge.aggregators.texts import ListAgg
 from storage.merge.aggregators.unions import Union
@@ -70,12 +70,12 @@ def _bare(aggregation: ColumnAggregation) -> Aggregator:
         case AggregateFunction.NESTED_PARTIAL_UPDATE:
             return RowByRow(NestedPartialUpdate(aggregation))
         case AggregateFunction.THETA_SKETCH:
-            return RowByRow(Union(aggregation, unite_theta))
+            return RowByRow(Union(aggregation, UnitedSketch.of_theta))
         case AggregateFunction.HLL_SKETCH:
-            return RowByRow(Union(aggregation, unite_hll))
+            return RowByRow(Union(aggregation, UnitedSketch.of_hll))
         case AggregateFunction.RBM32:
-            return RowByRow(Union(aggregation, unite_rbm32))
+            return RowByRow(Union(aggregation, UnitedBitmap32.of))
         case AggregateFunction.RBM64:
-            return RowByRow(Union(aggregation, unite_rbm64))
+            return RowByRow(Union(aggregation, UnitedBitmap64.of))
         case AggregateFunction.PRIMARY_KEY:
             return PrimaryKey()

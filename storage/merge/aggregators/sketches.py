@@ -7,6 +7,8 @@ Source: Java `utils/ThetaSketch.java`, `utils/HllSketchUtil.java`; DataSketches'
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from storage.errors import UnsupportedFeature
@@ -25,7 +27,29 @@ _HIP: Final = slice(8, 16)
 _KXQ: Final = slice(16, 32)
 
 
-def unite_theta(acc: bytes, item: bytes) -> bytes:
+@dataclass(slots=True)
+class UnitedSketch:
+    """See `United`. It is serialised after each, for its size is bounded and Java's rounds at each step."""
+
+    unite: Callable[[bytes, bytes], bytes]
+    data: bytes
+
+    @classmethod
+    def of_theta(cls, serialised: bytes) -> UnitedSketch:
+        return cls(_unite_theta, serialised)
+
+    @classmethod
+    def of_hll(cls, serialised: bytes) -> UnitedSketch:
+        return cls(_unite_hll, serialised)
+
+    def add(self, serialised: bytes) -> None:
+        self.data = self.unite(self.data, serialised)
+
+    def serialised(self) -> bytes:
+        return self.data
+
+
+def _unite_theta(acc: bytes, item: bytes) -> bytes:
     """Compact theta sketch of both."""
     library = _datasketches()
     union = library.theta_union()
@@ -37,7 +61,7 @@ def unite_theta(acc: bytes, item: bytes) -> bytes:
     return bytes(united)
 
 
-def unite_hll(acc: bytes, item: bytes) -> bytes:
+def _unite_hll(acc: bytes, item: bytes) -> bytes:
     """Compact HLL_4 sketch of both. The result is at most as precise as `item`."""
     library = _datasketches()
     older, newer = (library.hll_sketch.deserialize(sketch) for sketch in (acc, item))
