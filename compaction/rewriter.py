@@ -24,7 +24,6 @@ from storage.merge.merge_passes import fan_in_of, merge_in_passes
 from storage.merge.merge_reader import MergeOrder, drop_retracts
 from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
-from storage.merge.spill import SpillFile
 from storage.schema import LEVEL_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
@@ -79,23 +78,15 @@ class Rewriter:
         order = MergeOrder(
             schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
         )
-        fields = arrow_schema(self._fields)
-        spilled: dict[int, SpillFile] = {}
-        try:
-            for number in runs_to_spill(runs, len(self._fields)):
-                spilled[number] = SpillFile(self.spill_directory, fields, self._run(runs[number], size))
-            streams = [spilled[i].read() if i in spilled else self._run(run, size) for i, run in enumerate(runs)]
-            yield from merge_in_passes(
-                streams,
-                fields,
-                order,
-                self.merge_function,
-                fan_in=fan_in_of(options),
-                spill_directory=self.spill_directory,
-            )
-        finally:
-            for file in spilled.values():
-                file.delete()
+        yield from merge_in_passes(
+            [self._run(run, size) for run in runs],
+            arrow_schema(self._fields),
+            order,
+            self.merge_function,
+            fan_in=fan_in_of(options),
+            written_first=runs_to_spill(runs, len(self._fields)),
+            spill_directory=self.spill_directory,
+        )
 
     def _go_on(self) -> None:
         if self.should_stop():

@@ -1,4 +1,4 @@
-"""Merging more runs than may be open at once: groups of neighbours are written down first, each as one run.
+"""Merging more runs than may be open at once: some are written down first, and groups of neighbours, each as one run.
 
 Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
 
@@ -57,21 +57,27 @@ def merge_in_passes(
     merge_function: MergeFunction,
     *,
     fan_in: int = FAN_IN,
+    written_first: Sequence[int] = (),
     spill_directory: str | None = None,
 ) -> Generator[pa.RecordBatch]:
     """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
 
     runs: oldest first; a run opens its file when its first batch is asked for. schema: of their batches.
+    written_first: positions of runs that must not be open beside others (`section.runs_to_spill`).
     spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
     closed. A full disk raises OSError.
     """
     with ExitStack() as scratch:
 
-        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-            file = SpillFile(spill_directory, schema, merge_runs(group, order, KeepAll()))
+        def written(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            file = SpillFile(spill_directory, schema, run)
             scratch.callback(file.delete)
             return file.read()
 
+        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            return written(merge_runs(group, order, KeepAll()))
+
+        runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
             runs = [*kept, *map(as_one, groups)]

@@ -18,7 +18,7 @@ from storage.files.reader import read_data_file
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_passes import fan_in_of, merge_in_passes
 from storage.merge.merge_reader import MergeOrder, drop_retracts
-from storage.merge.section import BatchSize, batch_size, oldest_first
+from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.predicate import Predicate
 from storage.read.split import Split
@@ -85,7 +85,14 @@ class SnapshotReader:
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
         size = batch_size(runs)
         streams = [self._read_run(run, directory, partition, fields, size, key_condition) for run in runs]
-        merged = merge_in_passes(streams, arrow_schema(fields), order, self._merge_function, fan_in=fan_in_of(options))
+        merged = merge_in_passes(
+            streams,
+            arrow_schema(fields),
+            order,
+            self._merge_function,
+            fan_in=fan_in_of(options),
+            written_first=runs_to_spill(runs, len(fields)),
+        )
         return self._filtered(drop_retracts(merged), self.predicate)
 
     @cached_property
