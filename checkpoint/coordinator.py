@@ -25,7 +25,7 @@ from storage.snapshots.commit_message import CommitMessage
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """How much may be read again after a crash: so long, or so much, since the first record that is not yet committed.
+    """Upper bounds for what a crash makes us read again, counted from the first uncommitted record.
 
     interval_ms: also how stale readers may see the table. bytes_max: of source records, undecoded.
     """

@@ -11,7 +11,7 @@ from checkpoint.offsets import HOLE, OffsetRange, SourceIdentity, SourcePosition
 
 
 class Problem(Enum):
-    """The value is the word that a snapshot keeps of it for ever (`Accepted.found`): never give one another meaning."""
+    """The value is the word that snapshots keep for it for ever (`Accepted.found`): its meaning must never change."""
 
     EXPIRED = "own snapshots expired"
     ROLLED_BACK = "rolled back"

@@ -10,9 +10,9 @@ holds one entry for each idle table, and how far all of the source was read:
 An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is struck out
 before the table gets its next snapshot, so a file from before can't claim this of a later one. An entry that is struck
 out says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of the
-pipeline expired, the table would else look as if it had never written to it, and be read from the start again.
+pipeline expired, the table would otherwise look as if it had never been written to, and be read from the start again.
 
-The file is a convenience. Missing, torn or outdated, it costs reading records again that are dropped then; it never
+The file is a convenience. Missing, torn or outdated, it costs reading records again that are then dropped; it never
 decides anything that the tables' own snapshots decide. It counts where they are gone: what it knows of them may refuse.
 """
 
@@ -34,7 +34,7 @@ PROGRESS_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class IdleTable:
-    """Which table, and which state of it: all None for one that didn't exist. Such an entry holds of the table that is
+    """Which table, and which state of it: all None for one that didn't exist. Such an entry holds for the table that is
     made afterwards, too: its first record is still to come.
 
     created_ms: see Evidence. snapshot_id, manifest_list: of its newest own snapshot. routing: by which records were

@@ -1,6 +1,7 @@
 """`python -m compaction WAREHOUSE NAME`: compacts one table, for schedulers and scripts.
 
-What was done is told as JSON, a line a table and round. `tidelake table compact` does the same for people, and more.
+Prints what was done as JSON, a line for each table and round. `tidelake table compact` does the same for people, and
+more.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ from storage.errors import TidelakeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 failed, 2 usage."""
+    """Exit codes: 0 done, 1 failed, 2 usage, 130 told to stop before all was done. A watch has no end to miss: 0."""
     parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
     parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
     parser.add_argument("name", metavar="NAME", help="database.table")
     parser.add_argument("--full", action="store_true", help="everything, not only what is due")
     parser.add_argument("--watch", action="store_true", help="go on until SIGTERM")
-    parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, parted by commas")
+    parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, separated by commas")
     parser.add_argument("--strategy", type=Strategy, choices=tuple(Strategy))
     parser.add_argument(
         "--option", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of the store, repeatable"
     )
     given = parser.parse_args(arguments)
+    if given.watch and (given.full or given.order_by):
+        parser.error("--watch does what is due; --full and --order-by rewrite everything, so they run once")
+    if given.strategy is not None and not given.order_by:
+        parser.error("--strategy says how to sort; name the columns with --order-by")
     try:
         catalog = open_catalog(given.warehouse, dict(given.option))
         order_by = tuple(given.order_by.split(",")) if given.order_by else ()
@@ -40,12 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with stopped_by_signals() as stop:
             if given.watch:
                 watch(lambda: [given.name], catalog.load, request, stop, _tell)
-            else:
-                _tell(compact_table(catalog.load(given.name), request, stop=stop))
+                return 0
+            report = compact_table(catalog.load(given.name), request, stop=stop)
+        _tell(report)
     except (TidelakeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    return 0
+    return 130 if report.is_stopped else 0
 
 
 def _pair(text: str) -> tuple[str, str]:

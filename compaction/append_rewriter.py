@@ -5,12 +5,12 @@ Source: Java `operation/BaseAppendFileStoreWrite.compactRewrite`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from compaction.rewriter import CompactionStopped
+from compaction.stopping import CompactionStopped, ShouldStop
 from storage.files.bucket_directory import data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
@@ -20,8 +20,6 @@ from storage.types import DataField
 from storage.write.bucket_files import BucketFiles
 from storage.write.compactor import CompactResult
 from storage.write.router import BucketKey
-
-ShouldStop = Callable[[], bool]
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,11 @@ from compaction.looked_up import LookedUp, must_look_up, with_files_above
 from compaction.picker import Picker, PickerSettings
 from compaction.record_expiry import RecordExpiry
 from compaction.rewriter import Rewriter
+from compaction.stopping import ShouldStop
 from compaction.task_plan import Rewrite, TaskPlanner, Upgrade
 from compaction.tombstones import drops_deletes
 from compaction.upgrade import lookup_upgrade
+from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.sorted_run import Section
@@ -41,7 +43,8 @@ from storage.write.router import BucketKey
 class BucketTree:
     """context: of a table with a primary key. files: what the bucket holds now.
 
-    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory.
+    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory. now_ms:
+    asked once for each pick and each compaction, so that all rows of one expire by the same second.
     """
 
     def __init__(
@@ -50,11 +53,13 @@ class BucketTree:
         key: BucketKey,
         files: Iterable[DataFileMeta],
         spill_directory: str | None = None,
+        now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
         options = context.options
         self._context = context
         self._files = BucketFiles(context, key)
         self._spill_directory = spill_directory
+        self._now_ms = now_ms
         self._merge_function = merge_function_of(context)
         self._expiry = RecordExpiry.of(context)
         self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
@@ -69,20 +74,21 @@ class BucketTree:
     def pick(self, *, full: bool = False) -> CompactUnit | None:
         """full: everything, to the highest level; None when it is there already, and nothing in it must go."""
         levels = self.levels
+        now_ms = self._now_ms()
         if full:
-            return pick_full(levels, must_rewrite=self._must_rewrite(levels.max_level))
-        now = time.time()
-        local_hour = time.localtime(now).tm_hour
-        unit = self._picker.pick(levels.runs, levels.max_level, now_ms=int(now * 1000), local_hour=local_hour)
+            return pick_full(levels, must_rewrite=self._must_rewrite(levels.max_level, now_ms // 1000))
+        local_hour = time.localtime(now_ms / 1000).tm_hour
+        unit = self._picker.pick(levels.runs, levels.max_level, now_ms=now_ms, local_hour=local_hour)
         return None if unit is None or unit.changes_nothing else unit
 
-    def compact(self, unit: CompactUnit, should_stop: Callable[[], bool] = lambda: False) -> CompactResult:
+    def compact(self, unit: CompactUnit, should_stop: ShouldStop = lambda: False) -> CompactResult:
         """unit: as picked. should_stop: asked often; then CompactionStopped is raised. After an exception nothing is
         left behind.
         """
         levels = self.levels
         context = self._context
-        must_rewrite = self._must_rewrite(unit.output_level)
+        now_s = self._now_ms() // 1000
+        must_rewrite = self._must_rewrite(unit.output_level, now_s)
         planner = TaskPlanner(
             levels.key_types,
             levels.max_level,
@@ -99,7 +105,7 @@ class BucketTree:
                     before.append(step.file)
                     after.append(replace(step.file, level=unit.output_level))
                 else:
-                    new_files = self._rewrite(step, unit.output_level, drop_deletes, should_stop)
+                    new_files = self._rewrite(step, unit.output_level, drop_deletes, now_s, should_stop)
                     written += new_files
                     before += step.files
                     after += new_files
@@ -120,13 +126,13 @@ class BucketTree:
         self._files.delete(result.new_files)
 
     def _hides_deletes(self, file: DataFileMeta) -> bool:
-        """Whether a file of level 0 denies its deletes, as those of pypaimon do. Higher up, readers believe it."""
-        if file.level != 0 or file.delete_row_count != 0:
+        """Whether a file of level 0 holds deletes and counts none, as pypaimon's do. Higher up the count is trusted."""
+        if file.level != 0 or file.may_hold_deletes:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
 
     def _rewrite(
-        self, step: Rewrite, output_level: int, drop_deletes: bool, should_stop: Callable[[], bool]
+        self, step: Rewrite, output_level: int, drop_deletes: bool, now_s: int, should_stop: ShouldStop
     ) -> list[DataFileMeta]:
         sections: Sequence[Section] = step.sections
         merge_function = self._merge_function
@@ -139,6 +145,7 @@ class BucketTree:
             self._files,
             merge_function,
             self._expiry,
+            now_s,
             should_stop,
             self._spill_directory,
             copies_single_runs=not looks_up,
@@ -149,9 +156,8 @@ class BucketTree:
         hides_known = self._context.options.merge_engine is MergeEngine.FIRST_ROW
         return LookedUp(self._merge_function, output_level, hides_known)
 
-    def _must_rewrite(self, output_level: int) -> Callable[[DataFileMeta], bool]:
+    def _must_rewrite(self, output_level: int, now_s: int) -> Callable[[DataFileMeta], bool]:
         options, max_level = self._context.options, self.levels.max_level
-        now_s = int(time.time())
 
         def must_rewrite(file: DataFileMeta) -> bool:
             if options.force_rewrite_all_files:

@@ -6,7 +6,7 @@ its files, and the buckets concerned are planned anew.
 
 A crash leaves the old state or the new one, and files that no snapshot names.
 
-Source: Java `flink/action/CompactAction.java`, `flink/compact/AppendTableCompact.java`; lsm-and-compaction notes 7.6.
+Source: Java `flink/action/CompactAction.java`, `flink/compact/AppendTableCompact.java`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from compaction.external_sort import PIECE_BYTES
 from compaction.report import BucketCompaction, CompactionReport
 from compaction.request import CompactionRequest
-from compaction.rewriter import CompactionStopped
+from compaction.stopping import CompactionStopped, StopRequest
 from compaction.table_plan import Planner, Work
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from storage.files.data_file import DataFileMeta
@@ -45,34 +45,7 @@ _log = get_logger(__name__)
 _COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
 _LOST_IN_A_ROW_MAX: Final = 5
 
-
-class StopRequest:
-    """How others end a job, from any thread or signal handler."""
-
-    def __init__(self) -> None:
-        self._gently = threading.Event()
-        self._at_once = threading.Event()
-
-    def ask(self) -> None:
-        """Begin nothing new; compactions that run come to their end and are committed."""
-        self._gently.set()
-
-    def insist(self) -> None:
-        """Give up compactions that run, too, and delete what they wrote."""
-        self._at_once.set()
-        self._gently.set()
-
-    @property
-    def is_asked(self) -> bool:
-        return self._gently.is_set()
-
-    @property
-    def is_insisted(self) -> bool:
-        return self._at_once.is_set()
-
-    def wait_ms(self, wait_ms: float) -> None:
-        """Until somebody asks, or for so long."""
-        self._gently.wait(wait_ms / 1000)
+_Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +211,7 @@ class _Job:
     # ------------------------------------------------------------ publishing
 
     def _publish(self, done: Sequence[_Done]) -> tuple[Sequence[_Done], CommitConflict | None]:
-        """What could not be published, for another commit was first, and how that was told. Its files are deleted."""
+        """What could not be published because another commit was first, and the conflict. Its files are deleted."""
         lost: list[_Done] = []
         conflict: CommitConflict | None = None
         while done:
@@ -246,7 +219,7 @@ class _Job:
                 snapshot_id = self._commit(done)
             except CommitConflict as e:
                 conflict = e
-                done, lost_now = self._parted_by_conflict(done)
+                done, lost_now = self._split_by_conflict(done)
                 self._discard(lost_now)
                 lost += lost_now
                 _log.warning("compaction thrown away", table=self._context.name, buckets=len(lost_now), reason=str(e))
@@ -267,8 +240,8 @@ class _Job:
         assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
         return snapshot_id
 
-    def _parted_by_conflict(self, done: Sequence[_Done]) -> tuple[list[_Done], list[_Done]]:
-        """What can still be published, and what is lost, as its files went meanwhile; all, if that explains nothing."""
+    def _split_by_conflict(self, done: Sequence[_Done]) -> tuple[list[_Done], list[_Done]]:
+        """What can still be published, and what is lost as its files are gone; all, if none are."""
         _, live = self._look()
         there = _places(live)
         standing: list[_Done] = []
@@ -285,12 +258,12 @@ class _Job:
             _log.info("compacted", table=self._context.name, snapshot=snapshot_id, **told.to_members())
 
 
-def _places(live: Iterable[ManifestEntry]) -> set[tuple[BucketKey, int, str]]:
-    return {(BucketKey(e.partition, e.bucket), e.file.level, e.file.file_name) for e in live}
+def _places(live: Iterable[ManifestEntry]) -> set[_Place]:
+    return {(BucketKey(e.partition, e.bucket), e.file.place) for e in live}
 
 
-def _is_there(key: BucketKey, files: Iterable[DataFileMeta], places: set[tuple[BucketKey, int, str]]) -> bool:
-    return all((key, file.level, file.file_name) in places for file in files)
+def _is_there(key: BucketKey, files: Iterable[DataFileMeta], places: set[_Place]) -> bool:
+    return all((key, file.place) in places for file in files)
 
 
 def _results(futures: Iterable[Future[_Done | None]]) -> list[_Done]:

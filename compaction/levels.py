@@ -66,10 +66,6 @@ class Levels:
         return tuple(file for run in self.runs for file in run.files)
 
     @property
-    def level_0(self) -> tuple[DataFileMeta, ...]:
-        return tuple(run.files[0] for run in self.runs if run.level == 0)
-
-    @property
     def highest_level(self) -> int:
         """The highest one that has files; -1 for an empty bucket."""
         return self.runs[-1].level if self.runs else -1
@@ -79,8 +75,8 @@ class Levels:
 
         Raises ValueError when files above level 0 would overlap.
         """
-        gone = {(file.level, file.file_name) for file in before}
-        kept = [file for file in self.files if (file.level, file.file_name) not in gone]
+        gone = {file.place for file in before}
+        kept = [file for file in self.files if file.place not in gone]
         return Levels.of([*kept, *after], self.key_types, self.num_levels)
 
 

@@ -15,8 +15,9 @@ from concurrent.futures import CancelledError
 from functools import partial
 
 from compaction.bucket_tree import BucketTree
-from compaction.rewriter import CompactionStopped
+from compaction.report import BucketCompaction
 from compaction.scheduler import CompactionScheduler, Task, shared_scheduler
+from compaction.stopping import CompactionStopped
 from storage.errors import CorruptFile
 from storage.files.bucket_directory import partition_directory
 from storage.files.data_file import DataFileMeta
@@ -94,13 +95,8 @@ class BucketCompactor:
         finally:
             self._task = None
         self._tree.install(result)
-        _log.info(
-            "compacted",
-            **self._where,
-            reason=str(result.reason),
-            files=f"{len(result.before)} -> {len(result.after)}",
-            bytes=f"{_size(result.before)} -> {_size(result.after)}",
-        )
+        told = BucketCompaction.of(self._context, self._key, result)
+        _log.info("compacted", table=self._context.name, **told.to_members())
         return None if result.is_empty else result
 
     def give_up(self) -> None:
@@ -147,7 +143,3 @@ def compactors(scheduler: CompactionScheduler | None = None, spill_directory: st
         return BucketCompactor(context, key, files, scheduler or shared_scheduler(), spill_directory)
 
     return of
-
-
-def _size(files: Sequence[DataFileMeta]) -> int:
-    return sum(file.file_size for file in files)

@@ -48,10 +48,10 @@ class BucketCompaction:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Of one table. looked_at: the newest snapshot in which nothing was left to do; None for a table without any.
+    """Of one table. looked_at: the snapshot that the last plan was made from; None for a table without any.
 
     snapshot_ids: those it made. lost: compactions thrown away because another commit had touched their files.
-    is_stopped: whether it was told to end before all was done.
+    is_stopped: whether it was told to end before all was done; else nothing is left to do in looked_at.
     """
 
     table: str

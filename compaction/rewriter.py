@@ -8,8 +8,7 @@ Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from compaction.record_expiry import RecordExpiry
+from compaction.stopping import CompactionStopped, ShouldStop
 from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN, FileSource
 from storage.merge.merge_functions import MergeFunction
@@ -30,13 +30,10 @@ from storage.types import DataField, arrow_schema
 from storage.write.bucket_files import BucketFiles
 
 
-class CompactionStopped(Exception):
-    """Somebody no longer wants the result. What was written is deleted; nothing has changed."""
-
-
 @dataclass(frozen=True)
 class Rewriter:
-    """files: of the bucket. should_stop: asked between batches; when it says so, CompactionStopped is raised.
+    """files: of the bucket. now_s: rows that have expired by then are left out. should_stop: asked between batches;
+    when it says so, CompactionStopped is raised.
 
     spill_directory: None is the system's temporary directory. copies_single_runs: whether the rows of a section of one
     run stay as they are, as Java's reducer leaves a single row of a key; else they go through merge_function too.
@@ -46,7 +43,8 @@ class Rewriter:
     files: BucketFiles
     merge_function: MergeFunction
     expiry: RecordExpiry | None
-    should_stop: Callable[[], bool]
+    now_s: int
+    should_stop: ShouldStop
     spill_directory: str | None = None
     copies_single_runs: bool = True
 
@@ -75,9 +73,7 @@ class Rewriter:
             yield from self._run(runs[0], size)
             return
         schema, options = self.context.schema, self.context.options
-        order = MergeOrder(
-            schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
-        )
+        order = MergeOrder.of(schema.trimmed_primary_keys, options, runs_in_order=in_order)
         yield from merge_in_passes(
             [self._run(run, size) for run in runs],
             arrow_schema(self._fields),
@@ -100,7 +96,7 @@ class Rewriter:
 
     def _run(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
         batches = self._until_stopped(run, size)
-        return batches if self.expiry is None else self.expiry.without_expired(batches, int(time.time()))
+        return batches if self.expiry is None else self.expiry.without_expired(batches, self.now_s)
 
     def _until_stopped(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
         for file in run:

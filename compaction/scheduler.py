@@ -14,11 +14,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import cache
+from itertools import count
 from typing import Final, Generic, TypeVar
 
-T = TypeVar("T")
+from compaction.stopping import ShouldStop
 
-ShouldStop = Callable[[], bool]
+T = TypeVar("T")
 
 _THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers beside it want processors too
 
@@ -78,17 +79,25 @@ class CompactionScheduler:
             raise ValueError(f"{threads} threads compact nothing")
         self._threads = threads
         self._running = 0
+        self._numbers = count(1)
         self._waiting: OrderedDict[str, deque[Task[object]]] = OrderedDict()  # by table; the next turn is first
         self._lock = threading.Lock()
 
     def submit(self, table: str, work: Callable[[ShouldStop], T]) -> Task[T]:
-        """work: asks its argument now and then whether to stop."""
+        """work: asks its argument now and then whether to stop.
+
+        Raises RuntimeError when the system has no thread left to begin with; the work is forgotten then.
+        """
         task: Task[T] = Task(work)
         with self._lock:
-            self._waiting.setdefault(table, deque()).append(task)  # type: ignore[arg-type]
             if self._running < self._threads:
                 self._running += 1
-                threading.Thread(target=self._run, name=f"compaction-{self._running}", daemon=False).start()
+                try:
+                    threading.Thread(target=self._run, name=f"compaction-{next(self._numbers)}", daemon=False).start()
+                except RuntimeError:
+                    self._running -= 1
+                    raise
+            self._waiting.setdefault(table, deque()).append(task)  # type: ignore[arg-type]
         return task
 
     def _run(self) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compaction.job import StopRequest
+from compaction.stopping import StopRequest
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def sort_files(
 def _sample(
     rewriter: AppendRewriter, files: Sequence[DataFileMeta], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows by chance; every n-th would see only one value of a column that repeats itself."""
+    """Rows at random; every n-th would see only one value of a column that repeats in a cycle."""
     context = rewriter.context
     wanted = _SAMPLES_PER_MAGNIFICATION * context.options.sort_sample_magnification
     share = min(1.0, wanted / max(1, sum(file.row_count for file in files)))

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from compaction.append_picker import AppendSettings, Files, pick_neighbours, pick_unordered
-from compaction.append_rewriter import AppendRewriter, ShouldStop
+from compaction.append_rewriter import AppendRewriter
 from compaction.bucket_tree import BucketTree
 from compaction.compact_unit import PickReason
 from compaction.request import CompactionRequest
 from compaction.sort_rewriter import sort_files
+from compaction.stopping import ShouldStop
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import CorruptFile
 from storage.files.data_file import DataFileMeta

@@ -81,7 +81,6 @@ class TaskPlanner:
                 return [Rewrite(tuple(waiting))]
 
     def _raise(self, file: DataFileMeta, output_level: int) -> list[Step]:
-        may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
-        if (output_level == self.max_level and may_hold_deletes) or self.must_rewrite(file):
+        if (output_level == self.max_level and file.may_hold_deletes) or self.must_rewrite(file):
             return [Rewrite(([[file]],))]
         return [Upgrade(file)] if file.level != output_level else []

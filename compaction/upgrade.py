@@ -2,6 +2,9 @@
 
 Source: Java `mergetree/compact/ChangelogMergeTreeRewriter.UpgradeStrategy`, `LookupMergeTreeCompactRewriter.java`,
 `FullChangelogMergeTreeCompactRewriter.java`; vectors `upgrade_strategy.json`.
+
+So far a compaction only asks whether to rewrite. The rest (`reads_changes`, `full_compaction_upgrade`, deletion
+vectors, vector indexes) belongs to tables that are still refused.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class UpgradeStrategy(Enum):
 
 
 def full_compaction_upgrade(output_level: int, max_level: int) -> UpgradeStrategy:
-    """With changelog-producer = full-compaction, which awaits this: what reaches the highest level is a change."""
+    """With changelog-producer = full-compaction: what reaches the highest level is a change."""
     if output_level == max_level:
         return UpgradeStrategy.CHANGELOG_NO_REWRITE
     return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
@@ -47,9 +50,8 @@ def lookup_upgrade(
     """Where level 0 must be looked through when it leaves (`TableOptions.needs_lookup`)."""
     if file.level != 0:
         return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
-    may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
     changes_format = options.file_format(0) != options.file_format(output_level)
-    if has_vector_index or changes_format or (has_deletion_vectors and may_hold_deletes):
+    if has_vector_index or changes_format or (has_deletion_vectors and file.may_hold_deletes):
         return UpgradeStrategy.CHANGELOG_WITH_REWRITE
     newest_wins = options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence_fields
     if output_level == max_level or newest_wins:

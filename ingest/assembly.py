@@ -1,4 +1,4 @@
-"""A pipeline out of its configuration."""
+"""A pipeline made from its configuration."""
 
 from __future__ import annotations
 
@@ -95,12 +95,17 @@ async def run(
 
 
 def source_of(config: Config) -> Source:
+    """Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
     match config.source:
         case FolderSettings(path=path, until=until, poll_interval_ms=poll_interval_ms):
             return ChangeLogFolder(Path(path), follow=until == "forever", poll_interval_ms=poll_interval_ms)
         case KafkaSettings() as settings:
-            from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+            try:
+                from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+            except ImportError as error:
+                from ingest.sources.kafka.release import unreliable  # noqa: PLC0415 - reads the release
 
+                raise unreliable(str(error)) from error
             return KafkaSource(settings)
 
 

@@ -123,7 +123,7 @@ class BeginningFinder:
     async def _position(
         self, table: str, standing: Standing, evidence: Evidence, source: SourceView
     ) -> tuple[SourcePosition, Sequence[Finding]]:
-        """The position to go on from, and why that is none."""
+        """The position to go on from, and what speaks against it."""
         findings = list(standing.findings)
         if not {finding.problem for finding in findings} & LOSES_POSITION:
             findings += against_source(table, standing.position, source)

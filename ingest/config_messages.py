@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, told to the person who wrote it."""
+"""What is wrong with a configuration, explained to the person who wrote it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
 _WRONG_CHOICE: Final = re.compile(r"Invalid (?:enum )?value '?([^']*)'?")
 
-_SCALAR: Final = re.compile(
-    r"got `(?:bool|int|float|null)`"
-)  # YAML took `no`, `1.0` or `~` for something else than text
+# YAML took `no`, `1.0` or `~` for something other than text.
+_SCALAR: Final = re.compile(r"got `(?:bool|int|float|null)`")
 
 
 def explained(message: str, given: LayeredValues) -> ConfigError:

@@ -5,7 +5,7 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
 
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
-in the form of a change-log line (`value_base64` where bytes are no text), so that a mended file can be read again as
+in the form of a change-log line (`value_base64` where bytes are no text), so that a corrected file can be read again as
 a source.
 """
 

@@ -75,7 +75,7 @@ class Keeper:
         await self._write(self._tables, identity, reached)
 
     async def strike(self, tables: Collection[str], identifier: int) -> None:
-        """These tables get a snapshot next: the file must not go on to say that nothing came since their last one.
+        """These tables get a snapshot next: the file must not go on saying that nothing came since their last one.
 
         Raises what the store raises: then the snapshots must not be made.
         """
@@ -141,7 +141,7 @@ class Keeper:
     async def register(self) -> None:
         """Tell everybody's expiry which snapshots to spare: each table's newest own one, and all after it.
 
-        What was told less than REFRESH_MS ago isn't told again. A table that can't be told is logged: its snapshots
+        What was registered less than REFRESH_MS ago is left alone. A table where it fails is logged: its snapshots
         then live no longer than others do.
         """
         now_ms = self._clock.now_ms()

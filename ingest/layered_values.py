@@ -142,9 +142,8 @@ class _Reader:
     def read(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.MappingNode):
             self._check_names(node)
-            self._loader.flatten_mapping(
-                node
-            )  # merge keys: `<<: *common`; what they bring comes first, and is overridden
+            # Merge keys: `<<: *common`; what they bring comes first, and is overridden.
+            self._loader.flatten_mapping(node)
             return {name: self._member(at, inner, (*path, name)) for name, at, inner in self._members(node)}
         if isinstance(node, yaml.SequenceNode):
             return [self._member(item, item, (*path, at)) for at, item in enumerate(node.value)]

@@ -21,12 +21,10 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import CheckpointPolicy, Coordinator
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch, new_writer
-from checkpoint.fence import Overtaken
+from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
 from checkpoint.recovery import read_from
-from checkpoint.routing import ROUTING_PROPERTY, Routing
+from checkpoint.routing import Routing
 from checkpoint.states import State
 from ingest.batch_writer import BatchWriter, Written
 from ingest.beginning import Beginning, BeginningFinder
@@ -42,7 +40,8 @@ from ingest.raw_batch import RawBatch
 from ingest.router import Router
 from ingest.sources.base import Source, SourceUnavailable, Start
 from ingest.table_writer import TableSink
-from ingest.threads import in_turn, only_error, to_its_end
+from ingest.take_over import TakeOver
+from ingest.threads import each_to_its_end, in_turn, only_error, to_its_end
 from ingest.waiting import Pending, Waiting
 from ingest.ways_out import WaysOut
 from storage.errors import BadInput, PositionRefused, WriterFenced
@@ -50,7 +49,6 @@ from storage.logs import get_logger
 from storage.snapshots.expire_worker import ExpiryWorker
 
 COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
-TAKE_OVER_ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
 
 _log = get_logger(__name__)
 
@@ -121,6 +119,9 @@ class Pipeline:
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
         self._finder = self._finder_with(parts.ways_out)
         self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
+        self._take_over = TakeOver(
+            parts.source, parts.sinks, parts.routings, parts.checkpoints, self._finder, self._keeper, self._publish
+        )
 
     def _finder_with(self, ways_out: WaysOut) -> BeginningFinder:
         parts = self._parts
@@ -173,7 +174,7 @@ class Pipeline:
         return self.progress
 
     async def _clean_up(self, *, is_expiry_finished: bool) -> None:
-        """Each step is tried, whatever became of the others; how the run ended stays what is told.
+        """Each step is tried, whatever became of the others; what is raised stays how the run itself ended.
 
         Cancelled: the other steps are done first.
         """
@@ -204,7 +205,7 @@ class Pipeline:
 
     async def _run(self) -> None:
         parts = self._parts
-        beginning = await self._taken_over()
+        beginning, self._coordinator = await self._take_over()
         await asyncio.to_thread(parts.dead_letters.recover, beginning.starts)
         floors = {table: position.ends for table, position in beginning.positions.items()}
         self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
@@ -226,53 +227,10 @@ class Pipeline:
             raise
 
     async def _tell_by_table(self) -> None:
-        """Raise the refusal of the next start, which says of each table what each way out would do; if there is one."""
+        """Raise what the next start would refuse with, if it would: that says for each table what each way out does."""
         await self._parts.source.close()
         with suppress(BadInput, SourceUnavailable):
             await self._finder_with(WaysOut()).find()
-
-    async def _taken_over(self) -> Beginning:
-        """Find where to go on, and make it known in every table that this process does.
-
-        From then on an older process of the pipeline can't commit any more. One that committed since we looked makes us
-        look again. Raises WriterFenced when another process that started beside us came first.
-        """
-        for attempt in range(TAKE_OVER_ATTEMPTS):
-            beginning = await self._finder.find()
-            try:
-                await self._take_over(beginning)
-            except (Overtaken, ExceptionGroup) as error:
-                errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-                if attempt == TAKE_OVER_ATTEMPTS - 1 or not all(isinstance(e, Overtaken) for e in errors):
-                    raise
-            else:
-                break
-        return beginning
-
-    async def _take_over(self, beginning: Beginning) -> None:
-        """Publish an empty snapshot with our epoch, and with the position found, in every table.
-
-        *Crash in between: some tables are at an epoch that nobody has; the next process goes above it.*
-        """
-        parts = self._parts
-        epoch = Epoch(beginning.last_epoch + 1, new_writer())
-        identifier = beginning.last_identifier + bool(parts.sinks)  # none is used up where there is no table yet
-
-        def stamps(table: str) -> dict[str, str]:
-            routing = parts.routings.get(table)
-            return {EPOCH_PROPERTY: epoch.to_text()} | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
-
-        self._coordinator = Coordinator(beginning.positions, identifier, parts.checkpoints, stamps)
-        announcements = [
-            TableCommittable(table, identifier, (), beginning.positions[table], stamps(table))
-            for table in sorted(parts.sinks)
-        ]
-        # The first table alone: of two processes that start at once the same one must come first in all of them.
-        await self._publish(announcements[:1], self._finder.settled)
-        await self._publish(announcements[1:], self._finder.settled)
-        reached = self._coordinator.reached
-        await self._keeper.begin(parts.source.identity, reached, identifier, epoch, beginning.progress)
-        await self._keeper.register()
 
     # ------------------------------------------------------------ while records flow
 
@@ -415,7 +373,7 @@ class Pipeline:
     # ------------------------------------------------------------ checkpoints
 
     async def _checkpoints(self) -> None:
-        """A checkpoint when one becomes due while nothing arrives, and one at the end; so for records that wait."""
+        """A checkpoint when one becomes due while nothing arrives, and one at the end; records that waited too long."""
         clock = self._parts.clock
         while not self._drained.is_set():
             now_ms = clock.now_ms()
@@ -464,30 +422,20 @@ class Pipeline:
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
         """Publish, a few tables at a time. committed: told each table whose snapshot exists.
 
-        Raises what a table raised, several at once as a group. Cancelled: waits until the outcome of each is known,
-        then the cancellation goes on. When one fails the others are still waited for; the tables that got through know
-        how far they are.
+        Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are
+        published all the same: the tables that got through know how far they are.
         """
-        limit = asyncio.Semaphore(COMMITS_AT_ONCE)
 
-        async def publish(committable: TableCommittable) -> None:
-            async with limit:
-                snapshot = await asyncio.to_thread(
-                    self._parts.sinks[committable.table].commit, committable.to_storage()
-                )
+        def commit(committable: TableCommittable) -> int | None:
+            return self._parts.sinks[committable.table].commit(committable.to_storage())
+
+        def told(committable: TableCommittable, snapshot: int | None) -> None:
             committed(committable.table)
             if snapshot is not None:
                 self.progress.snapshots[committable.table] = snapshot
 
-        publishing = asyncio.gather(*map(publish, committables), return_exceptions=True)
         try:
-            outcomes = await asyncio.shield(publishing)
-        except asyncio.CancelledError:
-            await asyncio.wait({publishing})
-            raise
-        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        fenced = [error for error in errors if isinstance(error, WriterFenced)]
-        if fenced:
-            raise fenced[0]  # every table says the same
-        if errors:
-            raise errors[0] if len(errors) == 1 else BaseExceptionGroup("tables could not be committed", errors)
+            await each_to_its_end(commit, committables, COMMITS_AT_ONCE, told, keep_going=True)
+        except ExceptionGroup as group:
+            fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
+            raise fenced[0] if fenced else group from None  # every table says the same

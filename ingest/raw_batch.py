@@ -33,8 +33,8 @@ class RawBatch:
     offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers). timestamps_ms (n,): the
     broker's or producer's time of each record, epoch milliseconds; -1 where it has none. keys, values (n,): the
     bytes; a null is a null (a null value is a tombstone), an empty value is not. next_offset: where the partition is
-    to be read on. At least `offsets[-1] + 1`; more when the source skipped records that
-        it never hands over, and a batch of no records may carry nothing else.
+    to be read on. At least `offsets[-1] + 1`; more when the source skipped records that it never hands over, and a
+    batch of no records may carry nothing else.
     headers: row number to its headers named in KEPT_HEADERS; rows without any are absent.
     nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
     """

@@ -177,9 +177,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When what was written is committed: at the first of these.
+    """When written rows are committed: at whichever of these comes first.
 
-    interval_ms: how long after its first record. bytes_max: after how much of the source.
+    interval_ms: how long after the first record that is not committed yet. bytes_max: after how many bytes of records.
     """
 
     interval_ms: Positive = 10_000
@@ -189,10 +189,11 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number at one more than that many, `all` never. dead_letters: where
+    tolerance: `none` stops at the first, a number when there are more than that many, `all` never. dead_letters: where
     tolerated records are kept; left out: `<pipeline>.dead-letters` in the warehouse. waiting_ms_max: how long a
     partition may wait for a value that a record of another partition has; then its record counts as one that can't be
-    decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it their records count so, too.
+    decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it their records count as such,
+    too.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"

@@ -1,7 +1,6 @@
-"""The tables of a pipeline: opened where they exist, else made after the first record for them.
+"""The tables of a pipeline: opened where they exist, otherwise made after the first record for them.
 
-What a table's columns are is told by its source's records alone, so one that doesn't exist yet waits for its first
-record.
+Only its source's records say which columns a table has, so one that doesn't exist yet waits for its first record.
 """
 
 from __future__ import annotations
@@ -90,6 +89,6 @@ class Tables:
                 "values that are taken back may come out wrong",
                 table=table.name,
                 reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "
-                "row that added them: sums hang on where checkpoints fall",
+                "row that added them: sums depend on where checkpoints fall",
                 remedy="merge-engine = aggregation, or ignore-delete = true where nothing is to be taken back",
             )

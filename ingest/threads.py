@@ -1,7 +1,8 @@
 """Blocking work of a pipeline, in threads.
 
 A thread can't be cancelled; to abandon one that writes would let it go on beside what cleans up after it. So whoever is
-cancelled here waits until the work has ended, forgets its outcome, and lets the cancellation go on.
+cancelled here waits until the work has ended, forgets its outcome, and lets the cancellation go on. To cancel once more
+changes nothing; nor would it end the process sooner, as Python waits for its threads before it exits.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -22,9 +24,8 @@ T = TypeVar("T")
 class _OneThread:
     def __init__(self) -> None:
         self._make()
-        os.register_at_fork(
-            after_in_child=self._make
-        )  # the parent's thread isn't there: work for it would wait forever
+        # In a child the parent's thread isn't there: work for it would wait forever.
+        os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
         self.executor = ThreadPoolExecutor(1, "in-turn")
@@ -35,24 +36,52 @@ _one_thread: Final = _OneThread()
 
 async def to_its_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
-    return await _not_abandoned(asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs)))
+    return await _waited_for(_begun(None, partial(work, *args, **kwargs)))
 
 
-async def each_to_its_end(work: Callable[[A], T], items: Iterable[A], at_once: int) -> list[T]:
-    """`work` for each item as in `to_its_end`, so many at a time; the outcomes in the order of the items.
+async def hurried_to_its_end(
+    hurry: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """As `to_its_end`; cancelled, it calls `hurry` first, which has the work end early."""
+    return await _waited_for(_begun(None, partial(work, *args, **kwargs)), hurry)
 
-    An error is raised when nothing goes on any more, and what had not begun is left; several at once come as a group.
+
+async def each_to_its_end(
+    work: Callable[[A], T],
+    items: Iterable[A],
+    at_once: int,
+    told: Callable[[A, T], object] = lambda item, outcome: None,
+    *,
+    keep_going: bool = False,
+) -> list[T]:
+    """`work` for each item as in `to_its_end`, `at_once` at a time; the outcomes in the order of the items.
+
+    told: called in the event loop with each outcome as soon as it is there. An error is raised when nothing goes on
+    any more; several at once come as a group. What had not begun by then is left, also by a cancellation. keep_going:
+    in either case it is done all the same, and told.
     """
-    left, outcomes = enumerate(items), dict[int, T]()
+    left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
     async def one_after_another() -> None:
         for number, item in left:
-            outcomes[number] = await to_its_end(work, item)
+            try:
+                outcomes[number] = await to_its_end(work, item)
+            except Exception as error:
+                if not keep_going:
+                    raise
+                errors.append(error)
+            else:
+                told(item, outcomes[number])
 
-    try:
+    async def all_of_them() -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
                 tasks.create_task(one_after_another())
+        if errors:
+            raise ExceptionGroup("several failed", errors)
+
+    try:
+        await (_waited_for(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
     except BaseExceptionGroup as group:
         raise only_error(group) from None
     return [outcomes[number] for number in range(len(outcomes))]
@@ -76,15 +105,22 @@ async def in_turn(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     back: a folder of change logs took 40 % more CPU time that way, and no less of anybody's time. Work that waits would
     make all others wait here.
     """
-    call = partial(copy_context().run, partial(work, *args, **kwargs))
-    return await _not_abandoned(asyncio.get_running_loop().run_in_executor(_one_thread.executor, call))
+    return await _waited_for(_begun(_one_thread.executor, partial(work, *args, **kwargs)))
 
 
-async def _not_abandoned(running: asyncio.Future[T]) -> T:
+def _begun(executor: Executor | None, work: Callable[[], T]) -> asyncio.Future[T]:
+    # A task around `asyncio.to_thread` would be cancelled when `asyncio.run` ends, as all tasks are: work abandoned.
+    return asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
+
+
+async def _waited_for(running: asyncio.Future[T], hurry: Callable[[], object] = lambda: None) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait({running})
+        hurry()
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({running})
         if not running.cancelled():
             running.exception()  # seen, or asyncio complains that nobody looked
         raise

@@ -18,12 +18,12 @@ RewindTo = Earliest | AtTimestamp | AtOffsets
 
 @dataclass(frozen=True, slots=True)
 class WaysOut:
-    """For each table at most one. gaps: go on beyond what is lost. rewinds: read again from there.
+    """For each table at most one. texts: each table's option as it was written.
 
-    snapshots: go on where this snapshot of the table ended. texts: each table's option as it was written.
+    rewinds: read again from there. snapshots: go on where this snapshot of the table ended. A table of `texts` that is
+    in neither goes on beyond what is lost.
     """
 
-    gaps: Collection[str] = ()
     rewinds: Mapping[str, RewindTo] = field(default_factory=dict)
     snapshots: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,6 @@ def parse_ways_out(
             raise BadInput(f"{table} has two ways out, {texts[table]} and {text}. Choose one of them")
         texts[table] = text
     return WaysOut(
-        frozenset(accept_gap),
         {table: _where(table, where) for table, where in rewinds},
         {table: _snapshot_id(table, id_) for table, id_ in snapshots},
         texts,

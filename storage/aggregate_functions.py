@@ -1,7 +1,6 @@
 """Which aggregate functions there are, which columns they take, and what `fields.<column>.*` says of them.
 
-Source: Java `mergetree/compact/aggregate/factory/*.java`, `AggregateMergeFunction.getAggFuncName`, `CoreOptions.java`;
-merge-engines notes 6.1, 6.3, 8.
+Source: Java `mergetree/compact/aggregate/factory/*.java`, `AggregateMergeFunction.getAggFuncName`, `CoreOptions.java`.
 """
 
 from __future__ import annotations

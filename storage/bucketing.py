@@ -1,7 +1,7 @@
 """Which bucket of its partition a row lives in.
 
 Source: Java `bucket/*BucketFunction.java`, `bucket/HiveHasher.java`, `schema/SchemaValidation.java` (validateBucket),
-`schema/TableSchema.java` (bucketKeys); binary-row notes section 5.
+`schema/TableSchema.java` (bucketKeys).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hive's hash of rows, for tables with `bucket-function.type = hive`.
 
-Source: Java `bucket/HiveHasher.java`, `bucket/HiveBucketFunction.java`; binary-row notes section 5.
+Source: Java `bucket/HiveHasher.java`, `bucket/HiveBucketFunction.java`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def parse_map(text: str) -> dict[str, str]:
     """`0:avro,3:parquet`. Raises BadInput."""
     pairs = [part.split(":", 1) for part in text.split(",") if part.strip()]
     if any(len(pair) != 2 for pair in pairs):
-        raise BadInput(f"{text!r} is not a list of key:value pairs parted by commas")
+        raise BadInput(f"{text!r} is not a list of key:value pairs separated by commas")
     return {key.strip(): value.strip() for key, value in pairs}
 
 

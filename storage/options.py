@@ -3,7 +3,7 @@
 A `TableOptions` answers questions ("which format do files of level 3 have?"), so that no other module knows a key.
 What of Paimon's options this release does not act on, and which operation that breaks: `storage.option_support`.
 
-Source: Java `CoreOptions.java`; data-files notes section 3.
+Source: Java `CoreOptions.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of merge engine partial-update, checked against the schema and each other.
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory); merge-engines notes 5.1.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartialUpdateOptions:
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> PartialUpdateOptions:
-        """Raises BadInput for what Java refuses, and where its outcome would hang on the order of options."""
+        """Raises BadInput for what Java refuses, and where its outcome would depend on the order of options."""
         groups = sequence_groups(schema, options)
         found = cls(
             options.ignore_delete,

@@ -3,8 +3,7 @@
 With `partition.legacy-name` (the default) it is the `toString()` of Java's internal object, else SQL's cast to STRING.
 A wrong text is a directory that other readers don't look into: they compute it again from the manifest's value.
 
-Source: Java `utils/InternalRowPartitionComputer.java`, `casting/*ToStringCastRule.java`, `utils/DateTimeUtils.java`;
-storage-format notes section 1.1.
+Source: Java `utils/InternalRowPartitionComputer.java`, `casting/*ToStringCastRule.java`, `utils/DateTimeUtils.java`.
 """
 
 from __future__ import annotations

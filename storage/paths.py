@@ -1,7 +1,7 @@
 """Every file name in a table is built here and parsed here.
 
 Source: Java `utils/FileStorePathFactory.java`, `io/DataFilePathFactory.java`, `utils/PartitionPathUtils.java`,
-`utils/BranchManager.java`; storage-format notes section 1, data-files notes section 2.
+`utils/BranchManager.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A table's schema as one version of it is stored: `schema/schema-<id>`.
 
-Source: Java `schema/SchemaSerializer.java`, `schema/TableSchema.java`; storage-format notes section 2.
+Source: Java `schema/SchemaSerializer.java`, `schema/TableSchema.java`.
 """
 
 from __future__ import annotations

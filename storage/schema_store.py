@@ -1,6 +1,6 @@
 """The versions of a table's schema, as files.
 
-Source: Java `schema/SchemaManager.java`; storage-format notes section 2.
+Source: Java `schema/SchemaManager.java`.
 """
 
 from __future__ import annotations

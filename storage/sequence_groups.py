@@ -1,7 +1,6 @@
 """Columns of a partial-update table that are ordered by columns of their own: options `fields.<s>.sequence-group`.
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`;
-merge-engines notes 5.1.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import tidelake
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = ("tidelake", "ingest", "checkpoint", "compaction", "storage")
 
+NOTES: Final = re.compile(r"(?i)\bnotes\s+(?:sections?\s+)?[a-z]?\d|\bdesign,?\s+section\b")
 MACHINE_PATH: Final = re.compile(r"(?<![\w.~$}>-])/(?:root|home/\w+|Users/\w+|work|farm)/|\.\.[/]shared")
 
 
@@ -56,6 +57,26 @@ def test_no_tracked_file_names_a_path_of_somebody_s_machine() -> None:
 )
 def test_a_machine_s_path_is_recognised(line: str, is_found: bool) -> None:
     assert bool(MACHINE_PATH.search(line)) is is_found
+
+
+def test_no_source_cites_notes_that_are_not_here() -> None:
+    sources = [path for path in tracked_files() if path.suffix in (".py", ".md") and path != Path(__file__)]
+    texts = ((path, path.read_text(encoding="utf-8")) for path in sources)
+    assert [f"{path.relative_to(ROOT)}: {match[0]!r}" for path, text in texts for match in NOTES.finditer(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        pytest.param("Source: merge-engines notes 6.3.", True, id="by number"),
+        pytest.param("storage-format notes\nsection 2", True, id="by section, over a line's end"),
+        pytest.param("spark notes B6 to B8", True, id="by letter"),
+        pytest.param("costs more (design, section 7)", True, id="the design"),
+        pytest.param("breaks that a person accepted are notes.", False, id="the plain word"),
+    ],
+)
+def test_a_citation_of_notes_is_recognised(text: str, is_found: bool) -> None:
+    assert bool(NOTES.search(text)) is is_found
 
 
 def test_the_version_is_the_one_of_pyproject() -> None:

@@ -5,8 +5,9 @@
     async for change in table.follow(start="latest"):
         ...
 
-Work runs in threads. A call that is cancelled is abandoned only where it reads. One that writes is waited for: another
-may follow on the same writer, its closing at the latest, and of a commit the outcome has to be known.
+Work runs in threads. A call that is cancelled is abandoned only where it reads. One that writes is waited for, however
+often it is cancelled: another may follow on the same writer, its closing at the latest, and of a commit, or of a table
+that is made or dropped, the outcome has to be known.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 import tidelake
-from compaction.job import StopRequest
 from compaction.report import CompactionReport
-from ingest.threads import to_its_end
+from compaction.stopping import StopRequest
+from ingest.threads import hurried_to_its_end, to_its_end
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
@@ -56,10 +57,10 @@ class Catalog:
         self._inner = inner
 
     async def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        await asyncio.to_thread(self._inner.create_database, name, if_not_exists=if_not_exists)
+        await to_its_end(self._inner.create_database, name, if_not_exists=if_not_exists)
 
     async def drop_database(self, name: str, *, cascade: bool = False) -> None:
-        await asyncio.to_thread(self._inner.drop_database, name, cascade=cascade)
+        await to_its_end(self._inner.drop_database, name, cascade=cascade)
 
     async def list_databases(self) -> list[str]:
         return await asyncio.to_thread(self._inner.list_databases)
@@ -79,7 +80,7 @@ class Catalog:
         if_not_exists: bool = False,
     ) -> Table:
         return Table(
-            await asyncio.to_thread(
+            await to_its_end(
                 self._inner.create_table,
                 name,
                 schema,
@@ -92,13 +93,13 @@ class Catalog:
         )
 
     async def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        await asyncio.to_thread(self._inner.drop_table, name, if_exists=if_exists)
+        await to_its_end(self._inner.drop_table, name, if_exists=if_exists)
 
     async def rename_table(self, name: str, new_name: str) -> None:
-        await asyncio.to_thread(self._inner.rename_table, name, new_name)
+        await to_its_end(self._inner.rename_table, name, new_name)
 
     async def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
-        return Table(await asyncio.to_thread(self._inner.alter_table, name, changes))
+        return Table(await to_its_end(self._inner.alter_table, name, changes))
 
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))
@@ -167,8 +168,9 @@ class Table:
     async def follow(self, *, start: StartAt = "latest", consumer: str | None = None) -> AsyncIterator[ChangeBatch]:
         """Ends only when it is cancelled or closed. Waiting for a snapshot holds no thread."""
         follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer)
+        step = asyncio.to_thread if consumer is None else to_its_end  # which writes how far the consumer is
         while True:
-            changes = await asyncio.to_thread(follower.step)
+            changes = await step(follower.step)
             if changes is None:
                 await asyncio.sleep(follower.wait_ms / 1000)
                 continue
@@ -185,18 +187,9 @@ class Table:
     ) -> CompactionReport:
         """Cancelled, it gives up what is not in the table yet, and ends when nothing runs any more."""
         stop = StopRequest()
-        job = asyncio.create_task(
-            asyncio.to_thread(
-                self._inner.compact, full=full, where=where, order_by=order_by, strategy=strategy, stop=stop
-            )
+        return await hurried_to_its_end(
+            stop.insist, self._inner.compact, full=full, where=where, order_by=order_by, strategy=strategy, stop=stop
         )
-        try:
-            return await asyncio.shield(job)
-        except asyncio.CancelledError:
-            stop.insist()
-            await asyncio.wait({job})
-            job.exception()  # seen, or asyncio complains that nobody looked
-            raise
 
     async def truncate(
         self,
@@ -213,10 +206,8 @@ class Table:
     async def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpirySummary:
-        """Cancelled, it goes on to its end in a thread of its own."""
-        return await asyncio.to_thread(
-            self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
-        )
+        """Cancelled, it ends when the files are removed; then the cancellation goes on."""
+        return await to_its_end(self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms)
 
     async def snapshots(self) -> list[Snapshot]:
         return await asyncio.to_thread(self._inner.snapshots)

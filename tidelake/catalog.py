@@ -48,7 +48,7 @@ class Catalog:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """A new table at its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
+        """A new table with its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
 
         schema: columns as Arrow has them, or with Paimon's own types where Arrow lacks one (`CHAR(3)`).
         Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go
@@ -91,6 +91,6 @@ class Catalog:
 def open_catalog(warehouse: str, **options: str) -> Catalog:
     """The catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
 
-    options: the store's (`s3.endpoint`, `s3.access-key`, …; write them with `**{…}`); metastore="filesystem".
+    options: the store's (`s3.endpoint`, `s3.access-key`, …; pass them as `**{…}`); metastore="filesystem".
     """
     return Catalog(opening.open_catalog(warehouse, options))

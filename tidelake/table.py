@@ -12,11 +12,12 @@ from typing import Any, Self
 import pyarrow as pa
 
 from compaction.clustering import Strategy
-from compaction.job import StopRequest, compact_table
+from compaction.job import compact_table
 from compaction.manager import compactors
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature
+from compaction.stopping import StopRequest
+from storage.errors import BadInput, CommitOutcomeUnknown
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.follow import Follower, StartAt, follow
@@ -257,7 +258,7 @@ class Table:
 
 
 class Scan:
-    """A question to the table at one snapshot. Planned once, when rows or splits are first asked for."""
+    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for."""
 
     def __init__(
         self, context: TableContext, snapshot: Snapshot | None, columns: tuple[str, ...], predicate: Predicate | None
@@ -275,11 +276,11 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what comes out."""
+        """The columns that come out."""
         return self._reader.schema
 
     def splits(self) -> list[Split]:
-        """Units that can be read one by one, in any order and place: `to_batches(splits=[…])`."""
+        """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
         if self._splits is None:
             self._splits = TableScan(self._context, self._predicate).plan(self._snapshot)
         return self._splits
@@ -300,7 +301,9 @@ class Scan:
 class Writer:
     """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
 
-    A commit that fails loses no rows: they belong to the next one. One thread at a time.
+    A commit that can't be published loses no rows: they belong to the next one. One that can't write them down, on a
+    full disk say, ends the writer, as an error of `write` other than BadInput does: all further calls say so, and what
+    was not committed must be written again with a new one. One thread at a time.
     """
 
     def __init__(
@@ -355,7 +358,7 @@ class Writer:
         properties: kept in the snapshot. watermark: epoch milliseconds.
 
         Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown (then
-        call it again with the same identifier, before anything else).
+        call it again with the same identifier, before anything else). Any other error says that nothing was published.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         self._refuse_while_unknown(number)
@@ -363,10 +366,10 @@ class Writer:
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
             published = self._publish(committable)
-        except (BadInput, CommitConflict, UnsupportedFeature):  # surely not
-            raise
-        except BaseException:
-            self._unknown = number
+        except BaseException as error:
+            # Any other error than these says that nothing was published now; an earlier attempt may have been.
+            if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
+                self._unknown = number
             raise
         self._unpublished, self._unknown = [], None
         if published is not None:

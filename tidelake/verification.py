@@ -106,7 +106,7 @@ def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
         except TidelakeError as error:
             yield Finding("pipeline-unreadable", where, f"a start that goes on from it fails: {error}", REPORT)
             continue
-        # After one without an epoch, which the check of positions tells of, a start counts from 1 again.
+        # After one without an epoch, which the check of positions reports, a start counts from 1 again.
         if 0 < epoch.number <= last.number and epoch != last:
             yield Finding("epoch-order", where, f"it is of {epoch}, and comes after {last}", REPORT)
         last = epoch

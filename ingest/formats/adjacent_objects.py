@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 def runs_of_rows(
     values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_max: int
 ) -> Iterator[NDArray[np.int64]]:
-    """`rows` cut into runs of so many rows and, unless it is a single one, so many bytes at most."""
+    """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes."""
     if not len(rows):
         return
     positions, _ = _layout(values)

@@ -45,8 +45,7 @@ class WriteBuckets:
     is_alone: whether this task gets all rows of the batch. If not, and a value that did not change is not found, it may
     lie with the rows of another bucket: then the task says so instead of giving up.
 
-    A task that is tried again writes other files: only the messages that
-    reach the driver count.
+    A task that is tried again writes other files: only the messages that reach the driver count.
     """
 
     context: TableContext

@@ -1,6 +1,6 @@
 """Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a bucket and 50,000 rows.
 
-Blobs and not rows: turning rows into Spark's form and back costs more than everything else (design, section 7).
+Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
 Every blob bears the slot of its bucket; all blobs of a slot reach one task.
 """
 

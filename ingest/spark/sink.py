@@ -13,8 +13,8 @@ There are no epochs here: the batch id is the fence. A driver that was left for 
 later one, committed (1, or 3 recognises it), and can't begin another: Spark's checkpoint directory gives each batch id
 to one driver.
 
-Source: spark notes B6 to B8; Spark `MicroBatchExecution.populateStartOffsets`: it begins with the last batch of its
-offset log if the commit log lacks it, else with the next one.
+Source: Spark `MicroBatchExecution.populateStartOffsets`: it begins with the last batch of its offset log if the commit
+log lacks it, else with the next one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ In manifests a row is preceded by its number of fields, 4 bytes big-endian: the 
 columns come out; no code here runs per row, but for encoding ARRAY, MAP, VECTOR and VARIANT, which keys never hold.
 
 Source: Java `data/BinaryRow.java`, `data/AbstractBinaryWriter.java`, `data/BinaryArray.java`,
-`utils/MurmurHashUtils.java`; binary-row notes.
+`utils/MurmurHashUtils.java`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing else is kept: what is there is what lies there, whoever made it.
 
-Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`; catalog notes sections 1 and 2.
+Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a manifest knows of one data file.
 
-Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`; storage-format notes sections 5.3 and 5.4.
+Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 from storage.format import FileSource
 
-EMPTY_ROW = bytes(
-    12
-)  # the serialized BinaryRow without fields: partition of an unpartitioned table, key of an append table
+# The serialized BinaryRow without fields: partition of an unpartitioned table, key of an append table.
+EMPTY_ROW = bytes(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,16 @@ class DataFileMeta:
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
     write_columns_sequences: tuple[int, ...] | None = None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """In the tree of its bucket: level and name. Raised to another level, a file keeps its name."""
+        return self.level, self.file_name
+
+    @property
+    def may_hold_deletes(self) -> bool:
+        """Also where nobody counted them. A file of level 0 that says no may do so all the same: pypaimon's do."""
+        return self.delete_row_count != 0
 
     @property
     def created_epoch_ms(self) -> int | None:

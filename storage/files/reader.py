@@ -1,6 +1,6 @@
 """Rows of a data file, as columns of the table's current schema, whatever schema the file was written under.
 
-Source: Java `utils/FormatReaderMapping.java`, `schema/SchemaEvolutionUtil.java`; data-files notes section 9.
+Source: Java `utils/FormatReaderMapping.java`, `schema/SchemaEvolutionUtil.java`.
 """
 
 from __future__ import annotations

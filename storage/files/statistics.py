@@ -3,7 +3,7 @@
 Files may be of older schemas: their columns are found by field id. Bounds of a column whose type has changed since are
 used only where the change keeps the order of values.
 
-Source: Java `stats/SimpleStatsEvolution.java`, `stats/SimpleStatsEvolutions.java`; storage-format notes section 5.4.
+Source: Java `stats/SimpleStatsEvolution.java`, `stats/SimpleStatsEvolutions.java`.
 """
 
 from __future__ import annotations

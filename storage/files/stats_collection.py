@@ -1,7 +1,6 @@
 """Statistics of a data file while it is written: for which columns, in which mode, and as manifests store them.
 
-Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`;
-storage-format notes section 5.4.
+Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def stats_modes(
             StatsMode() if is_beyond else StatsMode.parse(options.stats_mode(f.name, level, changelog=changelog))
         )
         ordinary += 1
-    knows_nested = format_name != "parquet"  # whose footers tell of leaves only: Java has no statistics then
+    knows_nested = format_name != "parquet"  # whose footers have statistics of leaves only: Java has no statistics then
     return {f.name: modes[f.name] if knows_nested or f.type.root not in _NESTED else StatsMode() for f in fields}
 
 

@@ -1,6 +1,6 @@
 """Shorter bounds for long values: mode `truncate(n)` of `metadata.stats-mode`.
 
-Source: Java `statistics/TruncateSimpleColStatsCollector.java`; storage-format notes section 5.4.
+Source: Java `statistics/TruncateSimpleColStatsCollector.java`.
 """
 
 from __future__ import annotations

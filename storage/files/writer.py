@@ -1,7 +1,7 @@
 """Data files of one bucket: rows in, files that roll over at a target size out, with the metadata that manifests keep.
 
 Source: Java `io/RollingFileWriterImpl.java`, `io/KeyValueDataFileWriter.java`, `io/RowDataFileWriter.java`,
-`io/KeyValueFileWriterFactory.java`; data-files notes sections 1 to 3.
+`io/KeyValueFileWriterFactory.java`.
 """
 
 from __future__ import annotations

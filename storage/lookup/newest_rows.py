@@ -97,7 +97,7 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _merged(context: TableContext, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """The row of each key that has one now, and of each key the newest row that was added, in key order."""
     options = context.options
-    order = MergeOrder(context.schema.primary_keys, options.sequence_fields, options.sequence_descending)
+    order = MergeOrder.of(context.schema.primary_keys, options)
     merged = merge_batch(rows, order, merge_function_of(context))
     added = rows.filter(pa.array(~is_retract(row_kinds(rows))))
     return next(drop_retracts(iter([merged]))), merge_batch(added, order, Deduplicate())

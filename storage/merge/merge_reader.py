@@ -20,6 +20,7 @@ from storage.format import SEQUENCE_COLUMN
 from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.order_words import ColumnWords, RowWords, Word, aligned_words, column_words, count_up_to
+from storage.options import TableOptions
 from storage.row_kinds import is_retract, row_kinds
 
 
@@ -29,14 +30,18 @@ class MergeOrder:
 
     key_columns: names, most significant first. sequence_fields: user-defined ones, before the sequence number.
     runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those
-    before.
-        Then the sequence number need not be compared, nor read.
+    before. Then the sequence number need not be compared, nor read.
     """
 
     key_columns: tuple[str, ...]
     sequence_fields: tuple[str, ...] = ()
     descending: bool = False
     runs_in_order: bool = False
+
+    @classmethod
+    def of(cls, key_columns: tuple[str, ...], options: TableOptions, *, runs_in_order: bool = False) -> MergeOrder:
+        """As a table's options say."""
+        return cls(key_columns, options.sequence_fields, options.sequence_descending, runs_in_order)
 
 
 def merge_runs(

@@ -12,7 +12,7 @@ order, and equal words are equal keys. Rows of several batches compare through t
                                            Of values much longer than most: the first words, and a rank among them all.
     nullable columns                       one word before the others: 0 for null, 1 else (nulls are smallest)
 
-Source of the order: data-files notes 1.3; Java `codegen/GenerateUtils.scala`. The words are ours and never stored.
+Source of the order: Java `codegen/GenerateUtils.scala`. The words are ours and never stored.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.arrow_buffers import fixed_width_values
 from storage.errors import UnsupportedFeature
 
 Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64
@@ -174,24 +175,19 @@ def _number_words(column: pa.Array) -> tuple[Word, ...]:
     if pa.types.is_boolean(kind):
         return (column.cast(pa.int8()).fill_null(0).to_numpy().astype(np.int64),)
     if pa.types.is_floating(kind):
-        return (_float_words(_fixed_width(column, np.float32 if pa.types.is_float32(kind) else np.float64)),)
+        return (_float_words(fixed_width_values(column, np.float32 if pa.types.is_float32(kind) else np.float64)),)
     if pa.types.is_decimal128(kind):
-        halves = _buffer(column, 1, np.int64)[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
+        halves = fixed_width_values(column, np.int64).reshape(-1, 2)
         low = np.ascontiguousarray(halves[:, 0])
         return (low,) if kind.precision <= 18 else (np.ascontiguousarray(halves[:, 1]), low.view(np.uint64))
     if pa.types.is_primitive(kind):
-        return (_fixed_width(column, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64, copy=False),)
+        return (fixed_width_values(column, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64, copy=False),)
     raise UnsupportedFeature(f"ordering by a column of type {kind}", "it has no order", "choose another column")
 
 
 def _buffer(column: pa.Array, index: int, dtype: Any) -> NDArray[Any]:
     buffer = column.buffers()[index]
     return np.frombuffer(buffer, dtype) if buffer is not None and buffer.size else np.zeros(0, dtype)
-
-
-def _fixed_width(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values as they lie in memory; what stands under a null is arbitrary."""
-    return _buffer(column, 1, dtype)[column.offset : column.offset + len(column)]
 
 
 def _float_words(values: NDArray[Any]) -> Word:

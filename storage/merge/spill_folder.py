@@ -62,9 +62,11 @@ class SpillFolders:
         """
         directory = directory or tempfile.gettempdir()
         with self._guard:
-            if directory not in self._swept:
-                self._swept.add(directory)
-                _sweep(directory)
+            is_first = directory not in self._swept
+            self._swept.add(directory)
+        if is_first:  # outside of the guard: the dead may have left much, and nobody else need wait for that
+            _sweep(directory)
+        with self._guard:
             folder = self._folders.get(directory)
             if folder is not None and not folder.path.exists():  # a cleaner of /tmp was here
                 os.close(folder.lock)
@@ -77,11 +79,17 @@ class SpillFolders:
         """With the last one goes the folder. Nothing happens if it is gone already."""
         path.unlink(missing_ok=True)
         with self._guard:
-            for directory, folder in list(self._folders.items()):
-                if path in folder.files:
-                    folder.files.remove(path)
-                    if not folder.files:
-                        self._folders.pop(directory).remove()
+            emptied = self._let_go(path)
+        if emptied is not None:  # nobody gets a file in it any more
+            emptied.remove()
+
+    def _let_go(self, path: Path) -> _Folder | None:
+        """Returns its folder if that holds no other file; then it is let go too."""
+        for directory, folder in self._folders.items():
+            if path in folder.files:
+                folder.files.remove(path)
+                return None if folder.files else self._folders.pop(directory)
+        return None
 
     def forget(self) -> None:
         """A forked process begins with none; those that it inherited stay the parent's, and locked by it alone."""

@@ -5,7 +5,7 @@ written; with any other, the changelog files of the snapshot. No merge: every ro
 the order of the plan.
 
 Source: Java `table/source/snapshot/DeltaFollowUpScanner.java`, `ChangelogFollowUpScanner.java`,
-`utils/NextSnapshotFetcher.java`; streaming-read notes sections 5 to 7 and 10; vectors `stream_read_rules.json`.
+`utils/NextSnapshotFetcher.java`; vectors `stream_read_rules.json`.
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ class ChangeReader:
     def _rows(self, entries: Sequence[ManifestEntry]) -> Iterator[pa.RecordBatch]:
         has_kinds = self._context.schema.has_primary_key
         fields = [*self._fields, *([KIND_FIELD] if has_kinds else [])]
-        ordered = sorted(
-            entries, key=lambda entry: (entry.partition, entry.bucket)
-        )  # stable: plan order inside a bucket
+        # Stable: plan order inside a bucket.
+        ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
             directory = bucket_directory(self._context, partition, bucket)
             for entry in of_bucket:

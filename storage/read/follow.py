@@ -1,7 +1,6 @@
 """Following a table: the changes of every new snapshot, for ever.
 
-Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`; streaming-read notes sections 4
-and 13.
+Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ class Follower:
 
     start: a snapshot id; "latest", only what comes from now on; "earliest", all that is still there. A consumer that
     has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is
-    asked for: then
-    the caller is done with it, so that a crash repeats changes rather than losing them.
+    asked for: then the caller is done with it, so that a crash repeats changes rather than losing them.
     """
 
     def __init__(self, reader: ChangeReader, start: StartAt, consumer: Consumer | None, longest_wait_ms: int) -> None:

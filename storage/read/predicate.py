@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -70,16 +72,23 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(_Combinable):
-    """`column operator value`; value is not None."""
-
+class _OfOneColumn(_Combinable):
     column: str
-    operator: str
-    value: Any
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset([self.column])
+
+    def within(self, columns: frozenset[str]) -> Predicate | None:
+        return as_predicate(self) if self.column in columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(_OfOneColumn):
+    """`column operator value`; value is not None."""
+
+    operator: str
+    value: Any
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
         """(operator, value of the column's type) that says the same of the column."""
@@ -103,20 +112,12 @@ class Compare(_Combinable):
                 fits = (pc.greater if operator == ">" else pc.greater_equal)(known.maximum, value)
         return _unless_false(fits) & ~_all_null(known)
 
-    def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.column in columns else None
-
 
 @dataclass(frozen=True, slots=True)
-class IsIn(_Combinable):
+class IsIn(_OfOneColumn):
     """`column` is one of `values`; nulls among them match nothing."""
 
-    column: str
     values: tuple[Any, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset([self.column])
 
     def _value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
@@ -142,20 +143,12 @@ class IsIn(_Combinable):
         inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
         return _unless_false(inside) & ~_all_null(known)
 
-    def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.column in columns else None
-
 
 @dataclass(frozen=True, slots=True)
-class StartsWith(_Combinable):
+class StartsWith(_OfOneColumn):
     """A string column begins with `prefix`."""
 
-    column: str
     prefix: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset([self.column])
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         if not pa.types.is_string(schema.field(_known(self.column, schema)).type):
@@ -171,37 +164,19 @@ class StartsWith(_Combinable):
         before_end = pc.less_equal(head, self.prefix.encode())
         return _unless_false(pc.and_kleene(after_start, before_end)) & ~_all_null(known)
 
-    def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.column in columns else None
-
 
 @dataclass(frozen=True, slots=True)
-class IsNull(_Combinable):
-    column: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset([self.column])
-
+class IsNull(_OfOneColumn):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         return pc.field(_known(self.column, schema)).is_null()
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
 
-    def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.column in columns else None
-
 
 @dataclass(frozen=True, slots=True)
-class IsNan(_Combinable):
+class IsNan(_OfOneColumn):
     """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
-
-    column: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset([self.column])
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         if not pa.types.is_floating(schema.field(_known(self.column, schema)).type):
@@ -210,9 +185,6 @@ class IsNan(_Combinable):
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return None  # bounds leave NaN out
-
-    def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.column in columns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +216,7 @@ class And(_Combinable):
         return frozenset().union(*(part.columns for part in self.parts))
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        expressions = [part.expression(schema) for part in self.parts]
-        combined = expressions[0]
-        for one in expressions[1:]:
-            combined = combined & one
-        return combined
+        return reduce(and_, (part.expression(schema) for part in self.parts))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         told = [maybe for part in self.parts if (maybe := part.may_match(bounds, schema)) is not None]
@@ -268,11 +236,7 @@ class Or(_Combinable):
         return frozenset().union(*(part.columns for part in self.parts))
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        expressions = [part.expression(schema) for part in self.parts]
-        combined = expressions[0]
-        for one in expressions[1:]:
-            combined = combined | one
-        return combined
+        return reduce(or_, (part.expression(schema) for part in self.parts))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         told = [part.may_match(bounds, schema) for part in self.parts]

@@ -106,9 +106,9 @@ class TableScan:
             return []
         types = [field.type for field in self.context.schema.key_fields]
         groups = merge_tree_groups(key_ranges(matching, types), packing, options.merge_engine)
-        return [(kept, raw) for sections, raw in groups if (kept := self._without_hopeless(sections))]
+        return [(kept, raw) for sections, raw in groups if (kept := self._without_files_that_cannot_match(sections))]
 
-    def _without_hopeless(self, sections: Sequence[Section]) -> list[Section]:
+    def _without_files_that_cannot_match(self, sections: Sequence[Section]) -> list[Section]:
         """Skip files by value where their keys have no other version: in sections of a single run."""
         if self.predicate is None:
             return list(sections)

@@ -1,6 +1,6 @@
 """The rows of splits: merged where versions of a key may lie in several files, straight from the file where not.
 
-Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`; data-files notes section 7, last line.
+Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ class SnapshotReader:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
         schema, options = self.context.schema, self.context.options
         runs, in_order = oldest_first(section)
-        order = MergeOrder(
-            schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending, runs_in_order=in_order
-        )
+        order = MergeOrder.of(schema.trimmed_primary_keys, options, runs_in_order=in_order)
         wanted = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
         needed = self._merge_function.columns_needed(wanted)
         fields: list[DataField] = [
@@ -138,4 +136,4 @@ class SnapshotReader:
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:
     """Level-0 files are looked into whatever their metadata says: pypaimon writes 0 for files that hold deletes."""
-    return file.level == 0 or file.delete_row_count != 0
+    return file.level == 0 or file.may_hold_deletes

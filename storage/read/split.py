@@ -1,7 +1,7 @@
 """Splits: units of reading, each of one bucket, made so that no key lies in two of them.
 
 Source: Java `table/source/MergeTreeSplitGenerator.java`, `AppendOnlySplitGenerator.java`, `utils/BinPacking.java`;
-streaming-read notes section 9; vectors `split_generator.json`.
+vectors `split_generator.json`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Split:
     """Files of one bucket, to be read together. Pickles.
 
     partition: serialized BinaryRow. sections: in key order; inside one, every run lies in key order and runs may
-    overlap.
-        Files that need no merge are sections of one run with one file.
+    overlap. Files that need no merge are sections of one run with one file.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     """
 

@@ -3,8 +3,7 @@
 Null is branch 0 of every union: Java's decoder takes index 0 for null without looking. The six fields of a manifest
 entry must come in this order, with these types; everything nested is found by name.
 
-Source: storage-format notes sections 4 and 5; Java `manifest/ManifestEntry.java`, `ManifestFileMeta.java`,
-`io/DataFileMeta.java`.
+Source: Java `manifest/ManifestEntry.java`, `ManifestFileMeta.java`, `io/DataFileMeta.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Branches: lines of snapshots beside the table's main one. `TableContext.open(branch=…)` opens one.
 
-Source: Java `utils/FileSystemBranchManager.java`; commit-protocol notes section 17.
+Source: Java `utils/FileSystemBranchManager.java`.
 """
 
 from __future__ import annotations

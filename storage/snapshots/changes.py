@@ -1,7 +1,6 @@
 """Which snapshots one committable becomes: first what was written, then what was compacted.
 
-Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; commit-protocol notes section
-3; vectors `commit_kinds.json`.
+Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; vectors `commit_kinds.json`.
 """
 
 from __future__ import annotations

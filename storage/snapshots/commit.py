@@ -2,7 +2,7 @@
 
 How a snapshot gets published, and what a crash leaves behind: `storage.snapshots.publisher`.
 
-Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.java`; commit-protocol notes 3, 8 and 11.
+Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.java`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from storage.bucketing import Bucketing
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
 from storage.files.bucket_directory import all_paths, bucket_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
@@ -39,13 +39,18 @@ class TableCommit:
 
     commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
     on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
-    jobs compact one bucket). Given this, it is thrown away: its files are deleted, this is told whose, and the commit
-    succeeds without it. None: CommitConflict.
+    jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
+    without it.
     Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
     before, or when there was nothing to commit and an empty snapshot isn't asked for.
 
-    All raise CommitConflict (nothing was published: open the table anew, write again) and CommitOutcomeUnknown
-    (commit the same under the same identifier again; delete nothing). One thread at a time.
+    What an error says:
+    - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
+      delete nothing. The same goes for an interrupt.
+    - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
+    - CommitConflict: this call published nothing. Open the table anew, write again.
+    - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
+    One thread at a time.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class TableCommit:
         guard: Guard | None = None,
         environment: CommitEnvironment | None = None,
         manifests: ManifestStore | None = None,
-        on_lost_compaction: Callable[[Sequence[CommitMessage]], None] | None = None,
+        on_lost_compaction: Callable[[Sequence[CommitMessage]], None] = lambda _: None,
     ) -> None:
         self._context = context
         self._options = context.options
@@ -79,31 +84,22 @@ class TableCommit:
         """Add what was written, then what was compacted: one snapshot or two.
 
         An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
-        makes none (option `snapshot.ignore-empty-commit`). When the second snapshot meets a conflict, CommitConflict
-        says so; the rows are in the table then, and committing again is a replay.
+        makes none (option `snapshot.ignore-empty-commit`).
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
         settled: Settled | None = None
-        for number, change in enumerate(changes):
+        for change in changes:
             is_compaction = change.kind is CommitKind.COMPACT
             envelope = _with_reasons(committable) if is_compaction else committable
-            proposal = Proposal(envelope, _always(change), {} if is_compaction else bases, is_first=number == 0)
-            try:
-                settled = self._publish_next(proposal, settled)
-            except CommitConflict as e:
-                if settled is None or self._on_lost_compaction is None:
-                    raise
-                self._throw_away_compaction(committable.messages, e)
-                self._on_lost_compaction(committable.messages)
-                break
+            proposal = Proposal(envelope, _always(change), {} if is_compaction else bases, is_first=settled is None)
+            if settled is None:
+                settled = self._publisher.publish(proposal)
+            else:
+                settled = self._publish_compaction(proposal, settled)
             if settled.is_replay:
                 return None
         return settled.snapshot.id if settled is not None else None
-
-    def _throw_away_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:
-        _log.warning("compaction thrown away", table=self._context.name, reason=str(reason))
-        self.abort([replace(m, new_files=(), changelog_files=()) for m in messages])
 
     def overwrite(
         self,
@@ -123,7 +119,7 @@ class TableCommit:
             dynamic = partition is None and is_partitioned and self._options.dynamic_partition_overwrite
         if dynamic and (partition is not None or not is_partitioned):
             raise BadInput(
-                f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a parted table"
+                f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a partitioned table"
             )
         written, compacted = self._overwrite_changes(committable.messages)
         new_partitions = {entry.partition for entry in written}
@@ -135,10 +131,9 @@ class TableCommit:
             )
         targets = new_partitions if dynamic else None
         live = self._live_finder(targets, None if partition is None else [partition])
-        settled = self._publish_next(Proposal(committable, self._replacing(live, written)), None)
+        settled = self._publisher.publish(Proposal(committable, self._replacing(live, written)))
         if not settled.is_replay and not compacted.is_empty:
-            second = Proposal(committable, _always(compacted), is_first=False)
-            settled = self._publish_next(second, settled)
+            settled = self._publish_compaction(Proposal(committable, _always(compacted), is_first=False), settled)
         return None if settled.is_replay else settled.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
@@ -157,7 +152,8 @@ class TableCommit:
     def abort(self, messages: Iterable[CommitMessage]) -> None:
         """Delete the files of messages that were surely not committed, and never will be.
 
-        Never after CommitOutcomeUnknown, and not after an error that isn't ours: then they may be part of the table.
+        Not after CommitOutcomeUnknown, WriterFenced or an interrupt, before the table was looked at: they may be part
+        of it.
         """
         paths: list[str] = []
         for message in messages:
@@ -171,16 +167,29 @@ class TableCommit:
 
     # ------------------------------------------------------------ what to publish
 
-    def _publish_next(self, proposal: Proposal, before: Settled | None) -> Settled:
+    def _publish_compaction(self, proposal: Proposal, rows: Settled) -> Settled:
+        """What was compacted beside rows that were just published."""
         try:
             return self._publisher.publish(proposal)
         except CommitConflict as e:
-            if before is None:
-                raise
-            raise CommitConflict(
-                f"{e}\nThe rows of identifier {proposal.committable.identifier} are committed, in snapshot "
-                f"{before.snapshot.id}; what was compacted with them is not"
+            self._throw_away_compaction(proposal.committable.messages, e)
+            return rows
+        except (CommitOutcomeUnknown, WriterFenced):
+            raise
+        except Exception as e:
+            raise CommitOutcomeUnknown(
+                f"{self._context.name}: the rows of {rows.snapshot.commit_user!r}, identifier "
+                f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}; what was "
+                f"compacted beside them is not ({e}). Don't write these rows again"
             ) from e
+
+    def _throw_away_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:
+        _log.warning("compaction thrown away", table=self._context.name, reason=str(reason))
+        self._on_lost_compaction(messages)
+        try:
+            self.abort([replace(m, new_files=(), changelog_files=()) for m in messages])
+        except Exception as error:  # the rows are in the table all the same
+            _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _changes(self, messages: Sequence[CommitMessage], *, ignore_empty: bool) -> list[Changes]:
         changes = changes_of(messages, self._table_bucket, ignore_empty=ignore_empty)
@@ -256,7 +265,7 @@ class TableCommit:
 
     def _remove(self, live: Callable[[Snapshot | None], list[ManifestEntry]], identifier: int) -> int | None:
         proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
-        settled = self._publish_next(proposal, None)
+        settled = self._publisher.publish(proposal)
         return None if settled.is_replay else settled.snapshot.id
 
 

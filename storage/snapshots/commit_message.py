@@ -1,6 +1,6 @@
 """What writers hand to the committer.
 
-Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.java`; commit-protocol notes section 1.
+Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.java`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Each check raises CommitConflict. Entries: `base` are the live files of the part
     COMPACT            yes                yes                yes                    -
     OVERWRITE          -                  yes                yes                    -
 
-Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`; commit-protocol notes
-section 7. The last column is ours: Paimon does not check it.
+Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`. The last column
+is ours: Paimon does not check it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_no_conflict(
 
 
 def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:
-    """All files of a partition were placed with the same number of buckets; a key would else be in two."""
+    """All files of a partition were placed with the same number of buckets; otherwise a key could be in two."""
     known: dict[bytes, int] = {}
     for entry in entries:
         if entry.total_buckets <= 0:

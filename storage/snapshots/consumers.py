@@ -1,6 +1,6 @@
 """Consumers: readers whose position is kept in the table, so that expiry spares what they still need.
 
-Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`; streaming-read notes section 13.
+Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A round that was interrupted may have deleted some already, metadata included: what is gone has done its part. The order
 of deletion (`storage.snapshots.expire`) sees to it that metadata goes after what it names.
 
-Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`; commit-protocol notes 14.
+Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Steps of one round over snapshots begin to end, where `end` is the first that st
 Two processes may do this at a time: both delete what neither needs. Java goes in the order 2, 3 and 4, 5, 1. Here the
 hint comes first, so that a table is readable from its earliest snapshot on at any moment.
 
-Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`; commit-protocol notes 14.
+Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`.
 """
 
 from __future__ import annotations

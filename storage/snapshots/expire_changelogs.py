@@ -4,7 +4,7 @@ Like `storage.snapshots.expire`, hint first and the changelog's own file last, o
 Where no changelog is made, the changes of a snapshot are the files that it added; such a file stays while the changelog
 of the snapshot that deleted it does.
 
-Source: Java `table/ExpireChangelogImpl.java`, `operation/ChangelogDeletion.java`; commit-protocol notes 15.
+Source: Java `table/ExpireChangelogImpl.java`, `operation/ChangelogDeletion.java`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Read only, and only what it takes to know which files there are. What is in the files, others know.
 
-Source: Java `manifest/IndexManifestEntry.java`, `index/IndexFileHandler.java`; storage-format notes 5.6.
+Source: Java `manifest/IndexManifestEntry.java`, `index/IndexFileHandler.java`.
 """
 
 from __future__ import annotations

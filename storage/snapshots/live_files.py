@@ -1,6 +1,6 @@
 """Which files make up a snapshot, which ones it added, and which tell its changes.
 
-Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`; storage-format notes 3 and 5.5.
+Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`.
 """
 
 from __future__ import annotations

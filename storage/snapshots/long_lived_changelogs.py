@@ -1,6 +1,6 @@
 """Changelogs that outlive their snapshots: `changelog/changelog-N` holds what snapshot-N held, for readers of changes.
 
-Source: Java `utils/ChangelogManager.java`, `Changelog.java`; commit-protocol notes 15.
+Source: Java `utils/ChangelogManager.java`, `Changelog.java`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One line of a manifest: a data file that came, or one that went.
 
-Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`; storage-format notes
-5.2 to 5.5.
+Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`.
 """
 
 from __future__ import annotations

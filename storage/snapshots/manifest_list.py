@@ -1,6 +1,6 @@
 """One line of a manifest list: a manifest, and what can be known of its entries without reading it.
 
-Source: Java `manifest/ManifestFileMeta.java`, `ManifestFileMetaSerializer.java`; storage-format notes 5.1.
+Source: Java `manifest/ManifestFileMeta.java`, `ManifestFileMetaSerializer.java`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Java's minor merge takes all manifests after the last large one: the more files 
 reads and writes (up to `manifest.target-file-size`, 8 MiB). Ours takes in an older manifest only when it has no more
 entries than all newer ones together, so that an entry is written again once each time their number doubles.
 
-Source: Java `operation/ManifestFileMerger.java`, `ManifestFileLegacyMerger.java`; storage-format notes section 6.
+Source: Java `operation/ManifestFileMerger.java`, `ManifestFileLegacyMerger.java`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from storage.snapshots.manifest_list import ManifestFileMeta
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.partition_bounds import may_hold
 
-_FEW_ENTRIES: Final = 100  # a manifest of so few is mostly header: it is always joined
-_CROWD: Final = 4  # so many times merge-min-count, and all small manifests at the end are joined, whatever they hold
+_FEW_ENTRIES: Final = 100  # a manifest of so few entries is mostly header: it is always joined
+_CROWD: Final = 4  # at this many times merge-min-count all small manifests at the end are joined, whatever they hold
 
 
 @dataclass(frozen=True, slots=True)

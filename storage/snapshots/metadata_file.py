@@ -3,7 +3,7 @@
 Written: Avro object containers. Read: those, with any codec, and the Parquet and ORC files that releases up to 1.x made
 under the option `manifest.format`; what a file is, its first bytes say.
 
-Source: storage-format notes section 4; Java `format/avro/AvroFileFormat.java`.
+Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 """
 
 from __future__ import annotations

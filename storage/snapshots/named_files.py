@@ -1,6 +1,6 @@
 """Which files a snapshot names: what must stay as long as it does.
 
-Source: Java `operation/FileDeletionBase.java` (manifestSkippingSet); commit-protocol notes section 14.
+Source: Java `operation/FileDeletionBase.java` (manifestSkippingSet).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What an overwrite replaces.
 
-Source: Java `operation/commit/OverwriteChangesProvider.java`, `FileStoreCommitImpl.tryUpgrade`; commit-protocol notes
-section 8.
+Source: Java `operation/commit/OverwriteChangesProvider.java`, `FileStoreCommitImpl.tryUpgrade`.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def matching_partitions(
 def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: TableContext) -> dict[str, pa.Scalar]:
     unknown = [name for name in spec if name not in types]
     if unknown:
-        by = f"is parted by {', '.join(types)}" if types else "is not partitioned"
+        by = f"is partitioned by {', '.join(types)}" if types else "is not partitioned"
         raise BadInput(f"{context.name} {by}; {unknown[0]!r} can't choose partitions")
     typed = {}
     for name, value in spec.items():

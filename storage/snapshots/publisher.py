@@ -17,8 +17,8 @@ Steps of one attempt, and what a crash after each leaves behind
     4. Create snapshot-N if absent. **This is the commit.**
        *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
     5. See that it is the next: its base still stands, or what is above it was built on it. A writer that slept so long
-       that its id was used and expired would else add a snapshot below the earliest, which nobody reads. Such a one is
-       withdrawn.
+       that its id was used and expired would otherwise add a snapshot below the earliest, which nobody reads. Such a
+       one is withdrawn.
        *Crash before that: a file outside of the chain, seen by nobody.*
     6. Write the hint.
        *Crash: the hint lags; readers list the directory.*
@@ -31,8 +31,7 @@ What step 4 can answer, and what follows
                 or N is free and the next attempt contends for it with the first; only one can win.
 When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
 
-Source: commit-protocol notes 4 to 6 and 10; Java `operation/FileStoreCommitImpl.java`,
-`catalog/RenamingSnapshotCommit.java`.
+Source: Java `operation/FileStoreCommitImpl.java`, `catalog/RenamingSnapshotCommit.java`; step 5 is ours.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ class Publisher:
     def publish(self, proposal: Proposal) -> Settled:
         """Attempts until the outcome is known.
 
-        Raises CommitOutcomeUnknown. After CommitConflict, WriterFenced, BadInput or an error of the store, nothing was
-        published.
+        Raises CommitOutcomeUnknown. After any other error, also one of the store, this call published nothing, and
+        never will have; an interrupt (no `Exception`) leaves it open.
         """
         unknown: list[Draft] = []  # published, and the store did not say with what success
         last_error: Exception | None = None
@@ -349,7 +348,7 @@ class Publisher:
         return too_long or retry >= self._options.commit_max_retries
 
     def _wait_ms(self, retry: int) -> float:
-        """Doubles up to a maximum, plus up to a fifth by chance: those who collided once should not meet again."""
+        """Doubles up to a maximum, plus up to a fifth at random: those who collided once should not meet again."""
         wait_ms = min(self._options.commit_min_retry_wait_ms * 2.0**retry, self._options.commit_max_retry_wait_ms)
         return wait_ms * (1 + 0.2 * self._environment.random())
 

@@ -1,7 +1,6 @@
 """How long snapshots stay: which is the first that does. Pure but for the times it asks for.
 
-Source: Java `table/ExpireSnapshotsImpl.java`, `table/ExpireChangelogImpl.java`, `options/ExpireConfig.java`;
-commit-protocol notes 14 and 15.
+Source: Java `table/ExpireSnapshotsImpl.java`, `table/ExpireChangelogImpl.java`, `options/ExpireConfig.java`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from storage.options import TableOptions
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """num_min: so many of the newest always stay, at least one. num_max: more than so many don't, while old enough.
+    """num_min: how many of the newest always stay, at least one. num_max: how many stay at most, however young.
 
-    time_ms: how long one stays after it was followed by another. limit: how many go in a round.
+    time_ms: how long one stays after another has followed it. limit: how many go in a round.
     Raises BadInput when the numbers contradict each other.
     """
 

@@ -1,6 +1,6 @@
 """Snapshots: one JSON file each, in a directory with consecutive ids and two hints.
 
-Source: Java `Snapshot.java`, `utils/SnapshotManager.java`, `utils/HintFileUtils.java`; storage-format notes section 3.
+Source: Java `Snapshot.java`, `utils/SnapshotManager.java`, `utils/HintFileUtils.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the metadata of a snapshot that does not exist yet: manifests, lists, and the JSON to publish.
 
-Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`; commit-protocol notes 5 and 12.
+Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`.
 """
 
 from __future__ import annotations

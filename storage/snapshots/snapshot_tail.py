@@ -1,6 +1,7 @@
 """Follows a table for one committer: what is new since its last look, and whether what it saw still stands.
 
-Source of the rules: design section 4 ("Absent is not yet next", "Java beside us"); commit-protocol notes 10 and 18.
+Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for replays. That what was seen must still stand is
+our rule: Java on a local disk can replace a snapshot.
 """
 
 from __future__ import annotations

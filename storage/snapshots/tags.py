@@ -1,6 +1,6 @@
 """Tags: snapshots under a name, kept whatever expires.
 
-Source: Java `tag/Tag.java`, `utils/TagManager.java`; commit-protocol notes section 16.
+Source: Java `tag/Tag.java`, `utils/TagManager.java`.
 """
 
 from __future__ import annotations

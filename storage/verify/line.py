@@ -38,7 +38,7 @@ class LineCount:
 
 
 class LineCheck:
-    """names: of index and statistics files that were named. Manifests and data files are told by their checks."""
+    """names: of index and statistics files that were named. Manifests and data files have checks of their own."""
 
     def __init__(
         self, context: TableContext, listing: Listing, manifests: ManifestCheck, files: DataFileCheck, names: set[str]

@@ -1,6 +1,6 @@
 """Manifests and manifest lists: there, whole, and as whoever names them says.
 
-Each file is read once, and told of once, however many snapshots name it.
+Each file is read once, and reported once, however many snapshots name it.
 """
 
 from __future__ import annotations

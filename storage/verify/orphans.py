@@ -1,6 +1,6 @@
 """Files that lie in the table and that nothing names: left behind by crashes, lost commits, dropped branches.
 
-Source: Java `operation/OrphanFilesClean.java`; commit-protocol notes section 20.
+Source: Java `operation/OrphanFilesClean.java`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def check_rows(files: Iterable[NamedFile]) -> Iterator[Finding]:
             what = f"its rows can't be looked at here: {error}"
             yield Finding("rows-unsupported", path, what, "Java Paimon can read them", Severity.NOTE)
         except (TidelakeError, OSError, ValueError) as error:
-            if file.context.io.exists(path):  # one that is missing was told already
+            if file.context.io.exists(path):  # one that is missing was reported already
                 yield Finding("rows-unreadable", path, f"its rows can't be read: {error}", RESTORE)
 
 

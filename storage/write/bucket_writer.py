@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -53,11 +54,15 @@ class BucketWriter(Protocol):
 
     def give_back(self) -> None: ...
 
-    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
-        """Flush; hand over what was finished since the last call.
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
+        """Flush; what comes of it waits for `hand_over`.
 
         wait_compaction: also for what is being compacted. full_compaction: compact everything, and wait for it.
         """
+        ...
+
+    def hand_over(self) -> Increment:
+        """What was finished since the last time; `abandon` deletes it no more. Quick, and nothing can fail."""
         ...
 
     def committed(self) -> None:
@@ -85,9 +90,10 @@ class BucketWriter(Protocol):
         ...
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """All versions of rows that no snapshot holds, oldest first: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
+        """All versions of rows that no snapshot holds now, oldest first: table columns, `_SEQUENCE_NUMBER`,
+        `_VALUE_KIND`. Only for primary-key tables.
 
-        Only for primary-key tables.
+        What is written or flushed while it is read changes nothing; `abandon` takes its files away.
         """
         ...
 
@@ -145,13 +151,16 @@ class PrimaryKeyBucketWriter:
             else:
                 self._flush()
 
-    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         with self._lock:
             self._flush(wait_compaction=wait_compaction or full_compaction, full_compaction=full_compaction)
             if self._compactor is not None:
                 # one more than at a flush: runs may have piled up over commits whose compactions were lost
                 is_late = self._compactor.excess_runs > 1
                 self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
+
+    def hand_over(self) -> Increment:
+        with self._lock:
             increment = Increment(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
             self._handed_over += self._new_files
             self._awaits_commit |= not increment.is_empty
@@ -183,10 +192,10 @@ class PrimaryKeyBucketWriter:
                 self._compactor.reset([*files, *self._new_files])
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        with self._lock:
-            for file in (*self._handed_over, *self._new_files):
-                yield from self._files.read(file)
-            yield from self._buffer.versions()
+        with self._lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
+            files = [*self._handed_over, *self._new_files]
+            versions = self._buffer.versions()
+        return chain(chain.from_iterable(map(self._files.read, files)), versions)
 
     def abandon(self) -> None:
         with self._lock:
@@ -255,6 +264,7 @@ class AppendBucketWriter:
         self._files = files
         self._batches: list[pa.RecordBatch] = []
         self._open: RollingFileWriter | None = None
+        self._new_files: list[DataFileMeta] = []
         self.next_sequence_number = next_sequence_number
         self._held_bytes = 0
         self._lock = threading.Lock()
@@ -272,18 +282,25 @@ class AppendBucketWriter:
         with self._lock:
             self._flush()
 
-    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> Increment:
+    def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         with self._lock:
             self._flush()
-            finished, self._open = self._open, None
-            return Increment(tuple(finished.close())) if finished is not None else Increment()
+            if self._open is not None:
+                self._new_files += self._open.close()
+                self._open = None
+
+    def hand_over(self) -> Increment:
+        with self._lock:
+            increment = Increment(tuple(self._new_files))
+            self._new_files = []
+            return increment
 
     def committed(self) -> None:
         """Nothing is remembered of files that were handed over."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._batches and self._open is None
+        return not self._batches and self._open is None and not self._new_files
 
     def give_up_compaction(self) -> None:
         """Nothing compacts beside it."""
@@ -301,9 +318,11 @@ class AppendBucketWriter:
     def abandon(self) -> None:
         with self._lock:
             self._forget_memory()
-            abandoned, self._open = self._open, None
-            if abandoned is not None:
-                abandoned.abort()
+            open_file, self._open = self._open, None
+            new_files, self._new_files = self._new_files, []
+            if open_file is not None:
+                open_file.abort()
+            self._files.delete(new_files)
 
     def _flush(self) -> None:
         if not self._batches:

@@ -30,11 +30,10 @@ def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[
 
     An upgraded file has one name on several levels: it stays while any part of the table names it.
     """
-    between = {(file.level, file.file_name) for file in done.after}
-    consumed = {(file.level, file.file_name) for file in then.before} & between
-    after = (*(file for file in done.after if (file.level, file.file_name) not in consumed), *then.after)
-    before = (*done.before, *(file for file in then.before if (file.level, file.file_name) not in consumed))
+    consumed = {file.place for file in then.before} & {file.place for file in done.after}
+    after = (*(file for file in done.after if file.place not in consumed), *then.after)
+    before = (*done.before, *(file for file in then.before if file.place not in consumed))
     kept = {file.file_name for file in (*before, *after)}
-    needless = [f for f in done.after if (f.level, f.file_name) in consumed and f.file_name not in kept]
+    needless = [f for f in done.after if f.place in consumed and f.file_name not in kept]
     reasons = dict.fromkeys(reason for reason in (*done.reason.split(", "), then.reason) if reason)
     return CompactResult(before, after, done.changelog + then.changelog, ", ".join(reasons)), needless

@@ -23,13 +23,12 @@ class TableState:
     """The table as its writer found it. snapshot_id: None for a table without snapshots.
 
     next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition
-    with files. files: of each bucket, where they were asked for.
+    with files.
     """
 
     snapshot_id: int | None = None
     next_sequence_numbers: Mapping[BucketKey, int] = field(default_factory=dict)
     total_buckets: Mapping[bytes, int] = field(default_factory=dict)
-    files: dict[BucketKey, list[DataFileMeta]] = field(default_factory=dict)
 
     def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
         """Raises BadInput when the partition was written with another number of buckets."""
@@ -41,11 +40,13 @@ class TableState:
             )
 
 
-def restore(context: TableContext, *, with_files: bool = False) -> TableState:
-    """Reads the live files of the latest snapshot once. with_files: keep them."""
+def restore(
+    context: TableContext, *, with_files: bool = False
+) -> tuple[TableState, dict[BucketKey, list[DataFileMeta]]]:
+    """Reads the live files of the latest snapshot once. Returns those of each bucket too, if asked for."""
     snapshot = SnapshotStore(context.io, context.paths).latest()
     if snapshot is None:
-        return TableState()
+        return TableState(), {}
     numbers: dict[BucketKey, int] = {}
     totals: dict[bytes, int] = {}
     files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
@@ -55,4 +56,4 @@ def restore(context: TableContext, *, with_files: bool = False) -> TableState:
         totals[entry.partition] = entry.total_buckets
         if with_files:
             files[key].append(entry.file)
-    return TableState(snapshot.id, numbers, totals, dict(files))
+    return TableState(snapshot.id, numbers, totals), dict(files)

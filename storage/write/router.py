@@ -2,7 +2,7 @@
 
 Each its own: slices of one copy would all stay in memory as long as the least busy bucket holds its few rows.
 
-Source: Java `table/sink/FixedBucketRowKeyExtractor.java`; binary-row notes section 5.
+Source: Java `table/sink/FixedBucketRowKeyExtractor.java`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of one table in; commit messages out.
 
-Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite.java`; commit-protocol notes section 2.
+Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite.java`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class TableWriter:
     replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
     written with another number of buckets.
 
-    Call it from one thread at a time. After an error other than BadInput the writer is done for: `abort` it, open
-    another, and write again what was not committed.
+    Call it from one thread at a time. After any error but the BadInput of `write` and `route` the writer is done for,
+    and its next call says so: `abort` it, open another, and write again what was not committed.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class TableWriter:
         self._compactor_of = None if context.options.write_only or replaces else compactor_of
         self._manifests = manifests or ManifestStore(context)
         self._state: TableState | None = TableState() if replaces else None
+        self._unopened: dict[BucketKey, list[DataFileMeta]] = {}  # files of the snapshot that `_state` was read from
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
@@ -141,6 +142,7 @@ class TableWriter:
         self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False
     ) -> list[CommitMessage]:
         """Flush every bucket, in threads. Returns one message for each bucket that has new files, and forgets them.
+        When it raises, nothing was handed over.
 
         identifier: what they will be committed under. What is being compacted joins a later commit, unless none may
         come (a one-off commit, or is_last: this writer is done, and one of many), or options ask to wait:
@@ -156,14 +158,16 @@ class TableWriter:
             if not writers:
                 return []
 
-            def prepare(item: tuple[BucketKey, BucketWriter]) -> Increment:
+            def prepare(item: tuple[BucketKey, BucketWriter]) -> None:
                 key, writer = item
-                return writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
+                writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
 
             with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
-                increments = list(threads.map(prepare, writers))
+                list(threads.map(prepare, writers))
+            # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
             messages = []
-            for (key, writer), increment in zip(writers, increments, strict=True):
+            for key, writer in writers:
+                increment = writer.hand_over()
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
                 elif writer.is_idle:
@@ -176,6 +180,7 @@ class TableWriter:
         """What `prepare_commit` handed over is in this snapshot; nobody interfered with its buckets up to it.
 
         Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
+        Raises nothing, for the commit stands: the writer's next call tells what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
         self._settled()
@@ -204,17 +209,21 @@ class TableWriter:
             bucket.committed()
             if bucket.is_compaction_overtaken:
                 self._lost_compactions.add(key)
-        for key in self._lost_compactions & self._buckets.keys():
-            self._buckets[key].reset_compaction(self._newest_files(key))
+        try:
+            for key in self._lost_compactions & self._buckets.keys():
+                self._buckets[key].reset_compaction(self._newest_files(key))
+        except Exception as error:
+            self._failure = error
         self._not_full -= self._full_prepared - self._lost_compactions
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         """All versions of rows written here that no snapshot holds: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
 
-        Only for primary-key tables; batches of one bucket come oldest first.
+        Only for primary-key tables; batches of one bucket come oldest first. A bucket is looked at when the rows of the
+        one before were read. Not to be read on after a commit or `abort`.
         """
-        for bucket in self._buckets.values():
+        for bucket in list(self._buckets.values()):
             yield from bucket.uncommitted()
 
     def abort(self) -> None:
@@ -277,7 +286,8 @@ class TableWriter:
             return set()
         if not only_written:
             max_level = self._context.options.num_levels - 1
-            found = self._restored().files.items()  # of the buckets that were not opened yet
+            self._restored()
+            found = self._unopened.items()
             self._not_full |= {key for key, files in found if any(file.level < max_level for file in files)}
         for key in self._not_full:
             self._bucket(key)
@@ -296,7 +306,7 @@ class TableWriter:
         schema, options = self._context.schema, self._context.options
         if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
-        order = MergeOrder(schema.trimmed_primary_keys, options.sequence_fields, options.sequence_descending)
+        order = MergeOrder.of(schema.trimmed_primary_keys, options)
         compactor_of = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,
@@ -311,7 +321,7 @@ class TableWriter:
     def _live_files(self, key: BucketKey) -> list[DataFileMeta]:
         """Of a bucket that is opened."""
         state = self._restored()
-        if (files := state.files.pop(key, None)) is not None:
+        if (files := self._unopened.pop(key, None)) is not None:
             return files
         if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
             return []  # it was empty, and nothing was written to it here
@@ -325,7 +335,7 @@ class TableWriter:
     def _restored(self) -> TableState:
         """Read when the first row asks for it: opening a writer costs nothing."""
         if self._state is None:
-            self._state = restore(self._context, with_files=self._compactor_of is not None)
+            self._state, self._unopened = restore(self._context, with_files=self._compactor_of is not None)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

@@ -4,14 +4,14 @@ A buffer numbers rows as they arrive. When memory is short it sorts what it hold
 the merge engine may merge in steps; at the flush all segments and what is still in memory are merged as runs, oldest
 first.
 
-Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`; data-files notes section 7.
+Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -39,9 +39,8 @@ class WriteBuffer:
     def __init__(
         self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
     ) -> None:
-        self._order = replace(
-            order, runs_in_order=True
-        )  # arrival order is sequence order, in a buffer and over segments
+        # Arrival order is sequence order, in a buffer and over segments.
+        self._order = replace(order, runs_in_order=True)
         self._merge_function = merge_function
         self._spill_directory = spill_directory
         self._batches: list[pa.RecordBatch] = []
@@ -72,10 +71,10 @@ class WriteBuffer:
         return self._batches[0]
 
     def versions(self) -> Iterator[pa.RecordBatch]:
-        """What the buffer holds, on disk and in memory, oldest first; changes nothing."""
-        for segment in self._segments:
-            yield from segment.read()
-        yield from self._batches
+        """What the buffer holds now, on disk and in memory, oldest first, whatever becomes of it while this is read."""
+        # A segment that was begun stays readable when it is deleted.
+        segments = [_begun(segment.read()) for segment in self._segments]
+        return chain(*segments, list(self._batches))
 
     def spill(self) -> None:
         """Free the memory; the rows go to disk. A full disk raises OSError, and nothing is lost."""
@@ -126,6 +125,10 @@ class WriteBuffer:
     def _forget_memory(self) -> None:
         self._batches = []
         self.held_bytes = 0
+
+
+def _begun(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return chain([next(run)], run)
 
 
 def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

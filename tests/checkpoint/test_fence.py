@@ -56,7 +56,11 @@ def test_what_stops_a_commit(case: Case) -> None:
 
 
 def test_before_a_process_has_an_epoch_everything_passes() -> None:
-    Fence("shop.orders", "shop")([snapshot(11, Epoch(5, "new"))])
+    fence, newer = Fence("shop.orders", "shop"), snapshot(11, Epoch(5, "new"))
+    fence([newer])
+    fence.epoch = OURS
+    with pytest.raises(WriterFenced):
+        fence([newer])
 
 
 def test_who_took_over_and_when_is_said() -> None:

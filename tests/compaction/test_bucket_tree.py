@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 from unittest.mock import patch
@@ -14,7 +15,7 @@ import pytest
 import tidelake
 from compaction.bucket_tree import BucketTree
 from compaction.compact_unit import PickReason
-from compaction.rewriter import CompactionStopped
+from compaction.stopping import CompactionStopped
 from storage.files.data_file import DataFileMeta
 from storage.format import FileSource, RowKind
 from storage.merge import section
@@ -146,6 +147,18 @@ def test_missing_scratch_space_leaves_nothing_behind(
     with patch.object(section, "OPEN_MEMORY_BYTES", 0), pytest.raises(OSError, match="nowhere"):
         tree.compact(unit)
     assert stored(context) == before
+
+
+def test_all_rows_of_a_compaction_expire_by_one_moment(tree_of: MakeBucket) -> None:
+    """Else the newer of two rows, read a second after the older, would expire, and the older one come out again."""
+    options = {"record-level.expire-time": "10000 s", "record-level.time-field": "k"}
+    context, key, files = tree_of(put(7), put(7), **options)
+    seconds = count(10_006)  # to pick, to compact: the last second in which a row of second 7 stays
+    tree = BucketTree(context, key, files, now_ms=lambda: next(seconds) * 1000)
+    unit = tree.pick(full=True)
+    assert unit is not None
+    (left,) = tree.compact(unit).after
+    assert (left.row_count, left.min_sequence_number) == (1, 1)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])  # 0, 14 and -11 hours

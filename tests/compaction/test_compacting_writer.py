@@ -15,11 +15,12 @@ import pytest
 
 import tidelake
 from compaction.manager import compactors
-from compaction.rewriter import CompactionStopped
-from compaction.scheduler import CompactionScheduler, ShouldStop, Task
+from compaction.scheduler import CompactionScheduler, Task
+from compaction.stopping import CompactionStopped, ShouldStop
 from storage.errors import CorruptFile
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.logs import FIELDS
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.commit_message import Committable
 from storage.snapshots.live_files import delta_entries
@@ -244,6 +245,18 @@ def test_a_bucket_is_closed_when_its_compaction_is_committed(tmp_path: Path) -> 
     streaming.put(9, 9)
     assert kinds(table) == ["1", "2", "3", "4", "5", "6", "7", "7c", "8", "9"]
     check_rows(table, 9)
+
+
+def test_writers_and_jobs_log_what_they_compacted_alike(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
+    with caplog.at_level(logging.INFO):
+        Streaming(table.context).put(1, 4)
+        table.compact(full=True)
+    records = [record for record in caplog.records if record.getMessage().startswith("compacted ")]
+    by_writer, by_job = (getattr(record, FIELDS) for record in records)
+    assert (by_writer["table"], by_writer["files_before"], by_writer["files_after"]) == ("db.t", 3, 1)
+    assert (by_job["table"], by_job["files_before"], by_job["files_after"]) == ("db.t", 2, 1)
+    assert by_job.keys() == by_writer.keys() | {"snapshot"}
 
 
 # ---------------------------------------------------------------- what is thrown away

@@ -14,8 +14,9 @@ import pytest
 
 import tidelake
 import tidelake.aio
-from compaction.job import StopRequest, compact_table
+from compaction.job import compact_table
 from compaction.request import CompactionRequest
+from compaction.stopping import StopRequest
 from storage.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
 from storage.files.data_file import EMPTY_ROW
 from storage.format import COMPACTION_REASON_PROPERTY

@@ -21,7 +21,7 @@ def test_levels(case: Case) -> None:
     check_members(case, {"files", "num_levels_option", "expect"})
     levels = bucket([file_of(member) for member in case["files"]], case["num_levels_option"])
     told = {
-        "level0_order": [file.file_name for file in levels.level_0],
+        "level0_order": [file.file_name for file in levels.files if file.level == 0],
         "number_of_levels": levels.num_levels,
         "max_level": levels.max_level,
         "number_of_sorted_runs": len(levels.runs),

@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from compaction.scheduler import CompactionScheduler, ShouldStop
+from compaction.scheduler import CompactionScheduler
+from compaction.stopping import ShouldStop
 
 WAIT_S: Final = 30  # for something that will happen
 
@@ -109,6 +110,37 @@ def test_stopping_what_has_ended_leaves_its_result() -> None:
     assert task.result() == 7
     assert task.stop() is None
     assert task.result() == 7
+
+
+def test_work_that_found_no_thread_is_forgotten_and_later_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, forgotten, later = CompactionScheduler(1), threading.Event(), threading.Event()
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads, pytest.raises(RuntimeError, match="can't start"):
+        without_threads.setattr(threading.Thread, "start", start)
+        scheduler.submit("t", lambda _: forgotten.set())
+    scheduler.submit("t", lambda _: later.set())
+    assert later.wait(WAIT_S)
+    assert not forgotten.is_set()
+
+
+def test_no_two_threads_that_live_have_one_name() -> None:
+    scheduler, meeting = CompactionScheduler(2), threading.Barrier(2)
+
+    def meet(times: int) -> Callable[[ShouldStop], threading.Thread]:
+        def work(_: ShouldStop) -> threading.Thread:
+            for _time in range(times):
+                meeting.wait(WAIT_S)
+            return threading.current_thread()
+
+        return work
+
+    first, second = scheduler.submit("t", meet(1)), scheduler.submit("t", meet(2))
+    first.result().join(WAIT_S)
+    third = scheduler.submit("t", meet(1))
+    assert second.result().name != third.result().name
 
 
 def test_a_process_that_ends_does_not_wait_for_its_compactions() -> None:

@@ -9,20 +9,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.job import StopRequest
+from compaction.__main__ import main
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
+from compaction.stopping import StopRequest
 from compaction.watch import watch
 from storage.errors import BadInput, CorruptFile
 from storage.table import TableContext
-from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
+from tests.compaction.lakes import commits, content, file_counts, local_io, new_table, orphans, with_io, write
+from tests.support.faulty_file_io import Fault, FaultyFileIO
 
 PATIENCE_S = 60  # only what hangs takes so long
 OFTEN = {"continuous.discovery-interval": "20 ms"}
@@ -155,6 +158,54 @@ def test_a_database_goes_on_without_a_table_that_is_broken_or_gone(tmp_path: Pat
         state.wait_until(lambda: [report.table for report in state.reports].count("db.good") == 2)
 
 
+class SimulatedTime(StopRequest):
+    """Time that passes only while the watch waits. For so long nobody asks it to stop."""
+
+    def __init__(self, for_ms: int) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self._for_ms = for_ms
+
+    def wait_ms(self, wait_ms: float) -> None:
+        self.now_ms += int(wait_ms)
+        if self.now_ms >= self._for_ms:
+            self.ask()
+
+
+def test_a_table_that_failed_once_is_compacted_though_nobody_commits(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    write(table, *commits(5))
+    faults = [Fault.BEFORE]
+    io = FaultyFileIO(local_io(tmp_path), lambda call: faults.pop() if call.name == "open_output" and faults else None)
+    reports: list[CompactionReport] = []
+    time = SimulatedTime(for_ms=10_000)
+    watch(
+        lambda: ["db.t"],
+        lambda _: with_io(table, io),
+        MINOR,
+        time,
+        reports.append,
+        keep_going=True,
+        now_ms=lambda: time.now_ms,
+    )
+    assert [report.snapshot_ids for report in reports] == [(6,)]
+    assert not faults
+
+
+def test_a_table_that_stays_broken_is_tried_ever_more_seldom() -> None:
+    time, tried_ms = SimulatedTime(for_ms=24 * 3_600_000), list[int]()
+
+    def open_table(_: str) -> TableContext:
+        tried_ms.append(time.now_ms)
+        raise OSError("connection reset")
+
+    watch(lambda: ["db.broken"], open_table, MINOR, time, keep_going=True, now_ms=lambda: time.now_ms)
+    waits_ms = [after - before for before, after in pairwise(tried_ms)]
+    assert waits_ms[:4] == [100, 200, 400, 800]
+    assert waits_ms[20:] == [300_000] * len(waits_ms[20:])
+    assert len(waits_ms) > 200, "it is never given up"
+
+
 def test_watching_does_what_is_due_and_nothing_else() -> None:
     def fail(name: str) -> TableContext:
         raise AssertionError(name)
@@ -198,6 +249,36 @@ def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp
     _, err = program.communicate(timeout=PATIENCE_S)
     assert program.returncode == code
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["--watch", "--full"], "--watch does what is due", id="watching in full"),
+        pytest.param(["--watch", "--order-by", "k"], "--watch does what is due", id="watching and sorting"),
+        pytest.param(["--strategy", "zorder"], "name the columns with --order-by", id="no columns"),
+    ],
+)
+def test_arguments_that_make_no_sense_together_are_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
+    program = python_m_compaction(tmp_path, "db.t", *arguments)
+    out, err = program.communicate(timeout=PATIENCE_S)
+    assert (program.returncode, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("has_work", "code"), [pytest.param(True, 130, id="work is left"), pytest.param(False, 0, id="nothing is left")]
+)
+def test_the_exit_code_tells_a_scheduler_that_work_is_left(
+    has_work: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(new_table(tmp_path, keyed=True), *(commits(6) if has_work else ()))
+    stop = StopRequest()
+    stop.ask()
+    monkeypatch.setattr("compaction.__main__.stopped_by_signals", lambda: nullcontext(stop))
+    assert main([str(tmp_path), "db.t", "--full"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["stopped"], told["snapshots"]) == (has_work, [])
 
 
 def test_the_program_watches_until_sigterm(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from asyncio import to_thread
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
 def test_what_can_not_be_had_is_said(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         assemble(config(tmp_path, FOLDER, *flags))
+
+
+def test_an_aiokafka_that_can_not_even_be_imported_from_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks
+    with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
+        source_of(config(tmp_path, KAFKA))
 
 
 async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_path: Path) -> None:

@@ -187,6 +187,12 @@ def test_a_file_of_something_else_is_an_error(folder: Path) -> None:
 
 def test_files_that_are_no_letters_are_passed_over(folder: Path) -> None:
     folder.mkdir()
-    (folder / "README.txt").write_text("hello")
     (folder / "done.jsonl").mkdir()
-    open_letters(folder)
+    before = open_letters(folder)
+    before.add(raw_batch([3]), [failure(0, 3)])
+    before.flush()
+    (letters,) = (path for path in folder.iterdir() if path.is_file())
+    letters.rename(folder / "README.txt")
+    after = open_letters(folder)
+    after.add(raw_batch([3]), [failure(0, 3)])
+    assert after.count == 1

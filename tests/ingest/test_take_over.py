@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from checkpoint.coordinator import Coordinator
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
 from checkpoint.fence import Overtaken
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
 from ingest.assembly import assemble
+from ingest.beginning import Beginning
 from ingest.config import parse_config
 from ingest.pipeline import Pipeline, Progress
 from ingest.settings import Config
@@ -110,10 +112,10 @@ async def test_of_processes_that_start_at_once_each_record_gets_in_once(config: 
 
 async def test_an_older_process_is_fenced_at_its_next_commit(config: Config) -> None:
     older, newer = [await asyncio.to_thread(assemble, config) for _ in range(2)]
-    beginning = await older._taken_over()  # it has looked, and would read now
+    found = await older._take_over()  # it has looked, and would read now
     await newer.run()
     with pytest.raises(WriterFenced, match="took over"):
-        await resumed(older, beginning)
+        await resumed(older, found)
     await asyncio.to_thread(check, config)
 
 
@@ -134,11 +136,11 @@ async def test_old_snapshots_expire_beside_the_commits_and_the_position_stays(co
     assert pipeline.progress.records == 0  # it knew where it stood
 
 
-async def resumed(pipeline: Pipeline, beginning: object) -> None:
-    async def as_found() -> object:
-        return beginning
+async def resumed(pipeline: Pipeline, found: tuple[Beginning, Coordinator]) -> None:
+    async def as_found() -> tuple[Beginning, Coordinator]:
+        return found
 
-    pipeline._taken_over = as_found  # type: ignore[assignment, method-assign]
+    pipeline._take_over = as_found  # type: ignore[assignment]
     await pipeline.run()
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from ingest.threads import each_to_its_end, in_turn, to_its_end
+from ingest.threads import each_to_its_end, hurried_to_its_end, in_turn, to_its_end
 from tests.ingest.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
@@ -68,6 +68,39 @@ async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
     assert (sorted(begun), ended) == (["bad", "slow"], ["slow"])
 
 
+@pytest.mark.parametrize(
+    ("bad", "is_cancelled", "raised"),
+    [
+        pytest.param(["a"], False, OSError, id="an error"),
+        pytest.param(["a", "c"], False, ExceptionGroup, id="several errors"),
+        pytest.param([], True, asyncio.CancelledError, id="a cancellation"),
+    ],
+)
+async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
+    bad: list[str], is_cancelled: bool, raised: type[BaseException]
+) -> None:
+    gate, told = Gate(), list[tuple[str, str]]()
+
+    def work(item: str) -> str:
+        if item == "b":
+            gate()
+        if item in bad:
+            raise OSError("disk full")
+        return item.upper()
+
+    def tell(item: str, outcome: str) -> None:
+        told.append((item, outcome))
+
+    running = asyncio.create_task(each_to_its_end(work, "abcd", 1, tell, keep_going=True))
+    await gate.reached()
+    if is_cancelled:
+        running.cancel()
+    gate.open()
+    with pytest.raises(raised):
+        await running
+    assert told == [(item, item.upper()) for item in "abcd" if item not in bad]
+
+
 async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
     gate, done = Gate(), list[str]()
     first = asyncio.create_task(in_turn(gate))
@@ -99,8 +132,9 @@ def test_a_process_that_was_forked_off_has_a_thread_of_its_own() -> None:
 
 
 @either_way
+@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("outcome", ["a result", "an error"])
-async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, outcome: str) -> None:
+async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, times: int, outcome: str) -> None:
     gate = Gate()
 
     def work() -> None:
@@ -110,10 +144,50 @@ async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, outcome: st
 
     waiting = asyncio.create_task(run(work))
     await gate.reached()
-    waiting.cancel()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    for _ in range(times):
+        waiting.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
     assert not waiting.done()
     gate.open()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@either_way
+def test_a_loop_that_ends_waits_before_others_clean_up(run: Runner) -> None:
+    gate, said = Gate(), list[str]()
+
+    def work() -> None:
+        gate()
+        said.append("work has ended")
+
+    async def beside() -> None:
+        try:
+            await run(work)
+        finally:
+            said.append("cleans up")
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(beside()))
+        await gate.reached()
+        asyncio.get_running_loop().call_later(0.05, gate.open)
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(main())
+    assert said == ["work has ended", "cleans up"]
+
+
+async def test_work_that_can_be_hurried_is_when_the_one_who_waits_is_cancelled() -> None:
+    gate, said = Gate(), list[str]()
+
+    def work() -> None:
+        gate()
+        said.append("work has ended")
+
+    waiting = asyncio.create_task(hurried_to_its_end(gate.open, work))
+    await gate.reached()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert said == ["work has ended"]

@@ -142,26 +142,26 @@ LAYOUTS: Final = (
         key=["k", "string"],
         options={"bucket": "4", "bucket-function.type": "hive", "bucket-key": "string"},
     ),
-    primary_key("parted by text with every special character", partition=["place"], options={"bucket": "2"}),
+    primary_key("partitioned by text with every special character", partition=["place"], options={"bucket": "2"}),
     primary_key(
-        "parted by number, truth and day, orc",
+        "partitioned by number, truth and day, orc",
         ["int", "string"],
         partition=["smallint", "boolean", "date"],
         options={"file.format": "orc"},
     ),
     primary_key(
-        "parted by time, decimal and float, avro",
+        "partitioned by time, decimal and float, avro",
         partition=["timestamp_ms", "decimal_small", "float"],
         options={"file.format": "avro"},
     ),
     primary_key(
-        "parted by names without the legacy form",
+        "partitioned by names without the legacy form",
         partition=["timestamp_us", "date", "double"],
         options={"partition.legacy-name": "false"},
     ),
     primary_key("changelog of the input", options={"changelog-producer": "input", "bucket": "2"}),
     primary_key(
-        "changelog of the input, parted, avro",
+        "changelog of the input, partitioned, avro",
         partition=["boolean"],
         options={"changelog-producer": "input", "file.format": "avro"},
     ),
@@ -202,11 +202,13 @@ LAYOUTS: Final = (
         cannot={Reader.PYPAIMON: _ORC_BLANKS, Reader.RUST: _ORC_TIMES},
     ),
     append("append, nested types", ALL_NESTED),
-    append("append, parted by text and number that may be null", ["string"], ["place", "int"]),
-    append("append, parted by day that may be null, orc", ["int", "string"], ["date"], options={"file.format": "orc"}),
+    append("append, partitioned by text and number that may be null", ["string"], ["place", "int"]),
+    append(
+        "append, partitioned by day that may be null, orc", ["int", "string"], ["date"], options={"file.format": "orc"}
+    ),
     append("append, buckets by text", ["string", "int"], options={"bucket": "4", "bucket-key": "string"}),
     append(
-        "append, buckets by two columns, parted, avro",
+        "append, buckets by two columns, partitioned, avro",
         ["bigint", "double", "string"],
         ["boolean"],
         options={"bucket": "3", "bucket-key": "bigint,double", "file.format": "avro"},

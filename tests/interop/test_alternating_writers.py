@@ -17,14 +17,16 @@ TURNS: Final = 20
 
 LAYOUTS: Final = (
     primary_key("one bucket", options={"num-sorted-run.compaction-trigger": "3"}),
-    primary_key("parted, three buckets, avro", partition=["boolean"], options={"bucket": "3", "file.format": "avro"}),
+    primary_key(
+        "partitioned, three buckets, avro", partition=["boolean"], options={"bucket": "3", "file.format": "avro"}
+    ),
     primary_key(
         "text keys, orc, small files",
         ["int", "double"],
         key=["string", "tinyint"],
         options={"bucket": "2", "file.format": "orc", "target-file-size": "2 kb"},
     ),
-    append("append, parted", ["int", "string"], ["boolean"]),
+    append("append, partitioned", ["int", "string"], ["boolean"]),
 )
 
 

@@ -137,7 +137,7 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
             continue
         size = context.options.compaction_file_size_bytes(has_primary_key=True)
         steps = TaskPlanner(
-            tree.levels.key_types, tree.levels.max_level, size, tree._must_rewrite(unit.output_level)
+            tree.levels.key_types, tree.levels.max_level, size, tree._must_rewrite(unit.output_level, now_s=0)
         ).plan(unit)
         raised = {step.file.file_name for step in steps if not isinstance(step, Rewrite)}
         read = {file.file_name for step in steps if isinstance(step, Rewrite) for file in step.files} | raised

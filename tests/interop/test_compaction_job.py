@@ -22,14 +22,14 @@ WRITE_ONLY: Final = {
 KEYED: Final = (
     primary_key("one bucket"),
     primary_key(
-        "parted, orc, two buckets", ["boolean"], partition=["int"], options={"bucket": "2", "file.format": "orc"}
+        "partitioned, orc, two buckets", ["boolean"], partition=["int"], options={"bucket": "2", "file.format": "orc"}
     ),
     primary_key(
         "text keys, avro below parquet", key=["string", "tinyint"], options={"file.format.per.level": "0:avro"}
     ),
 )
 APPENDED: Final = (
-    append("append, parted", ["int", "string", "timestamp_us"], ["boolean"]),
+    append("append, partitioned", ["int", "string", "timestamp_us"], ["boolean"]),
     append(
         "append in buckets, avro", ["k", "string"], options={"bucket": "2", "bucket-key": "k", "file.format": "avro"}
     ),

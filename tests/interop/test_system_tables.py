@@ -103,9 +103,9 @@ LAYOUTS: Final = (
         _VALUES,
         options={"write-only": "true", "changelog-producer": "input", "bucket": "3"},
     ),
-    primary_key("parted", _VALUES, partition=["boolean"], options={"write-only": "true", "bucket": "2"}),
+    primary_key("partitioned", _VALUES, partition=["boolean"], options={"write-only": "true", "bucket": "2"}),
     append("append", _VALUES),
-    append("append, parted", _VALUES, ["boolean"]),
+    append("append, partitioned", _VALUES, ["boolean"]),
 )
 
 

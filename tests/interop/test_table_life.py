@@ -118,7 +118,7 @@ def test_a_writer_is_told_when_java_wrote_to_its_bucket(table: SharedTable) -> N
 
 
 def test_a_writer_goes_on_when_java_wrote_to_another_bucket(new_table: NewTable) -> None:
-    layout = primary_key("parted", ["int"], partition=["boolean"])
+    layout = primary_key("partitioned", ["int"], partition=["boolean"])
     table = made(new_table, layout)
     true, false = (row_filter(layout.rows(range(40), turn=1), truth) for truth in (True, False))
     with open_writer(table, true) as writer:

@@ -109,7 +109,7 @@ def types_in(text: str) -> list[DataType]:
 
 
 def naive_hash(row: bytes) -> int:
-    """Murmur3 as the notes describe it, one row and one word at a time."""
+    """Murmur3, one row and one word at a time."""
     mask = 0xFFFFFFFF
     h = 42
     for (word,) in struct.iter_unpack("<I", row):

@@ -265,7 +265,7 @@ OPTION_REFUSALS = [
     Refused("a switch that is none", "write-only = 'yes'", options={"write-only": "yes"}),
     Refused("a number that is none", "num-levels = 'x'", options={"num-levels": "x"}),
     Refused("a number of too many bits", "num-levels = '2147483648'.*too large", options={"num-levels": "2147483648"}),
-    Refused("a number parted by _", "retries = '1_0': expected a whole number", options={"commit.max-retries": "1_0"}),
+    Refused("a number with _ in it", "retries = '1_0': expected a whole number", options={"commit.max-retries": "1_0"}),
     Refused("blanks around a number", "num-levels = ' 3'.*write '3'", options={"num-levels": " 3"}),
     Refused("blanks around a switch", "ignore-delete = 'true '.*write 'true'", options={"ignore-delete": "true "}),
     Refused("blanks around a word", "producer = 'none '.*Java", options={"changelog-producer": "none "}),

@@ -129,7 +129,7 @@ def test_truncating_removes(partition: Mapping[str, Any] | None, left: Rows, tmp
 
 def test_a_column_that_parts_nothing_chooses_no_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match="is parted by day; 'id' can't choose partitions"):
+    with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't choose partitions"):
         table.truncate(partition={"id": 1})
     assert rows_of(table) == BEFORE
 

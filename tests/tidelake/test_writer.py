@@ -1,27 +1,180 @@
-"""`Table.writer`: what is left when it is closed."""
+"""`Table.writer`: what a failed commit leaves to the next one, and to the table when the writer is closed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.verify import verify
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+OPTIONS = {"full-compaction.delta-commits": "1", "commit.max-retries": "1"}
+
+
+def make_table(place: Path) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(place))
+    catalog.create_database("db")
+    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options=OPTIONS)
+
+
+def faulty(table: tidelake.Table) -> tuple[FaultyFileIO, tidelake.Table]:
+    """The same table, through a store that fails."""
+    io = FaultyFileIO(table.context.io)
+    return io, tidelake.Table(replace(table.context, io=io))
+
+
+def write(writer: tidelake.Writer, *ids: int) -> None:
+    writer.write(pa.table({"id": list(ids)}, COLUMNS))
+
+
+def ids_of(table: tidelake.Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def files_of(place: Path) -> set[str]:
+    return {path.name for path in place.rglob("data-*")}
+
+
+def live_files_of(table: tidelake.Table) -> set[str]:
+    return {file.file_name for split in table.scan().splits() for file in split.files}
+
+
+def no_room_for_manifests(call: Call) -> Fault | None:
+    return Fault.BEFORE if call.name == "open_output" and "/manifest/" in call.path else None
+
+
+def no_answer(_: Call) -> Fault | None:
+    return Fault.AFTER
+
+
+def interrupt(_: Call) -> Fault | None:
+    raise KeyboardInterrupt
+
+
+def nothing(_: Call) -> Fault | None:
+    return None
+
+
+@pytest.mark.parametrize("identifiers", [(None, None), (2, 2), (2, 3)], ids=["one-off", "again", "the next number"])
+def test_rows_of_a_commit_that_found_no_room_belong_to_the_next_one(
+    tmp_path: Path, identifiers: tuple[int | None, int | None]
+) -> None:
+    """Also what was compacted for both: the second compaction reads what the first one wrote."""
+    table = make_table(tmp_path)
+    io, same = faulty(table)
+    with same.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        writer.commit(1)
+        write(writer, 2)
+        io.fault = no_room_for_manifests
+        with pytest.raises(OSError, match="manifest"):
+            writer.commit(identifiers[0])
+        io.fault = nothing
+        assert ids_of(table) == [1]
+        write(writer, 3)
+        assert writer.commit(identifiers[1]) == 4
+        assert len(live_files_of(table)) == 1
+        write(writer, 4)
+        assert writer.commit(4) == 6
+    assert ids_of(table) == [1, 2, 3, 4]
+    assert not verify(table.context, deep=True)
+
+
+def test_a_writer_closed_after_a_commit_that_found_no_room_leaves_no_files(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    io, same = faulty(table)
+    with same.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        writer.commit(1)
+        write(writer, 2)
+        io.fault = no_room_for_manifests
+        with pytest.raises(OSError, match="manifest"):
+            writer.commit(2)
+        io.fault = nothing
+    assert files_of(tmp_path) == live_files_of(table)
+    assert ids_of(table) == [1]
+
+
+@pytest.mark.parametrize(
+    ("publishing", "afterwards", "error", "landed"),
+    [
+        pytest.param(no_answer, no_answer, tidelake.CommitOutcomeUnknown, True, id="no answer from then on"),
+        pytest.param(interrupt, nothing, KeyboardInterrupt, False, id="interrupted"),
+        pytest.param(
+            nothing, no_room_for_manifests, tidelake.CommitOutcomeUnknown, True, id="no room for what was compacted"
+        ),
+    ],
+)
+def test_a_commit_that_may_have_landed_keeps_its_files_and_can_only_be_repeated(
+    tmp_path: Path,
+    publishing: Callable[[Call], Fault | None],
+    afterwards: Callable[[Call], Fault | None],
+    error: type[BaseException],
+    landed: bool,
+) -> None:
+    """publishing, afterwards: what goes wrong when the rows' snapshot is created, and from then on."""
+    table = make_table(tmp_path)
+    io, same = faulty(table)
+    with same.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        writer.commit(1)
+        write(writer, 2)
+
+        def fault(call: Call) -> Fault | None:
+            if call.name != "create_if_absent":
+                return None
+            io.fault = afterwards
+            return publishing(call)
+
+        io.fault = fault
+        with pytest.raises(error):
+            writer.commit(2)
+        io.fault = nothing
+        with pytest.raises(tidelake.CommitOutcomeUnknown, match=r"Call commit\(2\) again"):
+            write(writer, 3)
+        with pytest.raises(tidelake.CommitOutcomeUnknown, match=r"Call commit\(2\) again"):
+            writer.commit(3)
+        before = files_of(tmp_path)
+    assert files_of(tmp_path) == before
+    assert ids_of(table) == ([1, 2] if landed else [1])
+    assert len(before) > len(live_files_of(table)), "what was compacted stays too"
+
+
+def test_an_unknown_commit_stays_unknown_when_repeating_it_fails_before_publishing(tmp_path: Path) -> None:
+    """The second attempt published nothing; the first may have."""
+    table = make_table(tmp_path)
+    io, same = faulty(table)
+    with same.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        io.fault = lambda call: interrupt(call) if call.name == "create_if_absent" else None
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit(1)
+        io.fault = no_room_for_manifests
+        with pytest.raises(OSError, match="manifest"):
+            writer.commit(1)
+        io.fault = nothing
+        with pytest.raises(tidelake.CommitOutcomeUnknown):
+            write(writer, 2)
+        assert writer.commit(1) == 2
+        write(writer, 2)
+        writer.commit(2)
+    assert ids_of(table) == [1, 2]
 
 
 def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = tidelake.open_catalog(str(tmp_path))
-    catalog.create_database("db")
-    table = catalog.create_table("db.t", COLUMNS, primary_key=["id"])
+    table = make_table(tmp_path)
     slow = table.writer(commit_user="slow")
-    slow.write(pa.table({"id": [1]}, COLUMNS))
+    write(slow, 1)
     with table.writer(commit_user="quick") as quick:
-        quick.write(pa.table({"id": [2]}, COLUMNS))
+        write(quick, 2)
         quick.commit()
     with pytest.raises(tidelake.CommitConflict):
         slow.commit()
@@ -32,6 +185,5 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
     monkeypatch.setattr(slow._writer, "abort", fail)
     with pytest.raises(PermissionError):
         slow.close()
-    named = {file.file_name for split in table.scan().splits() for file in split.files}
-    assert {path.name for path in tmp_path.rglob("data-*")} == named
+    assert files_of(tmp_path) == live_files_of(table)
     assert slow._expiry.is_closing

@@ -23,7 +23,7 @@ _EPILOG: Final = """\
 exit codes:
   0  done          3  refused: going on would risk data; the message names the ways out
   1  failed        4  fenced: a newer writer owns the pipeline
-  2  usage
+  2  usage       130  interrupted
 
 Data goes to standard output, everything else to standard error. --json after any command gives output for programs.
 """
@@ -263,8 +263,8 @@ def _add_table_management(verbs: _Verbs) -> None:
         help="a column with its Paimon type, repeatable: 'amount:DECIMAL(10,2) NOT NULL'",
     )
     create.add_argument("--schema-from", metavar="FILE", help="take the columns of a Parquet file instead")
-    create.add_argument("--primary-key", type=_names, default=(), metavar="COLUMNS", help="parted by commas")
-    create.add_argument("--partition-by", type=_names, default=(), metavar="COLUMNS", help="parted by commas")
+    create.add_argument("--primary-key", type=_names, default=(), metavar="COLUMNS", help="separated by commas")
+    create.add_argument("--partition-by", type=_names, default=(), metavar="COLUMNS", help="separated by commas")
     create.add_argument(
         "--option",
         dest="options",
@@ -328,7 +328,7 @@ def _add_compact(verbs: _Verbs) -> None:
         type=_names,
         default=(),
         metavar="COLUMNS",
-        help="append tables: lay all rows out by them, parted by commas, so that filters read fewer files",
+        help="append tables: lay all rows out by them, separated by commas, so that filters read fewer files",
     )
     compact.add_argument(
         "--strategy",
@@ -387,8 +387,8 @@ def _add_table_care(verbs: _Verbs) -> None:
         "consumers have still to read; tags; the newest snapshot. Writers may go on meanwhile.",
         place="table_care",
     )
-    expire.add_argument("--retain-min", type=_positive, metavar="N", help="so many of the newest stay in any case")
-    expire.add_argument("--retain-max", type=_positive, metavar="N", help="no more than so many stay")
+    expire.add_argument("--retain-min", type=_positive, metavar="N", help="this many of the newest always stay")
+    expire.add_argument("--retain-max", type=_positive, metavar="N", help="no more than this many stay")
     expire.add_argument("--retain-time", metavar="DURATION", help="younger ones stay: 30 min, 1 d, 0 s")
     expire.add_argument("--dry-run", action="store_true", help="only say which would go")
 
@@ -441,7 +441,7 @@ def _add_warehouse(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_projection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--columns", type=_names, metavar="COLUMNS", help="parted by commas, in the order wanted")
+    parser.add_argument("--columns", type=_names, metavar="COLUMNS", help="separated by commas, in the order wanted")
     parser.add_argument("--where", metavar="CONDITION", help="only rows that fulfil it")
 
 

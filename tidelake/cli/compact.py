@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from compaction.clustering import Strategy
-from compaction.job import StopRequest, compact_table
+from compaction.job import compact_table
 from compaction.report import BucketCompaction, CompactionReport
 from compaction.request import CompactionRequest
 from compaction.signals import stopped_by_signals
+from compaction.stopping import StopRequest
 from compaction.watch import watch as watch_tables
 from storage.errors import TidelakeError
 from storage.snapshots.commit_message import reasons_text
@@ -98,8 +99,8 @@ def _once(
         out.document(members[0] if is_single and members else members)
     if errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("some tables were not compacted", errors)
-    if stop.is_asked:
-        out.note("stopped before everything was done; what is told above is in the tables")
+    if len(reports) < len(names) or any(report.is_stopped for report in reports):
+        out.note("stopped before everything was done; what is listed above is in the tables")
         return ExitCode.INTERRUPTED
     return ExitCode.DONE
 
@@ -139,7 +140,9 @@ def _print_report(out: Output, report: CompactionReport, request: CompactionRequ
         out.console.print(_grid(report.buckets))
         out.console.print(f"{report.table}: {_summary(report)}", soft_wrap=True)
         return
-    if report.looked_at is None:
+    if report.is_stopped:
+        why = "the job was told to stop first"
+    elif report.looked_at is None:
         why = "it has no snapshot yet"
     elif request.where is not None:
         why = "nothing is due in the partitions asked for"

@@ -9,7 +9,7 @@
     column     := name | "name" | `name`
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
-A value takes the type of its column: `day >= '2026-05-01'`. Words in capitals may be written small.
+A value takes the type of its column: `day >= '2026-05-01'`. Words in capitals may also be written in small letters.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tidelake.demo.story import Layout, Report, Story
 
 
 def demo(out: Output, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
-    """FAILED when a table is not what the shop is."""
+    """FAILED when a table differs from the shop."""
     console = out.error_console if out.is_json else out.console
     screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
     layout = Layout(Path(directory or tempfile.mkdtemp(prefix="tidelake-demo-")).absolute())

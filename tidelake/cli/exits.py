@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3  # going on would risk data; the message names the ways out
     FENCED = 4  # a newer writer owns the pipeline: don't restart
-    INTERRUPTED = 130
+    INTERRUPTED = 130  # told to stop, and stopped before all was done
 
 
 class Refused(TidelakeError):

@@ -12,9 +12,10 @@ import pyarrow.csv
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.read.changes import ChangeBatch
+from storage.read.number_comparison import is_number_type
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import Output
-from tidelake.cli.plain_values import plain_rows, plain_values
+from tidelake.plain_values import plain_rows, plain_values
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -70,7 +71,7 @@ def _print_table(out: Output, schema: pa.Schema, batches: Iterable[pa.RecordBatc
     rows = pa.Table.from_batches(_first(batches, shown_max + (limit is None)), schema)
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for field in schema:
-        grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold")
+        grid.add_column(Text(field.name), justify="right" if is_number_type(field.type) else "left", overflow="fold")
     shown = rows.slice(0, shown_max)
     columns = [plain_values(column) for column in shown.columns]
     for row in zip(*columns, strict=True):
@@ -80,10 +81,6 @@ def _print_table(out: Output, schema: pa.Schema, batches: Iterable[pa.RecordBatc
         out.note(f"the first {shown_max} rows; --limit shows more, --format json, csv or arrow all")
     else:
         out.note(f"{shown.num_rows} row{'' if shown.num_rows == 1 else 's'}")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _cell(value: object) -> Text:

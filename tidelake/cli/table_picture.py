@@ -18,9 +18,9 @@ from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
-from tidelake.cli.plain_values import plain_rows
 from tidelake.cli.texts import offsets_by_topic, size_text, utc_text
 from tidelake.cli.tree_picture import print_trees, space_amplification, trees_of
+from tidelake.plain_values import plain_rows
 from tidelake.table import Table
 
 if TYPE_CHECKING:

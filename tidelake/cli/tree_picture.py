@@ -14,8 +14,8 @@ from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.table import TableContext
-from tidelake.cli.plain_values import plain_rows
 from tidelake.cli.texts import age_text, cut_text, size_text
+from tidelake.plain_values import plain_rows
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -91,7 +91,7 @@ class Scene:
 
     @property
     def seconds(self) -> float:
-        """Since the engine runs; it stops when every record is in its table."""
+        """Since the engine began to run; the count stops when every record is in its table."""
         if self.caught_up_after_seconds is not None:
             return self.caught_up_after_seconds
         return 0.0 if self.running_since is None else time.monotonic() - self.running_since
@@ -136,7 +136,7 @@ class Report:
 
 @dataclass(slots=True)
 class Story:
-    """engine: spark, asyncio, or auto: Spark where it can run. records: at least so many are written.
+    """engine: spark, asyncio, or auto: Spark where it can run. records: how many are written at least.
 
     pace_seconds: between two files of the change log, once the pipeline runs.
     """
@@ -150,7 +150,7 @@ class Story:
     _shop: Shop = field(init=False)
 
     def tell(self) -> Report:
-        """Raises TidelakeError when the pipeline fails; a table that is wrong is told in the report."""
+        """Raises TidelakeError when the pipeline fails; a table that is wrong is named in the report."""
         self.layout.make()
         self._shop = Shop(self.seed)
         tables = self._make_tables()

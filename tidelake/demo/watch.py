@@ -14,7 +14,7 @@ from storage.format import KIND_COLUMN, RowKind
 from storage.read.changes import ChangeBatch
 from storage.read.follow import Follower
 from storage.snapshots.snapshot import SnapshotStore
-from tidelake.cli.plain_values import plain_rows
+from tidelake.plain_values import plain_rows
 from tidelake.table import Table
 
 _CHANGES_KEPT: Final = 8
@@ -93,9 +93,8 @@ class Watcher:
 def _note(progress: TableProgress, change: ChangeBatch) -> None:
     kinds = change.rows.column(KIND_COLUMN)
     progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
-    some = change.rows.slice(
-        len(kinds) // 2, _CHANGES_KEPT
-    )  # they lie in the order of keys: at the end is only what is new
+    # They lie in the order of keys: at the end is only what is new.
+    some = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
     rows = plain_rows(some.drop_columns([KIND_COLUMN]))
     shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)
     progress.some = tuple(ShownChange(change.snapshot_id, RowKind(kind), row) for kind, row in shown)

@@ -51,8 +51,7 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
 
 def _quieten() -> None:
     """What PySpark says besides what it raises."""
-    warnings.filterwarnings(
-        "ignore", message="PySpark does not yet fully support pandas"
-    )  # we take Arrow's ways through it
+    # We take Arrow's ways through it.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # some of it logs under no name

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import random
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
-from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
-from aiokafka.protocol.metadata import MetadataRequest
 
 from ingest.settings import KafkaSettings
+from ingest.sources.kafka.internals import Client, use_client
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
@@ -64,32 +62,10 @@ def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
-class Client(AIOKafkaClient):  # type: ignore[misc]
-    """aiokafka's, but it never creates a topic by asking for it.
-
-    Brokers do that by default: a topic that was deleted would be there again at once, empty, and nobody could tell.
-    """
-
-    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
-        """In place of aiokafka's, which has no such choice. Returns whether a broker answered."""
-        request = MetadataRequest(list(topics) or None, allow_auto_topic_creation=False)
-        nodes = [broker.nodeId for broker in self.cluster.brokers()] or ["bootstrap"]
-        for node in random.sample(nodes, len(nodes)):
-            try:
-                metadata = await self.send(node, request)
-            except (KafkaError, TimeoutError):
-                continue
-            if metadata.brokers:
-                cluster_metadata.update_metadata(metadata)
-                return True
-        cluster_metadata.failed_update(None)
-        return False
-
-
 def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKafkaConsumer:
     """arguments: those of the client."""
     consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(settings))
-    consumer._client = Client(**arguments, metadata_max_age_ms=settings.discovery_interval_ms)  # made, not yet used
+    use_client(consumer, Client(**arguments, metadata_max_age_ms=settings.discovery_interval_ms))
     return consumer
 
 

@@ -65,6 +65,13 @@ async def fetch_metadata(
     return ClusterMetadata(response.cluster_id, found)
 
 
+def asks_for_ids() -> bool:
+    """Whether aiokafka takes the version with topic ids where the broker knows it."""
+    return isinstance(
+        _MetadataRequest(()).prepare({METADATA: (0, _MetadataRequestV12.API_VERSION)}), _MetadataRequestV12
+    )
+
+
 class _Uuid(AbstractType[str | None]):  # type: ignore[misc]
     """16 bytes; Kafka writes them as base64url without padding, and all zeros for none."""
 

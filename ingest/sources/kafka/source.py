@@ -35,8 +35,9 @@ from ingest.sources.base import (
     Start,
     nothing_up_to,
 )
-from ingest.sources.kafka.connection import Client, client_arguments, connect, consumer_of
+from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.gathering import Gathering, gather
+from ingest.sources.kafka.internals import Client, check_aiokafka, check_started, server_of, stop
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence
 from ingest.threads import in_turn
@@ -70,7 +71,11 @@ class KafkaSource:
         self._patience_ms = settings.unreachable_after_ms
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Raises BadInput for a topic that doesn't exist, or credentials that are refused."""
+        """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
+
+        Raises UnsupportedFeature for an aiokafka that is not as we know it.
+        """
+        check_aiokafka()
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
         self._patience_ms = self._settings.unreachable_after_ms
@@ -78,6 +83,7 @@ class KafkaSource:
         self._consumer = consumer_of(self._settings, arguments)
         await self._patiently("connect", lambda: connect(self._client, arguments))
         await self._patiently("connect", self._consumer.start)
+        check_started(self._consumer)
         metadata = await self._patiently("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
@@ -137,8 +143,7 @@ class KafkaSource:
 
     async def _told_by_servers(self) -> list[ClusterMetadata]:
         topics = sorted({partition.topic for partition in self._reached})
-        # aiokafka tells nobody where it fetches from: the leader, or with `client_rack` a follower.
-        chosen = {self._consumer._fetcher._select_read_replica(KafkaPartition(*p)) for p in self._reached}
+        chosen = {server_of(self._consumer, KafkaPartition(*p)) for p in self._reached}
         servers = chosen - {None, -1} or ({None} if topics else set())
         return await asyncio.gather(*(fetch_metadata(self._client, topics, server) for server in servers))
 
@@ -336,7 +341,7 @@ class KafkaSource:
     async def close(self) -> None:
         try:
             if self._consumer is not None:
-                await _stop(self._consumer)
+                await stop(self._consumer)
         finally:
             if self._client is not None:
                 await self._client.close()
@@ -364,18 +369,6 @@ class KafkaSource:
         return SourceUnavailable(
             f"{self}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is back"
         )
-
-
-async def _stop(consumer: Any) -> None:
-    try:
-        await consumer.stop()
-    except asyncio.CancelledError:
-        # aiokafka lets the cancellation of a fetch that waits for its retry escape.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-    finally:
-        await consumer._client.close()  # which it leaves open after any error before; a second time does nothing
 
 
 def _partitions_of(topics: Mapping[str, Topic]) -> Iterable[TopicPartition]:

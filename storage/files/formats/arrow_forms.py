@@ -1,7 +1,7 @@
 """From what a file library returns to the one Arrow form of a column type, however the file's writer stored it.
 
 As tolerant as Java's readers: wider and narrower integers, any unit of time, decimals of any storage, INT96.
-Source: Java `format/parquet/reader/ParquetVectorUpdaterFactory.java`; data-files notes section 4.
+Source: Java `format/parquet/reader/ParquetVectorUpdaterFactory.java`.
 """
 
 from __future__ import annotations

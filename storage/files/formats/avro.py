@@ -1,6 +1,6 @@
 """Avro data files.
 
-Source: Java `format/avro/*`; data-files notes section 6.
+Source: Java `format/avro/*`.
 """
 
 from __future__ import annotations

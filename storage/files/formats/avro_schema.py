@@ -1,6 +1,6 @@
 """The Avro schema of a data file.
 
-Source: Java `format/avro/AvroSchemaConverter.java`; data-files notes section 6.
+Source: Java `format/avro/AvroSchemaConverter.java`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ORC data files.
 
 Arrow's writer keeps field ids (`paimon.id`) but no lengths of CHAR and VARCHAR; Java reads the columns all the same.
-Source: Java `format/orc/*`; data-files notes section 5.
+Source: Java `format/orc/*`.
 """
 
 from __future__ import annotations

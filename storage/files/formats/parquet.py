@@ -3,7 +3,7 @@
 Written as Java writes them: field ids, the same physical types (integers for short decimals, INT96 for times finer than
 a microsecond), page checksums, no Arrow schema inside.
 
-Source: Java `format/parquet/*`; data-files notes section 4.
+Source: Java `format/parquet/*`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ time; here whole columns go in, and one value for each group of rows comes out. 
     SET            acc = x, whatever it was: a delete that removes the record, a retract that fills an empty row
     SKIP           nothing: the row doesn't count for this column
 
-Source: Java `mergetree/compact/aggregate/FieldAggregator.java`; merge-engines notes section 6.
+Source: Java `mergetree/compact/aggregate/FieldAggregator.java`.
 """
 
 from __future__ import annotations

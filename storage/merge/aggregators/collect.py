@@ -1,6 +1,6 @@
 """collect: arrays of all rows in one.
 
-Source: Java `FieldCollectAgg.java`; merge-engines notes 6.5.
+Source: Java `FieldCollectAgg.java`.
 """
 
 from __future__ import annotations

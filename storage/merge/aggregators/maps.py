@@ -1,7 +1,7 @@
 """merge_map and merge_map_with_keytime: maps of all rows in one.
 
 The order of entries is that in which their keys came; Java's is arbitrary.
-Source: Java `FieldMergeMapAgg.java`, `FieldMergeMapWithKeyTimeAgg.java`; merge-engines notes 6.3, 6.6.
+Source: Java `FieldMergeMapAgg.java`, `FieldMergeMapWithKeyTimeAgg.java`.
 """
 
 from __future__ import annotations

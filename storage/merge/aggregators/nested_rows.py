@@ -1,7 +1,7 @@
 """nested_update and nested_partial_update: an ARRAY<ROW> as a table inside the row.
 
 Rows that have a key come out in the order of Java's hash table.
-Source: Java `FieldNestedUpdateAgg.java`, `FieldNestedPartialUpdateAgg.java`; merge-engines notes 6.7, 6.8.
+Source: Java `FieldNestedUpdateAgg.java`, `FieldNestedPartialUpdateAgg.java`.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class _Keys:
             return False
         name = self.aggregation.field.name
         raise BadInput(
-            f"column {name!r}: a nested row has null in its key ({', '.join(self.aggregation.nested_key)}); mend the "
-            f"row, or set fields.{name}.nested-key-null-strategy to merge or ignore"
+            f"column {name!r}: a nested row has null in its key ({', '.join(self.aggregation.nested_key)}); correct "
+            f"the row, or set fields.{name}.nested-key-null-strategy to merge or ignore"
         )
 
 
@@ -259,7 +259,7 @@ class _Patching(ItemFold[list[Patch], HashLine[Patch]]):
         new = [key for key in keys if key not in acc]
         count = len(acc) + len(new)
         if not len(acc) or (len(new) < len(keys) and table_size(count) != table_size(count - 1)):
-            # whether the table grows hangs on whether the last of its rows is among the older ones
+            # whether the table grows depends on whether the last of its rows is among the older ones
             return self.agg(item or [], self.finish(acc))
         for key in reversed(keys):
             acc.prepend(_patched(older[key], acc.take(key)) if key in acc else older[key])

@@ -2,7 +2,7 @@
 
 They work on positions, so any type of column will do, and values move once.
 Source: Java `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `FieldFirstNonNullValueAgg`,
-`FieldPrimaryKeyAgg`; merge-engines notes 6.3.
+`FieldPrimaryKeyAgg`.
 """
 
 from __future__ import annotations

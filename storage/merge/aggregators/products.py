@@ -1,6 +1,6 @@
 """Product: whole numbers exactly, floats in the order and width of Java.
 
-Source: Java `FieldProductAgg.java`, `Decimal.fromBigDecimal`, `BigDecimal.divide`; merge-engines notes 6.3.
+Source: Java `FieldProductAgg.java`, `Decimal.fromBigDecimal`, `BigDecimal.divide`.
 """
 
 from __future__ import annotations

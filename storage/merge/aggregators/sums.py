@@ -1,6 +1,6 @@
 """Sum: whole numbers exactly, floats in the order and width of Java.
 
-Source: Java `FieldSumAgg.java`, `DecimalUtils.java`; merge-engines notes 6.3.
+Source: Java `FieldSumAgg.java`, `DecimalUtils.java`.
 """
 
 from __future__ import annotations

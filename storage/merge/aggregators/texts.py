@@ -1,7 +1,6 @@
 """listagg: texts joined by a delimiter.
 
-Source: Java `FieldListaggAgg.java`, `StringUtils.isBlank`, `BinaryStringUtils.splitByWholeSeparatorPreserveAllTokens`;
-merge-engines notes 6.4.
+Source: Java `FieldListaggAgg.java`, `StringUtils.isBlank`, `BinaryStringUtils.splitByWholeSeparatorPreserveAllTokens`.
 """
 
 from __future__ import annotations

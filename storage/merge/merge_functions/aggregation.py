@@ -1,6 +1,6 @@
 """Each column of a key is folded by a function of its own.
 
-Source: Java `mergetree/compact/aggregate/AggregateMergeFunction.java`; merge-engines notes 6.1, 6.2.
+Source: Java `mergetree/compact/aggregate/AggregateMergeFunction.java`.
 """
 
 from __future__ import annotations

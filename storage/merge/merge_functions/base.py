@@ -1,7 +1,7 @@
 """What every merge engine can do.
 
 Source: Java `mergetree/compact/MergeFunction.java`, `ReducerMergeFunctionWrapper.java`, `MergeFunctionFactory.java`
-(`adjustReadType`); merge-engines notes section 1.
+(`adjustReadType`).
 """
 
 from __future__ import annotations

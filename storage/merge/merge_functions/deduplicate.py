@@ -1,6 +1,6 @@
 """The newest row of a key wins, a delete included.
 
-Source: Java `mergetree/compact/DeduplicateMergeFunction.java`; merge-engines notes 1.1 and 3.
+Source: Java `mergetree/compact/DeduplicateMergeFunction.java`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.row_kinds import is_retract
 
 @dataclass(frozen=True, slots=True)
 class Deduplicate:
-    """ignore_delete: among two or more rows of a key, retracts don't count; a key of retracts only vanishes.
+    """ignore_delete: among two or more rows of a key, retracts don't count; a key that has only retracts vanishes.
 
     A single retract stays as it is, ignored or not: Java's reducer never shows it to the merge function.
     """
@@ -56,6 +56,6 @@ class Deduplicate:
         if retract is None or not retract.any():
             return order[is_last]
         groups = Groups.of(order, is_last)
-        newest_add = groups.reduce(np.maximum, np.where(retract, -1, np.arange(len(order))))
+        newest_add = groups.last(~retract)
         winners = np.where(shortcut_groups(groups, shortcut), groups.starts, newest_add)
         return order[winners[winners >= 0]]

@@ -1,6 +1,6 @@
 """The oldest row of a key wins.
 
-Source: Java `mergetree/compact/FirstRowMergeFunction.java`; merge-engines notes section 4.
+Source: Java `mergetree/compact/FirstRowMergeFunction.java`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ class FirstRow:
             alone = shortcut_groups(groups, shortcut)
             if not self.ignore_delete and (retract & ~groups.spread(alone)).any():
                 raise BadInput(f"{self.table_name}: {NO_RETRACTS}")
-            n = len(order)
-            oldest_add = groups.reduce(np.minimum, np.where(retract, n, np.arange(n)))
-            oldest = np.where(alone, oldest, oldest_add)
-            oldest = oldest[oldest < n]
+            oldest = np.where(alone, oldest, groups.first(~retract))
+            oldest = oldest[oldest >= 0]
         return rows.take(pa.array(order[oldest]))

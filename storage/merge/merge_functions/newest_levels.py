@@ -1,10 +1,10 @@
-"""Merging where compaction looks rows up: a row above level 0 already holds what lies on the levels above it.
+"""Merging where compaction looks rows up: a row above level 0 already holds what lies on all higher levels.
 
-Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the newest row below them and
-writes the result to a level between; the older row stays where it is. Merging both would add up the same row twice.
+Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the row of the lowest level
+above 0 and writes the result to a level in between; the older row stays where it is. Merging both would add up the same
+row twice.
 
-Source: Java `mergetree/compact/LookupMergeFunction.java`; merge-engines notes section 1; vectors
-`lookup_merge_function.json`.
+Source: Java `mergetree/compact/LookupMergeFunction.java`; vectors `lookup_merge_function.json`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ takes its value from. In Java's words, for each position in merge order:
     fills      sets every column, nulls too: a retract that comes first (Java fills the row with it), a delete that
                removes the record (so a later row lands on top of the deleted values), a row that stays as it is
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; merge-engines notes section 5; vectors
-`merge_functions.json`.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; vectors `merge_functions.json`.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from storage.errors import BadInput
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.aggregators import aggregator_of
 from storage.merge.aggregators.base import Aggregator, Step, valid_rows
+from storage.merge.aggregators.picks import picked
 from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
@@ -142,9 +142,7 @@ class _Merge:
         return self._grouped(name)
 
     def _taken(self, name: str, positions: RowIndices) -> pa.Array:
-        """Values at positions; null at -1."""
-        none = positions < 0
-        return self._rows.column(name).take(pa.array(self._groups.rows[positions], mask=none if none.any() else None))
+        return picked(self._rows.column(name), self._groups, positions)
 
     def _ungrouped(self, name: str) -> pa.Array:
         column, effects = self._rows.column(name), self._effects

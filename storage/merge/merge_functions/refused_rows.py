@@ -3,7 +3,7 @@
 Java lets them in, and a lone delete of its key even into a file; from the next row of the key on, nobody can merge or
 compact the bucket any more.
 
-Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter.java`; merge-engines notes 1.1 and 7.
+Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter.java`.
 """
 
 from __future__ import annotations

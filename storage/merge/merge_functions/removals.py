@@ -4,7 +4,7 @@ A delete does so when one of its sequences, of a group that the option names, is
 record then begins anew with the delete's own sequences, in all groups. So each row has to be asked in turn; here one
 row of every key at a time.
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; merge-engines notes 5.5.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
 """
 
 from __future__ import annotations

@@ -7,16 +7,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pytest
 
+from storage.merge import spill_folder
 from storage.merge.spill import SpillFile
 from storage.merge.spill_folder import SpillFolders
 
 SCHEMA: Final = pa.schema([("k", pa.int64())])
+PATIENCE_S: Final = 30  # only what hangs takes so long
 BATCH: Final = pa.record_batch([list(range(1000))], schema=SCHEMA)
 
 # Spills, and stops in the middle of it until it is killed.
@@ -105,6 +108,43 @@ def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> Non
     begin_to_spill(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "tidelake-spill-link", others.name}
     assert (elsewhere / "lock").exists()
+
+
+@pytest.mark.parametrize("slow", ["_sweep", "_remove"])
+def test_nobody_waits_for_another_thread_that_clears_away(
+    slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have gigabytes of the dead to remove, and what it removes is nobody's."""
+    folders, others = SpillFolders(), list[Path]()
+    clear_away = getattr(spill_folder, slow)
+
+    def with_another_thread(what: Path | str) -> None:
+        other = thread.submit(folders.new_file, str(tmp_path)).result(PATIENCE_S)
+        other.touch()
+        others.append(other)
+        clear_away(what)
+
+    with ThreadPoolExecutor(1) as thread, monkeypatch.context() as patched:
+        patched.setattr(spill_folder, slow, with_another_thread)
+        folders.remove_file(folders.new_file(str(tmp_path)))
+    assert [other.exists() for other in others] == [True]
+    for other in others:
+        folders.remove_file(other)
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_threads_never_lose_a_file_to_one_that_removes_its_last(tmp_path: Path) -> None:
+    folders = SpillFolders()
+
+    def spill(_: int) -> None:
+        path = folders.new_file(str(tmp_path))
+        path.write_bytes(b"rows")
+        assert path.read_bytes() == b"rows"
+        folders.remove_file(path)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(spill, range(1000)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_goes_with_its_last_file_and_comes_again(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
@@ -28,7 +29,7 @@ from tests.storage.snapshots.tables import (
     partition,
     snapshots,
 )
-from tests.support.faulty_file_io import FaultyFileIO
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 
 @pytest.fixture
@@ -295,15 +296,58 @@ def test_a_refused_commit_leaves_no_metadata_behind(keyed: TableContext) -> None
     assert {f.name for f in keyed.io.list_directory(keyed.paths.manifest_directory)} == before
 
 
-def test_when_only_the_compaction_conflicts_the_rows_stay_and_the_message_says_so(keyed: TableContext) -> None:
-    commit = committer(keyed)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(lambda _: None, id="in peace"),
+        pytest.param(lambda call: Fault.BEFORE if call.name == "delete" else None, id="its files can't be deleted"),
+    ],
+)
+def test_when_only_the_compaction_conflicts_it_is_thrown_away_and_the_rows_stay(
+    place: str, fault: Callable[[Call], Fault | None]
+) -> None:
+    io = FaultyFileIO(MemoryFileIO(), fault)
+    keyed = make_table(io, place, primary_key=True)
+    directory = keyed.paths.bucket_directory("", 0)
+    for name in ("new", "y"):
+        keyed.io.write(f"{directory}/{name}", b"x")
+    lost: list[CommitMessage] = []
+    commit = TableCommit(keyed, "etl", on_lost_compaction=lost.extend)
     message = replace(compaction("gone", "y"), new_files=(data_file("new", keys=(9, 9)),))
-    with pytest.raises(
-        CommitConflict, match=r"(?s)removed it already.*rows of identifier 1 are committed, in snapshot 1"
-    ):
-        commit.commit(Committable(1, [message]))
+    assert commit.commit(Committable(1, [message])) == 1
     assert live_names(keyed) == ["new"]
+    assert lost == [message]
+    deleted = {"y"} if fault(Call("delete", "")) is None else set()
+    assert {file.name for file in keyed.io.list_directory(directory)} == {"new", "y"} - deleted
     assert commit.commit(Committable(1, [message])) is None
+
+
+def test_a_compaction_that_no_room_is_left_for_does_not_make_its_rows_look_unpublished(place: str) -> None:
+    """Whoever took it for a failed commit would delete files of the table, or write the rows twice."""
+    io = FaultyFileIO(MemoryFileIO())
+    keyed = make_table(io, place, primary_key=True)
+    commit = committer(keyed)
+    commit.commit(Committable(1, [added("old")]))
+    message = replace(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
+    io.fault = lambda call: (
+        Fault.BEFORE if call.name == "open_output" and SnapshotStore(keyed.io, keyed.paths).exists(2) else None
+    )
+    with pytest.raises(CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2; what .* is not"):
+        commit.commit(Committable(2, [message]))
+    io.fault = lambda _: None
+    assert live_names(keyed) == ["new", "old"]
+    assert commit.commit(Committable(2, [message])) is None
+
+
+def test_a_fence_between_the_two_snapshots_of_a_commit_still_says_so(keyed: TableContext) -> None:
+    def guard(_: object) -> None:
+        if snapshots(keyed):
+            raise WriterFenced("another took over")
+
+    message = replace(compaction("new", "y"), new_files=(data_file("new"),))
+    with pytest.raises(WriterFenced):
+        committer(keyed, guard=guard).commit(Committable(1, [message]))
+    assert live_names(keyed) == ["new"]
 
 
 def test_another_writers_rows_in_our_bucket_are_a_conflict(keyed: TableContext) -> None:
@@ -436,7 +480,7 @@ def test_files_outside_of_the_partition_are_refused(xyz: TableContext) -> None:
 
 @pytest.mark.parametrize(
     ("partition_spec", "message"),
-    [({"q": 1}, "is parted by p; 'q' can't choose"), ({"p": 5}, "5 is no value of partition column p")],
+    [({"q": 1}, "is partitioned by p; 'q' can't choose"), ({"p": 5}, "5 is no value of partition column p")],
 )
 def test_a_partition_that_means_nothing_is_refused(
     xyz: TableContext, partition_spec: dict[str, object], message: str

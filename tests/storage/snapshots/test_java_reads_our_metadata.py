@@ -25,7 +25,7 @@ TABLE = "db.t"
 
 @pytest.fixture
 def table(tmp_path: Path) -> TableContext:
-    """An append table parted by p, without buckets."""
+    """An append table partitioned by p, without buckets."""
     options = {"manifest.merge-min-count": "3", "snapshot.num-retained.min": "100"}
     return make_table(LocalFileIO(), str(tmp_path / "db.db" / "t"), partitioned=True, options=options)
 

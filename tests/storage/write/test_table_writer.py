@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit_message import Committable
 from storage.write import table_writer
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 from storage.write.memory_budget import MemoryBudget
@@ -62,6 +66,95 @@ def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], t
         writer.write(rows(ONE, "b"))
     writer.close()
     assert table().snapshots() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "primary_key"),
+    [
+        pytest.param({"bucket": "2"}, ["id"], id="primary key"),
+        pytest.param({"bucket": "2", "changelog-producer": "input"}, ["id"], id="primary key with a changelog"),
+        pytest.param({"bucket": "2", "bucket-key": "id"}, [], id="append"),
+    ],
+)
+def test_when_one_bucket_can_not_be_written_the_files_of_the_others_go_too(
+    tmp_path: Path, options: dict[str, str], primary_key: list[str]
+) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
+    writer = TableWriter(table.context)
+    writer.write(rows([*ONE, *OTHER], "a"))
+    first, last = list(writer._buckets)
+    assert first.bucket < last.bucket
+    (tmp_path / "shop.db" / "t" / f"bucket-{last.bucket}").write_text("a file where the bucket's directory must be")
+    with pytest.raises(OSError, match="bucket-"):
+        writer.prepare_commit(1)
+    assert files_below(tmp_path), "the other bucket was written"
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*open a new writer"):
+        writer.prepare_commit(1)
+    writer.abort()
+    assert files_below(tmp_path) == []
+
+
+def files_below(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("bucket-*/*")]
+
+
+def test_a_commit_stands_though_the_table_can_not_be_read_afterwards_and_the_next_call_tells(
+    table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no route to host")
+
+    writer = TableWriter(table().context)
+    writer.write(rows(ONE, "a"))
+    messages = writer.prepare_commit(1)
+    TableCommit(table().context, "etl").commit(Committable(1, messages))
+    writer.compaction_lost([replace(message, compact_before=message.new_files) for message in messages])
+    monkeypatch.setattr(table_writer, "live_entries_of", fail)
+    writer.committed(1)
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before \(no route to host"):
+        writer.write(rows(ONE, "b"))
+
+
+def write_more(writer: TableWriter) -> None:
+    writer.write(rows(ONE, "more"))
+
+
+def flush(writer: TableWriter) -> None:
+    writer.prepare_commit(2)
+
+
+def forget(writer: TableWriter) -> None:
+    """The rows in memory and in scratch files; data files are not this writer's any more."""
+    writer.abort()
+
+
+@pytest.mark.parametrize("meanwhile", [write_more, flush, forget], ids=lambda action: action.__name__)
+def test_uncommitted_rows_are_read_as_they_were_whatever_their_bucket_does_meanwhile(
+    table: Callable[[], tidelake.Table], meanwhile: Callable[[TableWriter], None]
+) -> None:
+    memory = MemoryBudget(1 << 30)
+    writer = TableWriter(table().context, memory=memory)
+    writer.write(rows(ONE, "in a file"))
+    writer.prepare_commit(1)
+    memory.limit_bytes = 1
+    writer.write(rows(ONE, "in a scratch file"))
+    memory.limit_bytes = 1 << 30
+    writer.write(rows(ONE, "in memory"))
+    reading = writer.uncommitted()
+    seen = [next(reading)]
+    other = Thread(target=meanwhile, args=(writer,), daemon=True)
+    other.start()
+    other.join(30)
+    assert not other.is_alive(), "it waits for the reader"
+    seen += reading
+    assert [text for batch in seen for text in batch["name"].to_pylist()] == [
+        "in a file",
+        "in a scratch file",
+        "in memory",
+    ]
+    writer.abort()
 
 
 @pytest.mark.parametrize("batches", [1, 20], ids=["one large batch", "many batches"])

@@ -8,12 +8,20 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from compaction.job import compact_table
+from compaction.report import CompactionReport
+from compaction.request import CompactionRequest
+from compaction.stopping import StopRequest
+from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
 from tests.tidelake.cli.calling import Call
 
@@ -70,6 +78,52 @@ def test_where_nothing_is_to_be_done_it_says_why(call: Call, tmp_path: Path, arg
     table.compact(full=True)
     said = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
     assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done, {why}\n")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """To stop, before db.a is compacted or after it. tables: of the database. code, says: how the command ends."""
+
+    id: str
+    tables: Sequence[str]
+    is_before_work: bool
+    code: int
+    says: Sequence[str]
+
+
+NOTHING_DONE: Final = "db.a: nothing was done, the job was told to stop first"
+STOPPED: Final = "stopped before everything was done; what is listed above is in the tables"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Asked("before the only one", ["a"], True, 130, [NOTHING_DONE, STOPPED]),
+        Asked("after the only one", ["a"], False, 0, []),
+        Asked("before the first", ["a", "b"], True, 130, [NOTHING_DONE, STOPPED]),
+        Asked("between two", ["a", "b"], False, 130, [STOPPED]),
+    ],
+    ids=lambda case: case.id,
+)
+def test_a_command_says_stopped_only_where_work_is_left(
+    case: Asked, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in case.tables:
+        write(new_table(tmp_path, name=f"db.{name}", keyed=True), *commits(6))
+
+    def asked_meanwhile(context: TableContext, request: CompactionRequest, *, stop: StopRequest) -> CompactionReport:
+        if case.is_before_work:
+            stop.ask()
+        try:
+            return compact_table(context, request, stop=stop)
+        finally:
+            stop.ask()
+
+    monkeypatch.setattr("tidelake.cli.compact.compact_table", asked_meanwhile)
+    which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
+    said = call("table", "compact", *which, "-w", tmp_path, "--full")
+    assert (said.code, said.err.splitlines()) == (case.code, case.says)
+    assert ("6 files became 1" in said.out) is not case.is_before_work
 
 
 def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +15,10 @@ import pyarrow.parquet
 import pytest
 
 import tidelake
+from storage.clock import epoch_ms
 from tests.support.local_zone import MoveTo
 from tests.tidelake.cli.calling import Call
-from tidelake.cli import main
+from tidelake.cli import main, tree_picture
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.output import Output
 from tidelake.cli.rows import print_changes
@@ -202,14 +202,20 @@ snapshot   3 · APPEND · {when:%Y-%m-%d %H:%M:%S} UTC
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
 def test_the_age_of_a_file_is_told_in_every_time_zone(
-    call: Call, warehouse: Path, local_zone: MoveTo, request: pytest.FixtureRequest, zone: str
+    call: Call,
+    warehouse: Path,
+    local_zone: MoveTo,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    zone: str,
 ) -> None:
     local_zone(zone)
-    before = time.time()
+    before_ms = epoch_ms()
     request.getfixturevalue("orders")
-    time.sleep(0.01)
+    after_ms = epoch_ms()
+    monkeypatch.setattr(tree_picture, "epoch_ms", lambda: after_ms + 5_000)
     (run, *_) = call("table", "show", "shop.orders", "-w", warehouse, "--json").document["trees"][0]["runs"]
-    assert 0 < run["youngest_ms"] <= run["oldest_ms"] < (time.time() - before) * 1000
+    assert 5_000 <= run["youngest_ms"] <= run["oldest_ms"] <= after_ms + 5_001 - before_ms  # 1: of rounding
 
 
 def test_a_table_is_shown_to_programs(call: Call, warehouse: Path, orders: tidelake.Table) -> None:

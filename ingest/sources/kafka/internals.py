@@ -1,0 +1,101 @@
+"""What we use of aiokafka that it doesn't promise to keep.
+
+A release that changes it would not fail by itself: topics would be created by asking for them again, and one that was
+made anew would be read on as if it were the same. So `check_aiokafka` and `check_started` look first, whenever a source
+opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Collection
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.api import Request
+from aiokafka.protocol.metadata import MetadataRequest
+
+from ingest.sources.kafka.metadata import asks_for_ids
+from ingest.sources.kafka.release import unreliable
+
+_EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and what they take besides `self`
+    (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # ours is called in its place
+    (ClusterMetadata, "brokers", []),
+    (ClusterMetadata, "update_metadata", ["metadata"]),
+    (ClusterMetadata, "failed_update", ["exception"]),
+    (MetadataRequest, "__init__", ["topics", "allow_auto_topic_creation"]),
+    (Fetcher, "_select_read_replica", ["tp"]),
+    (Request, "prepare", ["versions"]),
+)
+
+
+class Client(AIOKafkaClient):  # type: ignore[misc]
+    """aiokafka's, but it never creates a topic by asking for it.
+
+    Brokers do that by default: a topic that was deleted would be there again at once, empty, and nobody could tell.
+    """
+
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+        """In place of aiokafka's, which has no such choice. Returns whether a broker answered."""
+        request = MetadataRequest(list(topics) or None, allow_auto_topic_creation=False)
+        nodes = [broker.nodeId for broker in self.cluster.brokers()] or ["bootstrap"]
+        for node in random.sample(nodes, len(nodes)):
+            try:
+                metadata = await self.send(node, request)
+            except (KafkaError, TimeoutError):
+                continue
+            if metadata.brokers:
+                cluster_metadata.update_metadata(metadata)
+                return True
+        cluster_metadata.failed_update(None)
+        return False
+
+
+def check_aiokafka() -> None:
+    """Raises UnsupportedFeature where aiokafka lacks something of this, or has it in another shape."""
+    for owner, name, expected in _EXPECTED:
+        member = getattr(owner, name, None)
+        if member is None:
+            raise unreliable(f"it has no {owner.__name__}.{name}")
+        found = [parameter for parameter in inspect.signature(member).parameters if parameter != "self"]
+        if found != expected:
+            raise unreliable(f"{owner.__name__}.{name} takes ({', '.join(found)}), not ({', '.join(expected)})")
+    if not asks_for_ids():
+        raise unreliable("it doesn't ask for the ids of topics where the broker knows them")
+
+
+def use_client(consumer: AIOKafkaConsumer, client: Client) -> None:
+    """In place of the one that the consumer has made itself, and not yet used."""
+    consumer._client = client
+
+
+def check_started(consumer: AIOKafkaConsumer) -> None:
+    """Raises UnsupportedFeature where the consumer doesn't fetch through the client of `use_client`."""
+    fetcher = getattr(consumer, "_fetcher", None)
+    if not isinstance(fetcher, Fetcher) or not isinstance(getattr(fetcher, "_client", None), Client):
+        raise unreliable("its consumer doesn't fetch through the client that it was given")
+
+
+def server_of(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int | None:
+    """The broker that the consumer fetches from: the leader, or with `client_rack` a follower. None, -1: none now."""
+    server: int | None = consumer._fetcher._select_read_replica(partition)
+    return server
+
+
+async def stop(consumer: AIOKafkaConsumer) -> None:
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError:
+        # aiokafka lets the cancellation of a fetch that waits for its retry escape.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+    finally:
+        await consumer._client.close()  # which it leaves open after any error before; a second time does nothing

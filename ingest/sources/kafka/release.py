@@ -1,0 +1,20 @@
+"""What is said of an aiokafka that the Kafka source can't rely on."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from storage.errors import UnsupportedFeature
+
+AIOKAFKA: Final = version("aiokafka")  # read here, as it blocks
+_RELIABLE: Final = "0.14.*"  # what our tests run with
+
+
+def unreliable(found: str) -> UnsupportedFeature:
+    """The error to raise. found: what is not as we know it."""
+    return UnsupportedFeature(
+        f"aiokafka {AIOKAFKA}",
+        f"{found}. The Kafka source relies on it to notice topics that were deleted or made anew, so it doesn't open",
+        f'Install a release that is known to do: pip install "aiokafka=={_RELIABLE}"',
+    )
