@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--strategy says how to sort; name the columns with --order-by")
     try:
         catalog = open_catalog(given.warehouse, dict(given.option))
-        order_by = tuple(given.order_by.split(",")) if given.order_by else ()
+        order_by = tuple(column.strip() for column in given.order_by.split(",")) if given.order_by else ()
         request = CompactionRequest(full=given.full, order_by=order_by, strategy=given.strategy)
         with stopped_by_signals() as stop:
             if given.watch:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from storage.binary_row import decode_rows
+from storage.errors import TidelakeError
 from storage.files.bucket_directory import partition_directory
+from storage.plain_values import plain_values
 from storage.table import TableContext
 from storage.write.compactor import CompactResult
 from storage.write.router import BucketKey
@@ -13,13 +16,16 @@ from storage.write.router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class BucketCompaction:
-    """One compaction that is in the table now. partition: `dt=2024-05-14/hour=7`, or "". reason: why it was picked.
+    """One compaction that is in the table now. reason: why it was picked.
 
+    partition: its values by column, as JSON holds them; {} for an unpartitioned table. directory: where it lies in
+    the table, `dt=19857/hour=7` or "": dates and nulls look different there, and some characters are escaped.
     files_before, files_after, bytes_before, bytes_after: of what it took and what took their place. files_written: of
     the latter, those that are new; others only changed their level.
     """
 
-    partition: str
+    partition: dict[str, Any]
+    directory: str
     bucket: int
     reason: str
     files_before: int
@@ -35,6 +41,7 @@ class BucketCompaction:
     @classmethod
     def of(cls, context: TableContext, key: BucketKey, result: CompactResult) -> BucketCompaction:
         return cls(
+            _partition_values(context, key.partition),
             partition_directory(context, key.partition),
             key.bucket,
             str(result.reason),
@@ -46,12 +53,19 @@ class BucketCompaction:
         )
 
 
+def _partition_values(context: TableContext, partition: bytes) -> dict[str, Any]:
+    fields = context.schema.partition_fields
+    columns = decode_rows([partition], [field.type for field in fields]) if fields else []
+    return {field.name: plain_values(column)[0] for field, column in zip(fields, columns, strict=True)}
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
     """Of one table. looked_at: the snapshot that the last plan was made from; None for a table without any.
 
     snapshot_ids: those it made. lost: compactions thrown away because another commit had touched their files.
-    is_stopped: whether it was told to end before all was done; else nothing is left to do in looked_at.
+    is_stopped: whether it was told to end before all was done. has_more: whether that round may have made more due.
+    error: a file that can't be read (its bucket was left as it was, the others were not held up), or how all was lost.
     """
 
     table: str
@@ -60,6 +74,8 @@ class CompactionReport:
     snapshot_ids: tuple[int, ...] = ()
     lost: int = 0
     is_stopped: bool = False
+    has_more: bool = False
+    error: TidelakeError | None = None
 
     def to_members(self) -> dict[str, Any]:
         """For JSON."""

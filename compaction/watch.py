@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from compaction.job import compact_table
+from compaction.delta_commits import DeltaCommits
+from compaction.expiry import JobExpiry
+from compaction.job import compact_round
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
-from storage.errors import BadInput, CommitConflict, TidelakeError
+from storage.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
+from storage.snapshots.metadata_cache import MetadataCache
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 
@@ -58,47 +61,138 @@ def watch(
 ) -> None:
     """Until it is told to stop. told: called after each round in which something was done.
 
-    names: of the tables to look after, asked before each round. open_table: called anew each time, for schema and
-    options may have changed. BadInput, as for a table that was dropped, ends the watch like any other error.
-    keep_going: what goes wrong with one table is logged, the others are looked after; else it is raised. Losing against
-    other commits is only logged. Either way the table is tried again, after a wait that doubles with every failure in a
-    row. Between two looks there is a wait, which grows up to the smallest `continuous.discovery-interval` of the tables
-    while nothing happens. now_ms: of any clock that is never set back.
+    Tables take turns: one round each, and old snapshots of what was compacted expire beside it. names: of the tables to
+    look after, asked before each turn. open_table: called anew each time, for schema and options may have changed.
+    BadInput, as for a table that was dropped, ends the watch like any other error.
+    keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done
+    here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.
+    Either way it is tried again, after a wait that doubles with every failure in a row. Between two looks there is a
+    wait, which grows up to the smallest `continuous.discovery-interval` of the tables while nothing happens. now_ms: of
+    any clock that is never set back.
     """
     if request.full or request.order_by:
         raise BadInput("watching does what is due; compact in full, or sort, without watching")
-    looked_at: dict[str, int | None] = {}  # by name: the newest snapshot in which nothing was left to do
-    retries: dict[str, _Retry] = {}
+    found = list(names())  # who asks for what isn't there hears of it at once, also when it is to keep going
     wait_ms = _FIRST_WAIT_MS
+    with JobExpiry(stop) as expiry:
+        tables = _Tables(open_table, request, stop, told, expiry, keep_going, threads, now_ms)
+        while not stop.is_asked:
+            has_news, interval_ms = tables.turn(found)
+            wait_ms = _FIRST_WAIT_MS if has_news else min(wait_ms * 2, interval_ms)
+            stop.wait_ms(wait_ms)
+            found = _asked_again(names, stop, now_ms) if keep_going else list(names())
+
+
+def _asked_again(names: Callable[[], Iterable[str]], stop: StopRequest, now_ms: Callable[[], int]) -> list[str]:
+    """As often as it takes to get an answer."""
+    retry: _Retry | None = None
     while not stop.is_asked:
+        try:
+            return list(names())
+        except (TidelakeError, OSError) as e:
+            retry = _Retry.after(retry, now_ms())
+            _log.warning("tables can't be listed", error=str(e), retry_in_ms=retry.wait_ms)
+            stop.wait_ms(retry.wait_ms)
+    return []
+
+
+class _Tables:
+    """What is known of each table that is watched, by name."""
+
+    def __init__(
+        self,
+        open_table: Callable[[str], TableContext],
+        request: CompactionRequest,
+        stop: StopRequest,
+        told: Callable[[CompactionReport], None],
+        expiry: JobExpiry,
+        keep_going: bool,
+        threads: int | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._open_table = open_table
+        self._request = request
+        self._stop = stop
+        self._told = told
+        self._expiry = expiry
+        self._keeps_going = keep_going
+        self._threads = threads
+        self._now_ms = now_ms
+        self._cache = MetadataCache()
+        self._looked_at: dict[str, int | None] = {}  # the newest snapshot in which nothing was left to do
+        self._delta_commits: dict[str, DeltaCommits] = {}
+        self._retries: dict[str, _Retry] = {}
+        self._told_failures: dict[str, tuple[str, int]] = {}  # what, and the wait after it
+
+    def turn(self, names: Iterable[str]) -> tuple[bool, int]:
+        """A round for each table that has news. Returns whether one had, and how long to wait at most if none had."""
         interval_ms = _LONGEST_WAIT_MS
         has_news = False
-        for name in names():
-            retry = retries.get(name)
-            if retry is not None and (remaining_ms := retry.due_ms - now_ms()) > 0:
+        for name in names:
+            if self._stop.is_asked:
+                break
+            retry = self._retries.get(name)
+            if retry is not None and (remaining_ms := retry.due_ms - self._now_ms()) > 0:
                 interval_ms = min(interval_ms, remaining_ms)
                 continue
             try:
-                context = open_table(name)
+                context = self._open_table(name)
                 interval_ms = min(interval_ms, context.options.discovery_interval_ms)
-                latest_id = SnapshotStore(context.io, context.paths).latest_id()
-                is_new = looked_at.get(name, 0) != latest_id
-                report = compact_table(context, request, stop=stop, threads=threads) if is_new else None
+                has_news |= self._round(name, context)
             except (TidelakeError, OSError) as e:
-                is_conflict = isinstance(e, CommitConflict)
-                if not (keep_going or is_conflict):
+                if not (self._keeps_going or isinstance(e, CommitConflict)):
                     raise
-                retries[name] = retry = _Retry.after(retry, now_ms())
+                self._retries[name] = retry = _Retry.after(self._retries.get(name), self._now_ms())
                 interval_ms = min(interval_ms, retry.wait_ms)
-                what = "compaction conflicts" if is_conflict else "compaction failed"
-                _log.warning(what, table=name, error=str(e), retry_in_ms=retry.wait_ms)
-                continue
-            retries.pop(name, None)
-            if report is None:
-                continue
-            has_news = True
-            looked_at[name] = report.looked_at
-            if report.buckets or report.lost:
-                told(report)
-        wait_ms = _FIRST_WAIT_MS if has_news else min(wait_ms * 2, interval_ms)
-        stop.wait_ms(wait_ms)
+                self._log_failure(name, e, retry)
+            else:
+                self._retries.pop(name, None)
+                self._told_failures.pop(name, None)
+        return has_news, interval_ms
+
+    def _round(self, name: str, context: TableContext) -> bool:
+        """Whether there was something to look at. Raises what kept it from coming to its end."""
+        store = SnapshotStore(context.io, context.paths)
+        latest_id = store.latest_id()
+        if self._looked_at.get(name, 0) == latest_id:
+            return False
+        report = compact_round(
+            context,
+            self._request_for(name, context, store, latest_id),
+            stop=self._stop,
+            expiry=self._expiry,
+            cache=self._cache,
+            threads=self._threads,
+        )
+        if report.buckets or report.lost:
+            self._told(report)
+        if report.error is not None:
+            if report.buckets:  # they are not to wait for what can't be read
+                self._retries.pop(name, None)
+            raise report.error
+        if not (report.has_more or report.is_stopped):
+            self._looked_at[name] = report.looked_at
+        return True
+
+    def _request_for(
+        self, name: str, context: TableContext, store: SnapshotStore, latest_id: int | None
+    ) -> CompactionRequest:
+        """Writers that compact count for themselves."""
+        every = context.options.full_compaction_delta_commits
+        if every is None or latest_id is None or not (context.options.write_only and context.schema.has_primary_key):
+            return self._request
+        counted = self._delta_commits.get(name)
+        if counted is None or counted.every != every:
+            counted = self._delta_commits[name] = DeltaCommits(every)
+        return replace(self._request, full=True) if counted.is_full_due(store, latest_id) else self._request
+
+    def _log_failure(self, name: str, error: Exception, retry: _Retry) -> None:
+        text, longest_ms = self._told_failures.get(name, ("", 0))
+        if text == str(error) and (retry.wait_ms <= longest_ms or isinstance(error, UnsupportedFeature)):
+            return
+        self._told_failures[name] = str(error), retry.wait_ms
+        if isinstance(error, UnsupportedFeature):
+            _log.warning("table passed over", table=name, reason=str(error))
+            return
+        what = "compaction conflicts" if isinstance(error, CommitConflict) else "compaction failed"
+        _log.warning(what, table=name, error=str(error), retry_in_ms=retry.wait_ms)

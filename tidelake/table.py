@@ -171,7 +171,9 @@ class Table:
         strategy: `order`, `zorder`, `hilbert`, or None to choose by the number of columns.
 
         Writers may go on meanwhile; on tables with a primary key they should be write-only, or both may compact the
-        same files. Raises CommitConflict when others were first again and again.
+        same files; what they add meanwhile is left for the next call. Afterwards old snapshots expire by the table's
+        options. Raises CommitConflict when others were first again and again, CorruptFile for files that can't be read,
+        when the other buckets are done.
         """
         if isinstance(order_by, str):
             raise BadInput(f"compact(order_by={order_by!r}): order_by is a list of columns")

@@ -84,7 +84,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
             raise CommitConflict(
                 f"file {entry.file.file_name} (bucket {entry.bucket}, level {entry.file.level}) is to be deleted, but "
                 "another commit removed it already: somebody else compacted or overwrote this bucket. Open the table "
-                "anew; if two jobs compact the same table, set write-only = true on all but one"
+                "anew; if two compact a table, set write-only = true on its writers and end all compaction jobs but one"
             )
     return merged
 

@@ -8,56 +8,29 @@ Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileW
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
+from storage.files.data_file import SimpleStats
 from storage.paths import MetadataFileNames
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.snapshots.manifest_list import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
+from storage.snapshots.metadata_cache import MetadataCache
 from storage.snapshots.metadata_file import RecordWriter, avro_codec, read_records
 from storage.snapshots.partition_bounds import partition_stats
 from storage.table import TableContext
 
-_CACHED_ENTRIES: Final = 10_000
-_CACHED_LISTS: Final = 8  # a commit looks at the two of its base; the next one at those it wrote
+# In memory, apart from bytes and numbers that grow with the columns: measured.
+_ENTRY_BYTES: Final = 900
+_META_BYTES: Final = 600
+_TEXT_BYTES: Final = 60
+_NUMBER_BYTES: Final = 8
 _ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's size, as in Java
-
-
-class MetadataCache:
-    """What files hold, decoded, by path; the least recently used go first. Thread-safe; tables may share one.
-
-    max_weight: of all that is kept. For manifests the number of entries, of 1 to 2 KB each.
-    """
-
-    def __init__(self, max_weight: int = _CACHED_ENTRIES) -> None:
-        self._max_weight = max_weight
-        self._files: OrderedDict[str, tuple[int, tuple[Any, ...]]] = OrderedDict()
-        self._weight = 0
-        self._lock = threading.Lock()
-
-    def get(self, path: str) -> tuple[Any, ...] | None:
-        with self._lock:
-            if path not in self._files:
-                return None
-            self._files.move_to_end(path)
-            return self._files[path][1]
-
-    def put(self, path: str, records: tuple[Any, ...], weight: int) -> None:
-        with self._lock:
-            if path in self._files or weight > self._max_weight:
-                return
-            self._files[path] = weight, records
-            self._weight += weight
-            while self._weight > self._max_weight:
-                _, (dropped, _) = self._files.popitem(last=False)
-                self._weight -= dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +44,13 @@ class ListFile:
 class ManifestStore:
     """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe.
 
-    cache: of manifests; to be shared with other tables of the process, or None for one of its own.
+    cache: to be shared with other tables of the process, or None for one of its own.
     """
 
     def __init__(self, context: TableContext, cache: MetadataCache | None = None) -> None:
         self._io = context.io
         self._paths = context.paths
-        self._manifests = cache or MetadataCache()
-        self._lists = MetadataCache(_CACHED_LISTS)
+        self._cache = cache or MetadataCache()
         self._names = MetadataFileNames()
         self._options = context.options
         self.partition_types = tuple(field.type for field in context.schema.partition_fields)
@@ -87,22 +59,22 @@ class ManifestStore:
 
     def read_list(self, file: ListFile) -> Sequence[ManifestFileMeta]:
         path = self._paths.manifest(file.name)
-        metas = self._lists.get(path)
+        metas = self._cache.get(path)
         if metas is None:
             metas = read_records(self._bytes(path), path, meta_from_record, file.size)
             stats = [meta.partition_stats for meta in metas]
             self._check_partitions([bound for s in stats for bound in (s.min_values, s.max_values)], path)
-            self._lists.put(path, metas, 1)
+            self._cache.put(path, metas, _bytes_of_metas(metas))
         return metas
 
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
         """Entries in the order they were written."""
         path = self._paths.manifest(meta.file_name)
-        entries = self._manifests.get(path)
+        entries = self._cache.get(path)
         if entries is None:
             entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
             self._check_partitions([entry.partition for entry in entries], path)
-            self._manifests.put(path, entries, len(entries))
+            self._cache.put(path, entries, _bytes_of_entries(entries))
         return entries
 
     def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
@@ -130,7 +102,7 @@ class ManifestStore:
         writer.write(map(meta_to_record, metas))
         name = self._names.manifest_list()
         size = self._write(name, writer)
-        self._lists.put(self._paths.manifest(name), tuple(metas), 1)
+        self._cache.put(self._paths.manifest(name), tuple(metas), _bytes_of_metas(metas))
         return ListFile(name, size)
 
     def write(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
@@ -157,7 +129,7 @@ class ManifestStore:
             return None
         name = self._names.manifest()
         size = self._write(name, writer)
-        self._manifests.put(self._paths.manifest(name), tuple(written), len(written))
+        self._cache.put(self._paths.manifest(name), tuple(written), _bytes_of_entries(written))
         stats = partition_stats([entry.partition for entry in written], self.partition_types)
         return describe_manifest(name, size, written, stats)
 
@@ -169,3 +141,26 @@ class ManifestStore:
         with self._io.open_output(self._paths.manifest(name)) as output:
             output.stream.write(data)
         return len(data)
+
+
+# ---------------------------------------------------------------- sizes in memory
+
+
+def _bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
+    """About; entries of one file may share some of it."""
+    size = _ENTRY_BYTES * len(entries)
+    for entry in entries:
+        file = entry.file
+        size += len(entry.partition) + len(file.min_key) + len(file.max_key) + len(file.embedded_index or b"")
+        size += _bytes_of_stats(file.key_stats) + _bytes_of_stats(file.value_stats)
+        for name in (*(file.value_stats_columns or ()), *(file.write_columns or ()), *file.extra_files):
+            size += _TEXT_BYTES + len(name)
+    return size
+
+
+def _bytes_of_metas(metas: Sequence[ManifestFileMeta]) -> int:
+    return sum(_META_BYTES + _bytes_of_stats(meta.partition_stats) for meta in metas)
+
+
+def _bytes_of_stats(stats: SimpleStats) -> int:
+    return len(stats.min_values) + len(stats.max_values) + _NUMBER_BYTES * len(stats.null_counts)

@@ -12,12 +12,13 @@ from storage.errors import TidelakeError
 from storage.format import FileKind
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_list import ManifestFileMeta
-from storage.snapshots.manifest_store import ListFile, ManifestStore, MetadataCache
+from storage.snapshots.manifest_store import ListFile, ManifestStore
+from storage.snapshots.metadata_cache import MetadataCache
 from storage.table import TableContext
 from storage.verify.finding import REPORT, RESTORE, Finding
 from storage.verify.listing import Listing
 
-_KEPT_ENTRIES: Final = 100_000
+_KEPT_BYTES: Final = 160 << 20  # some 100,000 entries
 
 
 class ManifestCheck:
@@ -27,7 +28,7 @@ class ManifestCheck:
     """
 
     def __init__(self, context: TableContext, listing: Listing) -> None:
-        self._store = ManifestStore(context, MetadataCache(_KEPT_ENTRIES))
+        self._store = ManifestStore(context, MetadataCache(_KEPT_BYTES))
         self._paths = context.paths
         self._listing = listing
         self._checked: set[ManifestFileMeta] = set()

@@ -110,10 +110,10 @@ def test_reasons_are_told_and_kept_in_the_snapshot(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="ab"))
     (one, other) = compact_table(table.context).buckets
-    assert (one.partition, one.bucket, one.reason) == ("p=a", 0, "size amplification")
+    assert (one.directory, one.bucket, one.reason) == ("p=a", 0, "size amplification")
     assert (one.files_before, one.files_after, one.files_written) == (6, 1, 1)
     assert one.bytes_before > one.bytes_after > 0
-    assert other.partition == "p=b"
+    assert other.directory == "p=b"
     newest = table.snapshots()[-1]
     assert newest.properties == {COMPACTION_REASON_PROPERTY: "size amplification (2)"}
 
@@ -301,7 +301,7 @@ def test_what_another_compaction_took_is_thrown_away_and_the_rest_kept(keyed: bo
     before_commits(io, lambda: compact_table(table.context, only_b))
     report = compact_table(with_io(table, io), environment=NO_WAIT)
     assert report.lost == 1
-    assert [one.partition for one in report.buckets] == ["p=a", "p=c"]
+    assert [one.directory for one in report.buckets] == ["p=a", "p=c"]
     assert content(table) == rows
     assert orphans(table.context) == set(), "the files of the lost attempt are deleted"
     assert [s.commit_kind.value for s in table.snapshots()[6:]] == ["COMPACT", "COMPACT"]
@@ -370,8 +370,142 @@ def test_what_is_done_and_published_is_not_done_again_when_a_later_part_fails(
 
     io = FaultyFileIO(local_io(tmp_path), act)
     report = compact_table(with_io(table, io), CompactionRequest(order_by=("k",)), environment=NO_WAIT, threads=1)
-    assert [one.partition for one in report.buckets] == ["p=a", "p=b"]
+    assert [one.directory for one in report.buckets] == ["p=a", "p=b"]
     assert content(table) == rows
+
+
+@dataclass(frozen=True)
+class Expiring:
+    """A newer snapshot follows and all others expire, just before the first so many files of a kind are read."""
+
+    id: str
+    prefix: str
+    times: int
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Expiring("a list", "manifest-list-", 1),
+        Expiring("a manifest", "manifest-", 1),
+        Expiring("again and again", "manifest-", 4),
+    ],
+    ids=lambda case: case.id,
+)
+def test_snapshots_that_expire_while_it_looks_are_no_corruption(case: Expiring, tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True)
+    write(table, *commits(6))
+    acted = [0]
+
+    def act(call: Call) -> Fault | None:
+        if call.name == "read" and call.file_name.startswith(case.prefix) and acted[0] < case.times:
+            acted[0] += 1
+            compact_table(table.context, FULL)
+            write(table, [(1000 + acted[0], "new", "a")])
+            table.expire(retain_min=1, retain_max=1, retain_ms=0)
+        return None
+
+    compact_table(with_io(table, FaultyFileIO(local_io(tmp_path), act)), FULL, environment=NO_WAIT)
+    assert acted == [case.times]
+    assert (1000 + case.times, "new", "a") in content(table)
+    assert sum(file_counts(table.context).values()) == 1
+
+
+def test_a_manifest_that_is_lost_is_told_though_snapshots_follow(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True)
+    write(table, *commits(6))
+    manifests = Path(table.location, "manifest")
+    oldest = min((p for p in manifests.iterdir() if "list" not in p.name), key=lambda p: p.stat().st_mtime_ns)
+
+    def act(call: Call) -> Fault | None:
+        if call.name == "read" and call.file_name == oldest.name:
+            write(table, [(1000, "new", "a")])
+            oldest.unlink(missing_ok=True)
+        return None
+
+    with pytest.raises(CorruptFile, match="a metadata file that a snapshot refers to"):
+        compact_table(with_io(table, FaultyFileIO(local_io(tmp_path), act)), environment=NO_WAIT)
+
+
+def test_each_manifest_is_read_once(tmp_path: Path) -> None:
+    """However often a job looks."""
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(6, partitions="ab"))
+    io = FaultyFileIO(local_io(tmp_path))
+    assert compact_table(with_io(table, io), environment=NO_WAIT).buckets
+    read = [call.path for call in io.calls if call.name == "read" and call.file_name.startswith("manifest")]
+    assert len(read) == len(set(read)) > 0
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "primary key"])
+def test_a_job_ends_beside_a_writer_that_never_pauses(keyed: bool, tmp_path: Path) -> None:
+    """While it writes a file, more comes than it takes: to the same bucket, and to a new partition."""
+    options = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
+    table = new_table(tmp_path, keyed=keyed, partitioned=True, options=options)
+    write(table, *commits(6, partitions="ab"))
+    written = [0]
+
+    def act(call: Call) -> Fault | None:
+        if call.name == "open_output" and call.file_name.startswith("data-"):
+            assert written[0] < 20, "the job goes on for ever"
+            written[0] += 1
+            for k in (1000, 2000):
+                write(table, [(k + written[0], "late", p) for p in ("a", f"n{written[0]}")])
+        return None
+
+    io = FaultyFileIO(local_io(tmp_path), act)
+    report = compact_table(with_io(table, io), threads=1, environment=NO_WAIT)
+    assert {one.directory for one in report.buckets} == {"p=a", "p=b"}
+    assert not report.is_stopped
+    counts = file_counts(table.context)
+    assert counts["p=a", 0, 0] >= 2 * written[0], "what came later is left for the next job"
+    assert {row[2] for row in content(table)} == {"a", "b", *(f"n{n + 1}" for n in range(written[0]))}
+
+
+def test_others_that_are_only_quicker_cost_no_work(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, options={"commit.max-retries": "1"})
+    write(table, *commits(6))
+    io = FaultyFileIO(local_io(tmp_path))
+    before_commits(io, lambda: write(table, [(1000, "new", "a")]), times=5)
+    report = compact_table(with_io(table, io), FULL, environment=NO_WAIT)
+    assert (report.lost, len(report.buckets)) == (0, 1)
+    assert orphans(table.context) == set()
+
+
+@pytest.mark.parametrize("write_only", ["true", "false"])
+def test_old_snapshots_expire_when_the_job_has_published(write_only: str, tmp_path: Path) -> None:
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
+    table = new_table(tmp_path, options={**kept, "write-only": "true"})
+    write(table, *commits(6))
+    if write_only == "false":
+        table = tidelake.open_catalog(str(tmp_path)).alter_table("db.t", [tidelake.SetOption("write-only", "false")])
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4, 5, 6]
+    rows = content(table)
+    assert compact_table(table.context).snapshot_ids == (7,)
+    assert [snapshot.id for snapshot in table.snapshots()] == [6, 7]
+    assert content(table) == rows
+
+
+def test_an_expiry_that_fails_does_not_fail_the_compaction(tmp_path: Path) -> None:
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2"}
+    table = new_table(tmp_path, options=kept)
+    write(table, *commits(6))
+    io = FaultyFileIO(local_io(tmp_path), lambda call: Fault.BEFORE if call.file_name == "EARLIEST" else None)
+    assert compact_table(with_io(table, io)).snapshot_ids == (7,)
+    assert len(table.snapshots()) == 7
+
+
+def test_a_lost_file_holds_up_no_other_bucket(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(6, partitions="abc"))
+    lost = next(Path(table.location, "p=b", "bucket-0").iterdir())
+    lost.unlink()
+    with pytest.raises(CorruptFile, match=r"no file.*Other buckets were compacted.*tidelake table verify db.t") as e:
+        compact_table(table.context, threads=1)
+    assert e.value.path.endswith(lost.name)
+    assert file_counts(table.context) == {("p=a", 0, 5): 1, ("p=b", 0, 0): 6, ("p=c", 0, 5): 1}
+    assert [snapshot.commit_kind.value for snapshot in table.snapshots()[6:]] == ["COMPACT"]
+    assert orphans(table.context) == set()
 
 
 def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
@@ -404,7 +538,7 @@ def test_losing_again_and_again_ends_with_the_reason(tmp_path: Path) -> None:
         write(table, [(3000, "new", "a")])
 
     before_commits(io, interfere, times=1000)
-    with pytest.raises(CommitConflict, match=r"(?s)5 times in a row; set write-only = true .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"(?s)5 times in a row; .* end one of them.* removed it already"):
         compact_table(with_io(table, io), environment=NO_WAIT)
     assert orphans(table.context) == set()
 
@@ -453,7 +587,7 @@ def test_a_job_that_is_asked_to_stop_commits_what_it_has_begun(tmp_path: Path) -
     io = FaultyFileIO(local_io(tmp_path), lambda call: stop.ask() if call.file_name.endswith(".parquet") else None)
     report = compact_table(with_io(table, io), stop=stop, threads=1)
     assert report.is_stopped
-    assert [one.partition for one in report.buckets] == ["p=a"]
+    assert [one.directory for one in report.buckets] == ["p=a"]
     assert file_counts(table.context) == {("p=a", 0, 0): 1, ("p=b", 0, 0): 6, ("p=c", 0, 0): 6}
     assert orphans(table.context) == set()
 

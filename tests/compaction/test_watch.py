@@ -22,10 +22,10 @@ from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
 from compaction.watch import watch
-from storage.errors import BadInput, CorruptFile
+from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, local_io, new_table, orphans, with_io, write
-from tests.support.faulty_file_io import Fault, FaultyFileIO
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 PATIENCE_S = 60  # only what hangs takes so long
 OFTEN = {"continuous.discovery-interval": "20 ms"}
@@ -206,6 +206,143 @@ def test_a_table_that_stays_broken_is_tried_ever_more_seldom() -> None:
     assert len(waits_ms) > 200, "it is never given up"
 
 
+def test_a_busy_table_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    """While a file of it is written, more comes than the compaction takes."""
+    tables = {
+        name: new_table(tmp_path, name=name, keyed=True, options={"num-sorted-run.compaction-trigger": "2"})
+        for name in ("db.busy", "db.quiet")
+    }
+    for table in tables.values():
+        write(table, *commits(6))
+
+    def act(call: Call) -> None:
+        if call.name == "open_output" and call.file_name.startswith("data-"):
+            write(tables["db.busy"], *commits(3))
+
+    io = FaultyFileIO(local_io(tmp_path), act)
+    stop, told = StopRequest(), list[str]()
+
+    def tell(report: CompactionReport) -> None:
+        assert len(report.snapshot_ids) == 1
+        told.append(report.table)
+        if len(told) == 4:
+            stop.ask()
+
+    contexts = {"db.busy": with_io(tables["db.busy"], io), "db.quiet": tables["db.quiet"].context}
+    watch(lambda: list(contexts), contexts.__getitem__, MINOR, stop, tell)
+    assert told == ["db.busy", "db.quiet", "db.busy", "db.busy"]
+
+
+def test_old_snapshots_of_write_only_tables_expire_while_they_are_watched(tmp_path: Path) -> None:
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"}
+    table = new_table(tmp_path, options={**kept, "compaction.min.file-num": "2"})
+    stop, asked = SimulatedTime(for_ms=100_000), list[int]()
+
+    def names() -> list[str]:
+        asked.append(len(asked))
+        write(table, *(commits(3) if len(asked) < 6 else ()))
+        return ["db.t"]
+
+    watch(names, lambda _: table.context, MINOR, stop, now_ms=lambda: stop.now_ms)
+    assert table.snapshots()[-1].id == 20
+    assert len(table.snapshots()) == 3
+    assert orphans(table.context) == set()
+
+
+@pytest.mark.parametrize("write_only", [pytest.param(True, id="write-only"), pytest.param(False, id="compacting")])
+def test_every_so_many_commits_all_is_compacted_for_write_only_writers(write_only: bool, tmp_path: Path) -> None:
+    """Writers that compact count for themselves."""
+    options = {"full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "100"}
+    table = new_table(tmp_path, keyed=True, options=options)
+    reports: list[CompactionReport] = []
+    contexts = [table.context if write_only else table.context.with_options({"write-only": "false"})]
+    stop = SimulatedTime(for_ms=100_000)
+    waits = [0]
+
+    def names() -> list[str]:
+        waits[0] += 1
+        if waits[0] <= 11:
+            write(table, [(waits[0], "x", "a")])
+        return ["db.t"]
+
+    watch(names, lambda _: contexts[0], MINOR, stop, reports.append, now_ms=lambda: stop.now_ms)
+    kinds = [snapshot.commit_kind.value for snapshot in table.snapshots()]
+    expected = [*(["APPEND"] * 4 + ["COMPACT"]) * 2, *["APPEND"] * 3] if write_only else ["APPEND"] * 11
+    assert kinds == expected
+    assert {one.reason for report in reports for one in report.buckets} == (
+        {"full compaction"} if write_only else set()
+    )
+
+
+def test_a_watch_that_begins_anew_counts_the_commits_from_the_snapshots(tmp_path: Path) -> None:
+    options = {"full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "100"}
+    table = new_table(tmp_path, keyed=True, options=options)
+    reports: list[CompactionReport] = []
+    for _ in range(9):
+        write(table, [(1, "x", "a")])
+        stop = SimulatedTime(for_ms=10_000)
+        watch(lambda: ["db.t"], lambda _: table.context, MINOR, stop, reports.append)
+    assert [report.snapshot_ids for report in reports] == [(5,), (10,)]
+
+
+def test_a_lost_file_holds_up_no_other_partition_and_is_told_ever_more_seldom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(6, partitions="abc"))
+    next(Path(table.location, "p=b", "bucket-0").iterdir()).unlink()
+    reports: list[CompactionReport] = []
+    stop = SimulatedTime(for_ms=10_000)
+    arguments = (lambda: ["db.t"], lambda _: table.context, MINOR, stop, reports.append)
+    watch(*arguments, keep_going=True, now_ms=lambda: stop.now_ms)
+    assert [len(report.buckets) for report in reports] == [2]
+    assert file_counts(table.context) == {("p=a", 0, 5): 1, ("p=b", 0, 0): 6, ("p=c", 0, 5): 1}
+    waits_ms = [int(record.getMessage().rpartition("=")[2]) for record in caplog.records]
+    assert waits_ms == sorted(set(waits_ms)), "told anew only when it has lasted longer"
+    with pytest.raises(CorruptFile, match="tidelake table verify"):
+        watch(lambda: ["db.t"], lambda _: table.context, MINOR, StopRequest())
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), BadInput("no database db")], ids=str)
+def test_names_that_cannot_be_listed_for_a_while_end_no_watch_of_a_database(error: Exception, tmp_path: Path) -> None:
+    table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
+    time, asked_ms = SimulatedTime(for_ms=100_000), list[int]()
+    reports: list[CompactionReport] = []
+
+    def names() -> list[str]:
+        asked_ms.append(time.now_ms)
+        if 1 < len(asked_ms) < 6:
+            raise error
+        if len(asked_ms) == 6:
+            write(table, *commits(2))
+        return ["db.t"]
+
+    watch(names, lambda _: table.context, MINOR, time, reports.append, keep_going=True, now_ms=lambda: time.now_ms)
+    assert [after - before for before, after in pairwise(asked_ms[1:6])] == [100, 200, 400, 800]
+    assert len(reports) == 1
+    for keep_going in (False, True):
+        with pytest.raises(type(error), match=str(error)):  # at first, a name that was mistyped
+            watch(failing(error), lambda _: table.context, MINOR, StopRequest(), keep_going=keep_going)
+
+
+def failing(error: Exception) -> Callable[[], list[str]]:
+    def names() -> list[str]:
+        raise error
+
+    return names
+
+
+def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = new_table(tmp_path, keyed=True, options={"changelog-producer": "lookup"})
+    write(table, *commits(1))
+    stop = SimulatedTime(for_ms=3_600_000)
+    watch(lambda: ["db.t"], lambda _: table.context, MINOR, stop, keep_going=True, now_ms=lambda: stop.now_ms)
+    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["table"], caplog.text
+    assert "changelog-producer = lookup: cannot compact" in caplog.text
+    with pytest.raises(UnsupportedFeature):
+        watch(lambda: ["db.t"], lambda _: table.context, MINOR, StopRequest())
+
+
 def test_watching_does_what_is_due_and_nothing_else() -> None:
     def fail(name: str) -> TableContext:
         raise AssertionError(name)
@@ -279,6 +416,13 @@ def test_the_exit_code_tells_a_scheduler_that_work_is_left(
     assert main([str(tmp_path), "db.t", "--full"]) == code
     told = json.loads(capsys.readouterr().out)
     assert (told["stopped"], told["snapshots"]) == (has_work, [])
+
+
+def test_columns_may_be_given_with_blanks(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    write(table, *commits(6))
+    assert main([str(tmp_path), "db.t", "--order-by", "k, v"]) == 0
+    assert len(table.snapshots()) == 7
 
 
 def test_the_program_watches_until_sigterm(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compaction.clustering import Strategy
 from compaction.job import compact_table
@@ -13,7 +13,7 @@ from compaction.request import CompactionRequest
 from compaction.signals import stopped_by_signals
 from compaction.stopping import StopRequest
 from compaction.watch import watch as watch_tables
-from storage.errors import TidelakeError
+from storage.errors import TidelakeError, UnsupportedFeature
 from storage.snapshots.commit_message import reasons_text
 from storage.table import TableContext
 from tidelake.cli.arguments import CatalogAddress
@@ -21,7 +21,7 @@ from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import Output
 from tidelake.cli.table_picture import plain_grid
-from tidelake.cli.texts import size_text
+from tidelake.cli.texts import partition_text, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -78,8 +78,11 @@ def _once(
     *,
     is_single: bool,
 ) -> ExitCode:
-    """One table that can't be compacted doesn't keep the others from it; its error is raised at the end."""
+    """One table that can't be compacted doesn't keep the others from it; its error is raised at the end. Of several,
+    those that this release can't compact at all are passed over.
+    """
     reports: list[CompactionReport] = []
+    passed_over: list[dict[str, Any]] = []
     errors: list[Exception] = []
     for name in names:
         if stop.is_asked:
@@ -89,17 +92,21 @@ def _once(
         except (TidelakeError, OSError) as error:
             if is_single:
                 raise
+            if isinstance(error, UnsupportedFeature):
+                passed_over.append({**CompactionReport(name).to_members(), "passed_over": str(error)})
+                out.note(f"passed over: {error}")
+                continue
             errors.append(error)
             continue
         reports.append(report)
         if not out.is_json:
             _print_report(out, report, request)
     if out.is_json:
-        members = [report.to_members() for report in reports]
+        members = [*(report.to_members() for report in reports), *passed_over]
         out.document(members[0] if is_single and members else members)
     if errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("some tables were not compacted", errors)
-    if len(reports) < len(names) or any(report.is_stopped for report in reports):
+    if len(reports) + len(passed_over) < len(names) or any(report.is_stopped for report in reports):
         out.note("stopped before everything was done; what is listed above is in the tables")
         return ExitCode.INTERRUPTED
     return ExitCode.DONE
@@ -165,7 +172,7 @@ def _grid(buckets: Sequence[BucketCompaction]) -> Grid:
     for one in buckets:
         if one in largest:
             cells = [
-                *([one.partition] if has_partitions else []),
+                *([partition_text(one.partition)] if has_partitions else []),
                 str(one.bucket),
                 f"{one.files_before:,} → {one.files_after:,}",
                 f"{size_text(one.bytes_before)} → {size_text(one.bytes_after)}",

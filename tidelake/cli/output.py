@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from tidelake.cli.texts import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -38,7 +40,7 @@ class Output:
     def note(self, text: str) -> None:
         """For people only, beside the data."""
         if not self.is_json:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(printable(text, may_break=True) + "\n")
 
     @property
     def bytes(self) -> BinaryIO:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tidelake.cli.arguments import parse
 from tidelake.cli.exits import ExitCode, exit_code
 from tidelake.cli.output import Output
+from tidelake.cli.texts import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def _tell(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
             told = {"error": type(one).__name__, "message": str(one), "exit_code": int(exit_code(one))}
             sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
         elif _is_expected(one):
-            sys.stderr.write(f"{_label(one)}: {one}\n")
+            sys.stderr.write(printable(f"{_label(one)}: {one}\n", may_break=True))
 
 
 def _is_expected(error: BaseException) -> bool:

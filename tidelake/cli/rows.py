@@ -11,13 +11,15 @@ import pyarrow.csv
 
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
+from storage.plain_values import plain_rows, plain_values
 from storage.read.changes import ChangeBatch
 from storage.read.number_comparison import is_number_type
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import Output
-from tidelake.plain_values import plain_rows, plain_values
+from tidelake.cli.texts import cut_text, printable, value_text
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
     from rich.text import Text
 
 TABLE_ROWS_MAX = 100  # unless a limit is given: a table's columns are as wide as their widest row
@@ -71,7 +73,8 @@ def _print_table(out: Output, schema: pa.Schema, batches: Iterable[pa.RecordBatc
     rows = pa.Table.from_batches(_first(batches, shown_max + (limit is None)), schema)
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for field in schema:
-        grid.add_column(Text(field.name), justify="right" if is_number_type(field.type) else "left", overflow="fold")
+        justify: JustifyMethod = "right" if is_number_type(field.type) else "left"
+        grid.add_column(Text(printable(field.name)), justify=justify, overflow="fold")
     shown = rows.slice(0, shown_max)
     columns = [plain_values(column) for column in shown.columns]
     for row in zip(*columns, strict=True):
@@ -88,19 +91,7 @@ def _cell(value: object) -> Text:
 
     if value is None:
         return Text("null", style="dim italic")
-    text = _shown(value)
-    return Text(text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…")
-
-
-def _shown(value: object) -> str:
-    """On one line, with nothing that moves the cursor."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict | list):
-        import msgspec
-
-        value = msgspec.json.encode(value).decode()
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    return Text(cut_text(value_text(value), _CELL_WIDTH_MAX))
 
 
 def _print_csv(out: Output, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -145,8 +136,8 @@ def print_changes(out: Output, change: ChangeBatch, columns: Iterable[str] | Non
     for kind, row in zip(kinds, rows, strict=True):
         line = Text.assemble((f"#{change.snapshot_id}", "dim"), " ", (kind.symbol, _KIND_STYLES[kind]))
         for name, value in row.items():
-            line.append(f" {name}=", style="dim")
-            line.append("null" if value is None else _shown(value))
+            line.append(f" {printable(name)}=", style="dim")
+            line.append(value_text(value))
         out.console.print(line, soft_wrap=True)
 
 

@@ -23,7 +23,7 @@ from tidelake.cli.exits import Refused, UsageError
 from tidelake.cli.output import Output
 from tidelake.cli.rows import print_changes, print_rows
 from tidelake.cli.table_picture import picture_of, print_picture
-from tidelake.cli.texts import utc_text
+from tidelake.cli.texts import printable, utc_text
 from tidelake.table import Table
 
 _SNAPSHOTS_SHOWN = 20
@@ -65,7 +65,7 @@ def create(
     if out.is_json:
         out.document(picture_of(table))
     else:
-        out.console.print(f"{table.name} at {table.location}", soft_wrap=True)
+        out.console.print(printable(f"{table.name} at {table.location}"), soft_wrap=True)
 
 
 def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -> None:
@@ -76,7 +76,7 @@ def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -
         out.document(names)
         return
     for name in names:
-        out.console.print(name, soft_wrap=True)
+        out.console.print(printable(name), soft_wrap=True)
     if not names:
         out.note(f"no tables in {catalog.warehouse if database is None else f'database {database}'}")
 
@@ -125,7 +125,7 @@ def _print_snapshots(out: Output, shown: Sequence[Snapshot]) -> None:
             f"{snapshot.commit_identifier}" if snapshot.is_numbered else "",
             snapshot.commit_user,
         )
-        grid.add_row(*map(Text, cells))
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
     if shown:
         out.console.print(grid)
 
@@ -160,7 +160,7 @@ def _confirm(out: Output, name: str, question: str, otherwise: str) -> None:
     """Raises Refused unless a person types the table's name."""
     if not sys.stdin.isatty() or out.is_json:
         raise Refused(f"{question} Pass --yes if that is meant")
-    sys.stderr.write(f"{question} Type its name: ")
+    sys.stderr.write(printable(f"{question} Type its name: "))
     sys.stderr.flush()
     if sys.stdin.readline().strip() != name:
         raise Refused(f"{name} {otherwise}")

@@ -13,6 +13,7 @@ from storage.verify import Report, Severity
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import Output
+from tidelake.cli.texts import printable
 from tidelake.table import Table
 from tidelake.verification import inspect_table
 
@@ -106,7 +107,7 @@ def _print(out: Output, name: str, report: Report) -> None:
 
 
 def _line(out: Output, text: str) -> None:
-    out.console.print(text, soft_wrap=True)
+    out.console.print(printable(text, may_break=True), soft_wrap=True)
 
 
 def _duration_ms(option: str, text: str) -> int:

@@ -14,13 +14,13 @@ from compaction.history import History
 from storage.binary_row import decode_rows
 from storage.bucketing import Bucketing, BucketMode
 from storage.errors import TidelakeError
+from storage.plain_values import plain_rows
 from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
-from tidelake.cli.texts import offsets_by_topic, size_text, utc_text
+from tidelake.cli.texts import offsets_by_topic, partition_text, printable, size_text, utc_text
 from tidelake.cli.tree_picture import print_trees, space_amplification, trees_of
-from tidelake.plain_values import plain_rows
 from tidelake.table import Table
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def print_picture(console: Console, picture: Picture, *, all_buckets: bool) -> N
     from rich.text import Text
 
     branch = "" if picture["branch"] == "main" else f" (branch {picture['branch']})"
-    console.print(Text(picture["name"] + branch, style="bold"))
-    console.print(Text(picture["location"], style="dim"), soft_wrap=True)
+    console.print(Text(printable(picture["name"] + branch), style="bold"))
+    console.print(Text(printable(picture["location"]), style="dim"), soft_wrap=True)
     if picture["comment"]:
-        console.print(Text(picture["comment"]))
+        console.print(Text(printable(picture["comment"], may_break=True)))
     console.print()
     console.print(_column_grid(picture))
     console.print()
@@ -169,8 +169,9 @@ def _column_grid(picture: Picture) -> Grid:
     grid = plain_grid("column", "type", "", *(["description"] if has_descriptions else []))
     for column in picture["columns"]:
         mine = ", ".join(role for role, names in roles.items() if column["name"] in names)
-        cells = [Text(column["name"]), Text(column["type"]), Text(mine, style="cyan")]
-        grid.add_row(*cells, *([Text(column["description"] or "", style="dim")] if has_descriptions else []))
+        cells = [Text(printable(column["name"])), Text(printable(column["type"])), Text(mine, style="cyan")]
+        description = Text(printable(column["description"] or "", may_break=True), style="dim")
+        grid.add_row(*cells, *([description] if has_descriptions else []))
     return grid
 
 
@@ -185,7 +186,7 @@ def _fact_grid(picture: Picture) -> Grid:
     facts += [("options" if not n else "", f"{k} = {v}") for n, (k, v) in enumerate(picture["options"].items())]
     facts += _snapshot_facts(picture)
     for name, fact in facts:
-        grid.add_row(name, Text(fact))
+        grid.add_row(name, Text(printable(fact)))
     return grid
 
 
@@ -216,7 +217,7 @@ def _print_history(console: Console, history: Picture, space: float | None) -> N
             f"{size_text(one['bytes_before'])} → {size_text(one['bytes_after'])}",
             one["reason"] or "not said",
         )
-        grid.add_row(*map(Text, cells))
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(grid)
 
 
@@ -257,7 +258,7 @@ def _file_grid(files: Sequence[Picture], *, all_buckets: bool) -> Grid:
     """One line a bucket, one column a level; the largest buckets, in the order of partitions."""
     buckets: dict[tuple[str, int], list[Picture]] = defaultdict(list)
     for group in files:
-        buckets[_partition_text(group["partition"]), group["bucket"]].append(group)
+        buckets[partition_text(group["partition"]), group["bucket"]].append(group)
     names = list(buckets)
     largest = sorted(names, key=lambda name: -sum(group["bytes"] for group in buckets[name]))
     shown = set(names if all_buckets else largest[:_BUCKETS_SHOWN_MAX])
@@ -283,10 +284,6 @@ def _bucket_cells(groups: Sequence[Picture], levels: Sequence[int]) -> list[str]
     counts = [sum(group["files"] for group in groups if group["level"] == level) for level in levels]
     rows = sum(group["rows"] for group in groups)
     return [*(str(count or "") for count in counts), f"{rows:,}", size_text(sum(group["bytes"] for group in groups))]
-
-
-def _partition_text(partition: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={'null' if value is None else value}" for name, value in partition.items())
 
 
 def plain_grid(*titles: str) -> Grid:

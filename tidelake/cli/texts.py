@@ -1,4 +1,4 @@
-"""Times, sizes and offsets as people read them."""
+"""Values, times, sizes and offsets as people read them on a terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,35 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from checkpoint.offsets import TopicPartition
+
+
+def printable(text: str, *, may_break: bool = False) -> str:
+    """With escapes (`\\n`, `\\x1b`) in place of what moves the cursor, changes colours or sets a window's title.
+
+    may_break: whether it may have several lines.
+    """
+    return "".join(
+        c if c.isprintable() or (may_break and c == "\n") else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def value_text(value: object) -> str:
+    """One of `storage.plain_values` on one line, printable."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict() | list():
+            import msgspec
+
+            return printable(msgspec.json.encode(value).decode())
+    return printable(str(value))
+
+
+def partition_text(partition: Mapping[str, object]) -> str:
+    """`dt=2026-05-01 hour=7`; "" for an unpartitioned table."""
+    return " ".join(f"{printable(name)}={value_text(value)}" for name, value in partition.items())
 
 
 def utc_text(time_ms: int) -> str:
@@ -34,8 +63,10 @@ def age_text(age_ms: float) -> str:
 
 
 def cut_text(text: str, width: int) -> str:
-    """With an ellipsis in place of what does not fit."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """With an ellipsis in place of what does not fit. width: cells of the terminal; a Chinese character takes two."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +13,10 @@ from compaction.levels import Levels
 from storage.binary_row import decode_rows
 from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
+from storage.plain_values import plain_rows
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.table import TableContext
-from tidelake.cli.texts import age_text, cut_text, size_text
-from tidelake.plain_values import plain_rows
+from tidelake.cli.texts import age_text, cut_text, partition_text, size_text, value_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +25,10 @@ Picture = dict[str, Any]
 
 _TREES_SHOWN: Final = 3
 _RUNS_SHOWN: Final = 12  # of a tree
-_BAR_WIDTH: Final = 20
-_KEY_WIDTH: Final = 24
+_GAP: Final = 2  # cells between columns
+_BAR_WIDTHS: Final = (4, 20)  # at least, at most; without room for the least there is no bar
+_KEYS_WIDTH_MIN: Final = 9  # "[a… … b…]"
+_KEY_WIDTH_MAX: Final = 60
 
 
 def trees_of(
@@ -110,50 +113,86 @@ def _print_tree(console: Console, tree: Picture, *, show_all: bool) -> None:
     from rich.text import Text
 
     runs = tree["runs"]
-    where = " ".join(f"{name}={'null' if value is None else value}" for name, value in tree["partition"].items())
     amplification = space_amplification([tree])
     facts = [
-        f"{where} bucket {tree['bucket']}".strip(),
+        f"{partition_text(tree['partition'])} bucket {tree['bucket']}".strip(),
         f"{len(runs)} sorted run{'' if len(runs) == 1 else 's'}",
         size_text(tree["bytes"]),
         "all on level 0" if amplification is None else f"space ×{amplification:.2f}",
     ]
     console.print(Text(" · ".join(facts), style="bold"))
-    console.print(_run_grid(runs, _RUNS_SHOWN if not show_all else len(runs)))
+    console.print(_run_grid(runs, _RUNS_SHOWN if not show_all else len(runs), console.width))
     console.print()
 
 
-def _run_grid(runs: Sequence[Picture], limit: int) -> Any:
-    """Newest first. When there are too many, those in the middle are left out: level 0 tells, and so do the oldest."""
+def _run_grid(runs: Sequence[Picture], limit: int, width: int) -> Any:
+    """Newest first. When there are too many, those in the middle are left out: level 0 tells, and so do the oldest.
+
+    width: cells of the console. Bars and keys share what the facts leave of it; facts alone, if still too wide, fold.
+    """
+    from rich.cells import cell_len
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid.grid(padding=(0, 2, 0, 0))
-    for number in range(7):
-        grid.add_column(justify="right" if number in (2, 3, 4) else "left", no_wrap=True)
-    largest = max(run["bytes"] for run in runs)
     head, tail = (len(runs), 0) if len(runs) <= limit else (limit // 2, limit - limit // 2)
-    for number, run in enumerate(runs):
-        if head <= number < len(runs) - tail:
-            if number == head:
-                left_out = len(runs) - head - tail
-                grid.add_row(Text("…", style="dim"), Text(f"{left_out} more", style="dim"))
-            continue
-        width = max(1, round(_BAR_WIDTH * run["bytes"] / max(1, largest)))
-        grid.add_row(
-            Text(f"L{run['level']}", style="cyan"),
-            Text("█" * width, style="dim"),
-            f"{run['files']:,} file{'' if run['files'] == 1 else 's'}",
-            f"{run['rows']:,} row{'' if run['rows'] == 1 else 's'}",
-            size_text(run["bytes"]),
-            Text(f"[{_key_text(run['min_key'])} … {_key_text(run['max_key'])}]"),
-            Text(_ages_text(run), style="dim"),
-        )
+    shown = [*runs[:head], *runs[len(runs) - tail :]]
+    facts = [_facts(run) for run in shown]
+    keys = [(_key_text(run["min_key"]), _key_text(run["max_key"])) for run in shown]
+    left = width - sum(max(map(len, column)) + _GAP for column in zip(*facts, strict=True))
+    bar_width, keys_width = _shares(left, max(cell_len(_keys_text(*pair)) for pair in keys))
+
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    numbers_at = 2 if bar_width else 1
+    for number in range(5 + (bar_width > 0) + (keys_width > 0)):
+        is_number = numbers_at <= number < numbers_at + 3
+        grid.add_column(justify="right" if is_number else "left", overflow="fold")
+    largest = max(run["bytes"] for run in runs)
+    for number, (run, (level, files, rows, size, ages), pair) in enumerate(zip(shown, facts, keys, strict=True)):
+        if number == head:
+            grid.add_row(Text("…", style="dim"), Text(f"{len(runs) - len(shown)} more", style="dim"))
+        bar = Text("█" * max(1, round(bar_width * run["bytes"] / max(1, largest))), style="dim")
+        bar_cells = [bar] if bar_width else []
+        key_cells = [Text(_keys_text(*pair, keys_width))] if keys_width else []
+        grid.add_row(Text(level, style="cyan"), *bar_cells, files, rows, size, *key_cells, Text(ages, style="dim"))
     return grid
 
 
+def _facts(run: Picture) -> tuple[str, str, str, str, str]:
+    """What is never cut: level, files, rows, size, ages."""
+    return (
+        f"L{run['level']}",
+        f"{run['files']:,} file{'' if run['files'] == 1 else 's'}",
+        f"{run['rows']:,} row{'' if run['rows'] == 1 else 's'}",
+        size_text(run["bytes"]),
+        _ages_text(run),
+    )
+
+
+def _shares(left: int, keys_wanted: int) -> tuple[int, int]:
+    """Cells of the column of bars and of that of keys, out of what is left; 0 for one that has no room.
+
+    The bars give way first, as they only draw what the sizes tell.
+    """
+    least, most = _BAR_WIDTHS
+    bar = max(least, min(most, left - _GAP - keys_wanted))
+    if (keys := left - _GAP - bar) >= min(keys_wanted, _KEYS_WIDTH_MIN):
+        return bar, keys
+    return 0, left if left >= min(keys_wanted, _KEYS_WIDTH_MIN) else 0
+
+
 def _key_text(key: Picture) -> str:
-    return cut_text(", ".join("null" if value is None else str(value) for value in key.values()), _KEY_WIDTH)
+    return cut_text(", ".join(map(value_text, key.values())), _KEY_WIDTH_MAX)
+
+
+def _keys_text(first: str, last: str, width: int = sys.maxsize) -> str:
+    """Both keys, cut to half of the width, or to what the other one leaves."""
+    from rich.cells import cell_len
+
+    room = width - len("[ … ]")
+    first_cells, last_cells = cell_len(first), cell_len(last)
+    first = cut_text(first, max(room // 2, room - last_cells))
+    last = cut_text(last, max(room - room // 2, room - first_cells))
+    return f"[{first} … {last}]"
 
 
 def _ages_text(run: Picture) -> str:

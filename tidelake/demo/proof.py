@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from storage.plain_values import plain_rows
 from tidelake.demo.shop import ShopTable
-from tidelake.plain_values import plain_rows
 
 _DIFFERENCES_SHOWN: Final = 3
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 from checkpoint.offsets import TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from storage.format import KIND_COLUMN, RowKind
+from storage.plain_values import plain_rows
 from storage.read.changes import ChangeBatch
 from storage.read.follow import Follower
 from storage.snapshots.snapshot import SnapshotStore
-from tidelake.plain_values import plain_rows
 from tidelake.table import Table
 
 _CHANGES_KEPT: Final = 8

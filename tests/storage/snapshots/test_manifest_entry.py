@@ -13,7 +13,7 @@ from storage.files.data_file import EMPTY_ROW, EMPTY_STATS
 from storage.format import FileKind
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record, merge_entries
 from storage.snapshots.manifest_list import describe_manifest, meta_from_record, meta_to_record
-from storage.snapshots.manifest_store import ListFile, ManifestStore, MetadataCache
+from storage.snapshots.manifest_store import ListFile, ManifestStore
 from tests.storage.snapshots.tables import data_file, make_table
 
 
@@ -170,16 +170,3 @@ def test_what_a_manifest_says_of_its_entries() -> None:
     assert (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level) == (-2, 4, 0, 5)
     assert (meta.min_row_id, meta.max_row_id) == (0, 12)
     assert describe_manifest("m", 1, [mixed[0], *entries("+c")], EMPTY_STATS).min_row_id is None
-
-
-def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
-    cache = MetadataCache(max_weight=4)
-    cache.put("a", (1, 2), 2)
-    cache.put("b", (3, 4), 2)
-    assert cache.get("a") == (1, 2)
-    cache.put("c", (5, 6), 2)
-    assert cache.get("b") is None
-    assert cache.get("a") == (1, 2)
-    cache.put("too heavy", (0,) * 5, 5)
-    assert cache.get("too heavy") is None
-    assert cache.get("c") == (5, 6)

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pytest
+from rich.cells import cell_len
 
 import tidelake
 from compaction.job import compact_table
@@ -55,13 +57,36 @@ def test_programs_get_a_document(call: Call, tmp_path: Path) -> None:
     sizes = {name: bucket.pop(name) for name in ("bytes_before", "bytes_after")}
     assert 0 < sizes["bytes_after"] < sizes["bytes_before"]
     assert bucket == {
-        "partition": "",
+        "partition": {},
+        "directory": "",
         "bucket": 0,
         "reason": "full compaction",
         "files_before": 6,
         "files_after": 1,
         "files_written": 1,
     }
+
+
+def test_partitions_are_named_as_table_show_names_them(call: Call, tmp_path: Path) -> None:
+    """Not as their directories are: a date is no number there, a null no default name, and nothing is escaped."""
+    columns = pa.schema([("day", pa.date32()), ("s", pa.string()), ("k", pa.int64())])
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", columns, partition_by=["day", "s"], options={"write-only": "true"})
+    for k in range(2):
+        with table.writer() as writer:
+            days, texts = [date(2026, 5, 1), None], ["日本 é/=:", "\x1b[31m"]
+            writer.write(pa.table({"day": days, "s": texts, "k": [k, k]}, columns))
+            writer.commit()
+    before = call("table", "show", "db.t", "-w", tmp_path)
+    told = call("table", "compact", "db.t", "-w", tmp_path, "--where", "day = '2026-05-01'", "--full", "--json")
+    (bucket,) = told.document["buckets"]
+    assert bucket["partition"] == {"day": "2026-05-01", "s": "日本 é/=:"}
+    assert bucket["directory"] == "day=20574/s=日本 é%2F%3D%3A"
+    said = call("table", "compact", "db.t", "-w", tmp_path, "--full")
+    for shown in (said.out, before.out):
+        assert r"day=null s=\x1b[31m" in shown
+    assert "day=2026-05-01 s=日本 é/=:" in before.out
 
 
 @pytest.mark.parametrize(
@@ -133,12 +158,24 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
     write(refused, *commits(1))
     write(good, *commits(6))
     said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
-    assert said.code == 1
-    assert [(told["table"], told["snapshots"]) for told in json.loads(said.out)] == [("db.empty", []), ("db.good", [7])]
-    assert "changelog-producer = full-compaction" in said.err
+    assert said.code == 0, "what can't be done here is no failure of a nightly job"
+    told = json.loads(said.out)
+    assert [(one["table"], one["snapshots"]) for one in told] == [
+        ("db.empty", []),
+        ("db.good", [7]),
+        ("db.refused", []),
+    ]
+    assert "changelog-producer = full-compaction: cannot compact" in told[2]["passed_over"]
     people = call("table", "compact", "--database", "db", "-w", tmp_path)
     assert "db.empty: nothing was done, it has no snapshot yet\n" in people.err
-    assert people.code == 1
+    assert "passed over: db.refused: option changelog-producer = full-compaction: cannot compact" in people.err
+    assert "Compact with Java Paimon, or set changelog-producer to none or input" in people.err
+    assert people.code == 0
+    assert call("table", "compact", "db.refused", "-w", tmp_path).code == 1, "who names it hears of it"
+    write(good, *commits(1))
+    for file in Path(good.location, "bucket-0").iterdir():
+        file.unlink()
+    assert call("table", "compact", "--database", "db", "--full", "-w", tmp_path).code == 1
 
 
 @pytest.mark.parametrize(
@@ -260,6 +297,63 @@ def test_of_many_buckets_those_with_most_runs_are_drawn(call: Call, tmp_path: Pa
     assert len(re.findall(r"^bucket \d+ · ", everything, re.MULTILINE)) == 30
     trees = call("table", "show", "db.t", "-w", tmp_path, "--json").document["trees"]
     assert len(re.findall(r"^L0 +█", everything, re.MULTILINE)) == sum(len(tree["runs"]) for tree in trees)
+
+
+UUIDS: Final = ("00002f01-66e4-5ab8-8d1a-1562a4ddd418", "fffcb2ba-2995-51af-8492-3b14a5bcce7c")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a run of 2,000 rows says of its keys on a terminal of so many columns: a pattern. fits: all on one line."""
+
+    id: str
+    keys: tuple[str, str]
+    columns: int
+    says: str
+    fits: bool = True
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Drawn("phone", UUIDS, 36, "", fits=False),
+        Drawn("narrow", UUIDS, 60, r"\[0\w+… … f\w+…\]"),
+        Drawn("usual", UUIDS, 80, r"\[00002f01-.+… … fffcb2ba-.+…\]"),
+        Drawn("wide", UUIDS, 200, rf"\[{UUIDS[0]} … {UUIDS[1]}\]"),
+        Drawn("short keys", ("a", "b"), 60, r"\[a … b\]"),
+        Drawn("one short key", ("a", UUIDS[1]), 80, r"\[a … fffcb2ba-2995-51af-.+…\]"),
+        Drawn(
+            "wide characters", ("日本語日本語日本語", "語本日語本日語本日"), 80, r"\[日本語日本.+… … 語本日語本.+…\]"
+        ),
+        Drawn(
+            "what moves a cursor",
+            ("a\n\x1b[31m", "b\x1b]0;owned\x07"),
+            120,
+            re.escape(r"[a\n\x1b[31m … b\x1b]0;owned\x07]"),
+        ),
+    ],
+    ids=lambda case: case.id,
+)
+def test_keys_give_way_to_the_numbers_of_a_run(
+    case: Drawn, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    options = {"bucket": "1", "write-only": "true"}
+    table = catalog.create_table("db.t", pa.schema([("id", pa.string())]), primary_key=["id"], options=options)
+    with table.writer() as writer:
+        writer.write(pa.table({"id": case.keys}))
+        writer.commit()
+        writer.write(pa.table({"id": [*case.keys, *(f"{case.keys[0]}{number}" for number in range(1_998))]}))
+        writer.commit()
+    monkeypatch.setenv("COLUMNS", str(case.columns))
+    shown = call("table", "show", "db.t", "-w", tmp_path).out
+    assert "\x1b" not in shown
+    tree = shown.partition("sorted runs")[2].partition("\n\n")[0].splitlines()
+    assert max(map(cell_len, tree)) <= case.columns
+    run = next(line for line in tree if line.startswith("L0"))
+    assert re.search(case.says, run)
+    assert (re.search(r" 1 file  2,000 rows  SIZE .*AGE$", without_sizes(run)) is not None) is case.fits
 
 
 def test_compactions_of_java_are_shown_without_a_reason(call: Call, tmp_path: Path) -> None:

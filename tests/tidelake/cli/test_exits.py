@@ -33,6 +33,9 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     ("error", "code", "told"),
     [
         pytest.param(BadInput("no table a.b"), 1, "error: no table a.b\n", id="bad input"),
+        pytest.param(
+            BadInput("no value 'a\x1b[31m\x9b'\nin t"), 1, "error: no value 'a\\x1b[31m\\x9b'\nin t\n", id="escapes"
+        ),
         pytest.param(CommitConflict("lost"), 1, "error: lost\n", id="conflict"),
         pytest.param(CommitOutcomeUnknown("who knows"), 1, "error: who knows\n", id="unknown outcome"),
         pytest.param(

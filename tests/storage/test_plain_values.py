@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tidelake.plain_values import plain_rows, plain_values
+from storage.plain_values import plain_rows, plain_values
 
 MAP = pa.map_(pa.string(), pa.float64())
 
