@@ -18,8 +18,8 @@ from msgspec import inspect
 
 import storage
 from ingest import settings
-from storage.known_options import KNOWN_OPTIONS
 from storage.option_support import REFUSALS, Operation
+from storage.options.registry import KNOWN_OPTIONS
 
 DOCS: Final = Path(__file__).parent
 _OTHER_MEANING: Final = frozenset({"comment", "path"})  # words of other things, too
@@ -136,7 +136,7 @@ def options() -> str:
 def _names_in_code() -> set[str]:
     """Texts in the code of `storage`, apart from the lists of names."""
     package = Path(storage.__file__ or "").parent
-    lists = {"known_options.py", "option_support.py", "option_rules.py", "option_changes.py", "renamed_options.py"}
+    lists = {"registry.py", "option_support.py", "option_rules.py", "alterations.py", "renamed_columns.py"}
     return {text for path in package.rglob("*.py") if path.name not in lists for text in _texts_of(path)}
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.near_names import did_you_mean
-from storage.option_values import parse_boolean
 from storage.options import TableOptions
+from storage.options.values import parse_boolean
 from storage.schema import TableSchema
 from storage.types import (
     CONSTRUCTED_ROOTS,

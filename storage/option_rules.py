@@ -18,10 +18,10 @@ from typing import Final
 from storage.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
 from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import BadInput
-from storage.known_options import kind_of
 from storage.near_names import did_you_mean
-from storage.option_values import parse_map, parse_size_bytes
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from storage.options.registry import kind_of
+from storage.options.values import parse_map, parse_size_bytes
 from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
 from storage.sequence_groups import NO_ORDER

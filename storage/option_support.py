@@ -15,9 +15,9 @@ from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
-from storage.known_options import KNOWN_OPTIONS, KNOWN_PREFIXES
 from storage.logs import get_logger
 from storage.options import TableOptions
+from storage.options.registry import KNOWN_OPTIONS, KNOWN_PREFIXES
 from storage.table import TableContext
 from storage.types import Root
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.field_ids import FieldIds
 from storage.near_names import did_you_mean
-from storage.option_changes import check_option_change
-from storage.option_values import parse_names
 from storage.options import TableOptions
-from storage.renamed_options import rename_in_options
+from storage.options.alterations import check_option_change
+from storage.options.renamed_columns import rename_in_options
+from storage.options.values import parse_names
 from storage.schema import TableSchema
 from storage.schema_creation import settle_keys
 from storage.schema_rules import check_schema

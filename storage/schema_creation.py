@@ -14,8 +14,8 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.field_ids import FieldIds
 from storage.format import UNAWARE_BUCKET
-from storage.option_values import parse_names
 from storage.options import TableOptions
+from storage.options.values import parse_names
 from storage.schema import TableSchema
 from storage.schema_rules import check_new_schema
 from storage.types import DataField, description_from_arrow, type_from_arrow

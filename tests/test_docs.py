@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ingest import settings
-from storage.known_options import KNOWN_OPTIONS
 from storage.option_support import REFUSALS, Operation
+from storage.options.registry import KNOWN_OPTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from storage.errors import BadInput
-from storage.option_values import parse_duration_ms
+from storage.options.values import parse_duration_ms
 from storage.snapshots.expire import SnapshotExpiry
 from storage.snapshots.retention import retention_of
 from storage.verify import Report, Severity

@@ -30,7 +30,7 @@ from storage.files.formats.base import (
 from storage.files.formats.nested_ids import with_field_ids
 from storage.files.formats.orc_times import OrcTail
 from storage.files.spans import SpanCollector, Spans
-from storage.option_values import parse_size_bytes
+from storage.options.values import parse_size_bytes
 from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
 
 _FIELD_ID_KEY: Final = "paimon.id"

@@ -35,7 +35,7 @@ from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
 from storage.files.formats.parquet_leaves import leaf_numbers, leaves_of
 from storage.files.spans import Spans
-from storage.option_values import parse_boolean, parse_size_bytes
+from storage.options.values import parse_boolean, parse_size_bytes
 from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_schema, arrow_type
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from storage.option_values import (
+from storage.options.values import (
     BOOLEAN,
     COLUMNS,
     DURATION,

@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from storage.option_values import (
+from storage.options.retention import RetentionOptions
+from storage.options.values import (
     parse_boolean,
     parse_duration_ms,
     parse_fraction,
@@ -21,7 +22,6 @@ from storage.option_values import (
     parse_names,
     parse_size_bytes,
 )
-from storage.retention_options import RetentionOptions
 
 MEBIBYTE: Final = 1 << 20
 INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Self, TypeVar
 
 from storage.errors import BadInput
-from storage.option_values import parse_boolean
+from storage.options.values import parse_boolean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)

@@ -10,7 +10,7 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.format import UNAWARE_BUCKET
-from storage.options import TableOptions
+from storage.options.table_options import TableOptions
 
 # Say what the table is, and where.
 _FOR_EVER: Final = frozenset({"path", "type"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.known_options import KNOWN_OPTIONS
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from storage.options.registry import KNOWN_OPTIONS
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.option_texts import OptionTexts
-from storage.option_values import parse_duration_ms, parse_int
+from storage.options.texts import OptionTexts
+from storage.options.values import parse_duration_ms, parse_int
 
 _NO_LIMIT: Final = 2**31 - 1
 
