@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from ingest.config_messages import explained
-from ingest.layered_values import ConfigError, Path, add_environment, add_flags, read_yaml
+from ingest.layered_values import add_environment, add_flags, read_yaml
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
+from ingest.yaml_settings import ConfigError, Path
 
 
 def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
@@ -93,7 +94,7 @@ def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, st
     if source.topic_pattern is not None:
         try:
             re.compile(source.topic_pattern)
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             yield (*at, "topic_pattern"), f"not a regular expression: {error}", "Example: `shop\\.public\\..*`."
     if isinstance(source.start, StartSettings):
         given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from ingest.layered_values import ConfigError, LayeredValues, Path
+from ingest.layered_values import LayeredValues
 from ingest.settings import Config
+from ingest.yaml_settings import ConfigError, Path
 
 _MESSAGE: Final = re.compile(r"(?P<reason>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")

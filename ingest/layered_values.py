@@ -7,41 +7,15 @@ begins with `[` or `{` is YAML.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
-
-import yaml
+from typing import Any, Final
 
 from ingest.settings import HIDDEN, SECRET_NAME
-from storage.errors import BadInput
-
-Path: TypeAlias = tuple[str | int, ...]
+from ingest.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, Place, read_settings
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
 _LEVEL: Final = "__"
-_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
-_SECRET_IN_TEXT: Final = re.compile(rf"((?:{SECRET_NAME.pattern})\w*).+", re.IGNORECASE)
-
-
-class ConfigError(BadInput):
-    """The configuration can't be used. The message quotes where it says so, with secrets hidden."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a setting was written.
-
-    name: `shop.yaml:12`, or a variable or flag. quote: what stands there, secrets hidden.
-    """
-
-    name: str
-    quote: str = ""
-
-    def error(self, reason: str, remedy: str) -> ConfigError:
-        quoted = f"\n    {self.quote}" if self.quote else ""
-        return ConfigError(f"{self.name}: {reason}{quoted}\n{remedy}")
 
 
 @dataclass(slots=True)
@@ -72,24 +46,12 @@ class LayeredValues:
 
 def read_yaml(text: str, name: str) -> LayeredValues:
     """The first layer. name: of the file, for messages. Raises ConfigError for what is no YAML mapping of settings."""
-    layer = LayeredValues(places={(): Place(name)})
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        if root is None:
-            return layer
-        lines = _hide_secrets(text, root).splitlines()
-        values = _Reader(loader, name, lines, layer.places).read(root, ())
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line if error.problem_mark else 0
-        quote = _SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text.splitlines()[line].strip()) if text else ""
-        raise Place(f"{name}:{line + 1}", quote).error(f"not YAML: {error.problem}", "Mend the line.") from None
-    except yaml.YAMLError as error:
-        raise Place(name).error(f"not YAML: {error}", "Mend the file.") from None
-    if not isinstance(values, dict):
+    values, places = read_settings(text, name)
+    if values is None:
+        values = {}
+    elif not isinstance(values, dict):
         raise Place(f"{name}:1").error("this is no group of settings", "Begin with `pipeline: …` and the like.")
-    layer.values = values
-    return layer
+    return LayeredValues(values, {(): Place(name), **places})
 
 
 def add_environment(layer: LayeredValues, environment: Mapping[str, str], known: Collection[str]) -> None:
@@ -114,7 +76,7 @@ def add_flags(layer: LayeredValues, flags: Iterable[str]) -> None:
 
 
 def _shown(path: Path, text: str) -> str:
-    return HIDDEN if _is_secret(path) else _SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text)
+    return HIDDEN if _is_secret(path) else SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text)
 
 
 def _is_secret(path: Path) -> bool:
@@ -125,67 +87,6 @@ def _from_text(text: str, place: Place) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return read_settings(text, place.name)[0]
+    except ConfigError:
         raise place.error("not YAML", "A value that begins with [ or { is a YAML list or mapping.") from None
-
-
-class _Reader:
-    """Turns YAML nodes into values, and notes the line of each."""
-
-    def __init__(self, loader: yaml.SafeLoader, name: str, lines: list[str], places: dict[Path, Place]) -> None:
-        self._loader = loader
-        self._name = name
-        self._lines = lines
-        self._places = places
-
-    def read(self, node: yaml.Node, path: Path) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            self._check_names(node)
-            # Merge keys: `<<: *common`; what they bring comes first, and is overridden.
-            self._loader.flatten_mapping(node)
-            return {name: self._member(at, inner, (*path, name)) for name, at, inner in self._members(node)}
-        if isinstance(node, yaml.SequenceNode):
-            return [self._member(item, item, (*path, at)) for at, item in enumerate(node.value)]
-        return self._loader.construct_object(node)
-
-    def _members(self, node: yaml.MappingNode) -> Iterator[tuple[Any, yaml.Node, yaml.Node]]:
-        named = (member for member in node.value if member[0].tag != _MERGE_TAG)
-        return ((self._loader.construct_object(at, deep=True), at, inner) for at, inner in named)
-
-    def _check_names(self, node: yaml.MappingNode) -> None:
-        seen: set[Any] = set()
-        for name, at, _ in self._members(node):
-            if not isinstance(name, (str, int)):
-                raise self._place(at).error(f"`{name}` can't be a name", "Names are text or whole numbers.")
-            if name in seen:
-                raise self._place(at).error(f"`{name}` stands here twice", "Keep one of them.")
-            seen.add(name)
-
-    def _member(self, at: yaml.Node, node: yaml.Node, path: Path) -> Any:
-        self._places[path] = self._place(at)
-        return self.read(node, path)
-
-    def _place(self, node: yaml.Node) -> Place:
-        line = node.start_mark.line
-        return Place(f"{self._name}:{line + 1}", self._lines[line].strip())
-
-
-def _hide_secrets(text: str, root: yaml.Node) -> str:
-    """The text with the values of secrets replaced; lines keep their numbers."""
-    spans: list[tuple[int, int]] = []
-    _find_secrets(root, False, spans)
-    for start, end in sorted(set(spans), reverse=True):
-        text = text[:start] + HIDDEN + "\n" * text.count("\n", start, end) + text[end:]
-    return text
-
-
-def _find_secrets(node: yaml.Node, secret: bool, spans: list[tuple[int, int]]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            _find_secrets(value, secret or bool(SECRET_NAME.search(str(key.value))), spans)
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _find_secrets(item, secret, spans)
-    elif secret:
-        spans.append((node.start_mark.index, node.end_mark.index))

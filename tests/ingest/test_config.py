@@ -9,8 +9,8 @@ from textwrap import dedent
 import pytest
 
 from ingest.config import load_config, parse_config, shown
-from ingest.layered_values import ConfigError
 from ingest.settings import Config, FolderSettings, KafkaSettings, Secret, StartSettings
+from ingest.yaml_settings import ConfigError
 
 GOOD = """\
 warehouse: /lake
@@ -276,9 +276,9 @@ MESSAGES = [
         "no YAML",
         GOOD.replace("[a, b]", "[a, b"),
         """\
-        shop.yaml:6: not YAML: expected ',' or ']', but got ':'
+        shop.yaml:6:22: not YAML: expected ',' or ']', but got ':'
             sasl_plain_password: ***
-        Mend the line.""",
+        Correct the line.""",
     ),
     MessageCase(
         "no settings",
