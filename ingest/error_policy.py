@@ -12,7 +12,7 @@ from storage.errors import BadInput
 
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: "Mend the source, or set `errors.tolerance` to keep such records aside and go on",
-    FailureKind.UNKNOWN_COLUMN: "Add the column to the table and start again: reading goes on with this record",
+    FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.TRUNCATE: "Decide what becomes of the rows; `truncates: skip` in `format_options` passes it over",
 }
 

@@ -267,7 +267,8 @@ def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> T
         if old.nullable and not takes_nulls and forbidden:
             raise BadInput(
                 f"column {_text(path)} may hold nulls; if it holds none, set the option "
-                "'alter-column-null-to-not-null.disabled' = 'false' first"
+                "'alter-column-null-to-not-null.disabled' = 'false' first (in `tidelake table alter`: "
+                "--set alter-column-null-to-not-null.disabled=false)"
             )
         return replace(old, nullable=takes_nulls)
 

@@ -30,6 +30,7 @@ class Target:
         records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
     takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
+    location: the table's root, for the commands in messages; "" where there is none.
     """
 
     name: str
@@ -37,13 +38,14 @@ class Target:
     emit_update_before: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
     takes_values_back: bool = False
+    location: str = ""
 
     @classmethod
     def of(cls, table: TableContext, source_types: Mapping[str, str]) -> Target:
         """As the table's key and options want it."""
         is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
         aggregates = _aggregates(table)
-        return cls(table.name, table.schema, is_log or aggregates, source_types, aggregates)
+        return cls(table.name, table.schema, is_log or aggregates, source_types, aggregates, table.location)
 
 
 def _aggregates(table: TableContext) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from ingest.formats.base import Target
 from ingest.formats.cells.json_text import BadValue, read_object
 from ingest.formats.debezium_envelope import Envelope
-from ingest.formats.debezium_shape import Column, Shape, UnknownColumns
+from ingest.formats.debezium_shape import Column, Shape
 from ingest.formats.record_key import key_members
 from ingest.formats.replica_identity import says_more
 from ingest.raw_batch import OLD_KEY_HEADER, Headers
@@ -129,7 +129,7 @@ def _members(image: msgspec.Raw, which: str) -> dict[str, bytes] | None:
 def _row(kind: RowKind, members: Mapping[str, bytes], shape: Shape) -> ChangedRow:
     unknown = [name for name in members if name not in shape.by_name]
     if unknown:
-        raise UnknownColumns(unknown, shape.target.name)
+        raise shape.unknown([(name,) for name in unknown])
     cells: list[object] = []
     flagged: list[str] = []
     for column in shape.columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,18 +23,27 @@ from ingest.formats.connect_schema import (
     spelled_source_type,
 )
 from ingest.formats.placeholders import Placeholders
+from ingest.formats.table_inference import inferred_type
+from storage.alter_command import add_column, alter_command
 from storage.errors import BadInput
-from storage.types import DataType, arrow_type
+from storage.types import STRING, DataType, arrow_type
 
 
 class UnknownColumns(BadValue):
-    """A record has columns that its table lacks."""
+    """A record has columns that its table lacks.
 
-    def __init__(self, columns: Iterable[str], table: str) -> None:
-        self.columns = tuple(columns)
+    paths: of the columns, and of fields inside columns.
+    types: what would hold their values; None where nothing says it.
+    """
+
+    def __init__(self, target: Target, paths: Sequence[tuple[str, ...]], types: Sequence[DataType | None]) -> None:
+        self.columns = tuple(map(".".join, paths))
         names = ", ".join(map(repr, self.columns))
+        added = [add_column(path, type_ or STRING) for path, type_ in zip(paths, types, strict=True)]
+        guess = "" if None not in types else " (or of another type than STRING: the record doesn't say which)"
         super().__init__(
-            f"column {names} is not in table {table}; add it to the table, or leave it out at the connector"
+            f"column {names} is not in table {target.name}; add it with "
+            f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
         )
 
 
@@ -75,6 +84,7 @@ class Shape:
         self.key_columns = key_columns
         self.placeholders = Placeholders(settings.unavailable_value_placeholder)
         declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
+        self._declared = declared
         spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
         for name in spelled:
             if name not in target.schema.by_name:
@@ -107,11 +117,23 @@ class Shape:
         """
         return self.target.takes_values_back or (bool(self.key_columns) and not self.key_names_the_row)
 
+    def unknown(self, paths: Sequence[tuple[str, ...]]) -> UnknownColumns:
+        """The error for columns that a record has and the table lacks, and for fields inside columns."""
+        return UnknownColumns(self.target, paths, [self._type_at(path) for path in paths])
+
+    def _type_at(self, path: tuple[str, ...]) -> DataType | None:
+        source: SourceType | None = self._declared.get(path[0])
+        for step in path[1:]:
+            if source is None:
+                break
+            source = {"element": source.element, "value": source.value}.get(step) or source.fields.get(step)
+        return None if source is None else inferred_type(source)
+
     def read_cell(self, column: Column, raw: bytes) -> object:
         """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks."""
         try:
             return column.cell(raw)
         except UnknownField as e:
-            raise UnknownColumns([f"{column.name}.{e.path}"], self.target.name) from None
+            raise self.unknown([(column.name, *e.path)]) from None
         except (ValueError, ArithmeticError) as e:
             raise BadValue(f"column {column.name}: {e}") from None

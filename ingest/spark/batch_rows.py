@@ -93,7 +93,7 @@ class TypedColumns:
         batch = batch.drop_columns([name for name in self.order_by if name not in context.schema.by_name])
         for name, order in zip(carried, orders, strict=True):
             batch = batch.append_column(name, order)
-        yield Conformer(context.schema, context.options, context.name, carried).conform(batch)
+        yield Conformer(context.schema, context.options, context.name, carried, context.location).conform(batch)
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,7 @@ class RawRecords:
         """An unknown column stops the query in any case: as dead letters, good rows would be lost."""
         for failure in failures:
             if failure.kind is FailureKind.UNKNOWN_COLUMN:
-                raise BadInput(
-                    f"{failure.describe(raw)}. Add the column to the table with alter_table, then start again"
-                )
+                raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
             if not self.keeps_letters:
                 raise BadInput(
                     f"{failure.describe(raw)}. Mend the record at the source, or pass dead_letters=… to sink() to keep "

@@ -70,7 +70,9 @@ def cast(column: pa.Array, old: DataType, new: DataType) -> pa.Array:
 
 def _no_cast(old: DataType, new: DataType) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"a change of type from {old} to {new}", "Java has no cast for it either", "Change the column's type back"
+        f"a change of type from {old} to {new}",
+        "Java has no cast for it either",
+        "Change the column's type back (`tidelake table alter`, --set-type)",
     )
 
 
@@ -192,7 +194,10 @@ def _float_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.
     texts = []
     for value in column.cast(pa.float64()).to_pylist():
         if value is not None and not np.isfinite(value):
-            raise BadInput(f"{value} can't be read as {new}; Java fails, too. Change the column's type back to read it")
+            raise BadInput(
+                f"{value} can't be read as {new}; Java fails, too. Change the column's type back to read it "
+                f"(`tidelake table alter`, --set-type with {old})"
+            )
         texts.append(None if value is None else Decimal(repr(value)))
     return pa.array([None if t is None else rounded(t, new) for t in texts], arrow_type(new))
 

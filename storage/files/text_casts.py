@@ -109,7 +109,7 @@ def from_text(column: pa.Array, new: AtomicType) -> pa.Array:
             why = f" ({problem})" if str(problem) else ""
             raise BadInput(
                 f"the text {text!r} can't be read as {new}, which the column's type was changed to{why}. "
-                "Java fails, too; change the type back to read the rows"
+                "Java fails, too; change the type back to read the rows (`tidelake table alter`, --set-type)"
             ) from None
     if new.root in TIMESTAMP_ROOTS:
         return _timestamps(values, arrow_type(new))

@@ -11,33 +11,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.alter_command import add_column, alter_command, set_type
 from storage.default_values import default_value
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.options import TableOptions
 from storage.row_kinds import is_retract
 from storage.schema import TableSchema
-from storage.types import DataField, arrow_type
+from storage.type_changes import can_change
+from storage.types import DataField, arrow_type, type_from_arrow
 
 
 class Conformer:
     """Turns batches into the columns of one schema, in schema order, followed by `_VALUE_KIND`.
 
     carried: columns that are not the table's and go along as they are, behind those.
+    location: the table's root, for the commands in messages; "" where there is none.
     """
 
     def __init__(
-        self, schema: TableSchema, options: TableOptions, table_name: str, carried: Sequence[str] = ()
+        self,
+        schema: TableSchema,
+        options: TableOptions,
+        table_name: str,
+        carried: Sequence[str] = (),
+        location: str = "",
     ) -> None:
         self._schema = schema
         self._carried = tuple(carried)
         self._table_name = table_name
+        self._location = location
         self._row_kind_field = options.row_kind_field
         self._dropped_kinds = _dropped_kinds(options)
         self._required = {*schema.primary_keys, *(f.name for f in schema.fields if not f.type.nullable)}
@@ -78,8 +88,30 @@ class Conformer:
         if unknown:
             raise BadInput(
                 f"{self._table_name}: the table has no column {unknown[0]!r} (it has {', '.join(self._schema.names)}). "
-                "Drop the column from the batch, or add it to the table with alter_table"
+                f"Drop the column from the batch, or add it to the table: {self._added(batch.schema.field(unknown[0]))}"
             )
+
+    def _added(self, field: pa.Field) -> str:
+        """How a column gets into the table."""
+        try:
+            change = add_column(field.name, type_from_arrow(field.type, repeat(0).__next__, column=field.name))
+        except BadInput:
+            return "alter_table, with AddColumn and a type that Paimon has"
+        return f"`{alter_command(self._table_name, self._location, change)}`, or alter_table in Python"
+
+    def _widened(self, field: DataField, given: pa.DataType) -> str:
+        """How a column comes to hold values of another type, where it can."""
+        try:
+            wanted = type_from_arrow(given, repeat(0).__next__, column=field.name)
+        except BadInput:
+            return ""
+        if not can_change(field.type, wanted) or field.name in (
+            *self._schema.primary_keys,
+            *self._schema.partition_keys,
+        ):
+            return ""
+        command = alter_command(self._table_name, self._location, set_type(field.name, wanted))
+        return f", or alter the column's type: `{command}`"
 
     def _column(self, batch: pa.RecordBatch, field: DataField) -> pa.Array:
         position = batch.schema.get_field_index(field.name)
@@ -107,7 +139,7 @@ class Conformer:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise BadInput(
                 f"{self._table_name}: column {field.name!r} is {field.type}, and {column.type} does not fit without "
-                f"loss: {str(e).splitlines()[0]}. Cast the batch to {target}, or alter the column's type"
+                f"loss: {str(e).splitlines()[0]}. Cast the batch to {target}{self._widened(field, column.type)}"
             ) from None
         return cast
 

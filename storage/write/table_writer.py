@@ -73,7 +73,7 @@ class TableWriter:
         check_supported(context, Operation.WRITE)
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
-        self._conformer = Conformer(context.schema, context.options, context.name)
+        self._conformer = Conformer(context.schema, context.options, context.name, location=context.location)
         self._router = Router(context.schema, self._bucketing)
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)

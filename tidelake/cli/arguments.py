@@ -277,6 +277,8 @@ def _add_table_management(verbs: _Verbs) -> None:
     create.add_argument("--comment", metavar="TEXT")
     create.add_argument("--if-not-exists", action="store_true", help="no error when it exists; it stays as it is")
 
+    _add_alter(verbs)
+
     listing = _command(verbs, "list", "table:list_tables", "names of tables")
     listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: all of the warehouse")
     _add_warehouse(listing)
@@ -305,6 +307,49 @@ def _add_table_management(verbs: _Verbs) -> None:
     drop = _table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
     drop.add_argument("--yes", action="store_true", help="don't ask")
     drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+
+
+class _Change(argparse.Action):
+    """Keeps the order in which changes of different kinds were typed: each sees what those before it made."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, option: str | None = None
+    ) -> None:
+        namespace.changes = [*namespace.changes, (option, value)]
+
+
+def _add_alter(verbs: _Verbs) -> None:
+    alter = _command(
+        verbs,
+        "alter",
+        "alter:alter",
+        "change a table's columns, options and comment, all together or not at all",
+        "Changes are made in the order given, each is repeatable. No file is rewritten: older rows are read through\n"
+        "the new schema, older snapshots under their own. A field inside a column is named by its path: address.city\n"
+        "for a ROW, items.element.price inside an ARRAY, sizes.value for a MAP. A name of other characters than\n"
+        "letters, digits and _ stands in `backquotes`.",
+    )
+    alter.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
+    _add_warehouse(alter)
+    alter.set_defaults(changes=[])
+    changes = alter.add_argument_group("changes")
+    for option, metavar, summary in (
+        ("--add-column", "COLUMN", "'note STRING', \"note STRING COMMENT 'text' FIRST\", 'note STRING AFTER id'"),
+        ("--drop", "COLUMN", "its values are gone for good"),
+        ("--rename", "COLUMN=NAME", "keys and options that name the column follow"),
+        ("--set-type", "COLUMN", "'amount DECIMAL(18,2)'; older rows are cast when they are read"),
+        ("--set-nullable", "COLUMN", "it may hold nulls from now on"),
+        ("--set-not-null", "COLUMN", "it may hold none from now on"),
+        ("--set-default", "COLUMN=VALUE", "what writers put where a row has no value"),
+        ("--drop-default", "COLUMN", "null again"),
+        ("--comment-column", "COLUMN=TEXT", "no text removes the comment"),
+        ("--move", "COLUMN", "'note FIRST', 'note AFTER id', 'note BEFORE id'"),
+        ("--set", "KEY=VALUE", "an option of Paimon: --set bucket=4"),
+        ("--unset", "KEY", "back to the option's default"),
+        ("--comment", "TEXT", "of the table; '' removes it"),
+    ):
+        changes.add_argument(option, action=_Change, dest="changes", metavar=metavar, help=summary)
+    alter.add_argument("--dry-run", action="store_true", help="only say what would change")
 
 
 def _add_compact(verbs: _Verbs) -> None:

@@ -11,17 +11,28 @@ from storage.types import ArrayType, DataField, MapType, RowType, VectorType
 
 
 class UnknownField(BadValue):
-    """A field that the column's ROW lacks. `path`: its name inside the column."""
+    """A field that a ROW lacks. path: from the column to the field, without the column; `element` and `value` lead
+    into an ARRAY and a MAP.
+    """
 
-    def __init__(self, path: str, target: RowType) -> None:
-        super().__init__(f"field {path!r} is not in {target}")
+    def __init__(self, path: tuple[str, ...], target: RowType) -> None:
+        super().__init__(f"field {path[-1]!r} is not in {target}")
         self.path = path
+        self.target = target
+
+    def inside(self, step: str) -> UnknownField:
+        return UnknownField((step, *self.path), self.target)
 
 
-def _or_null(cell: Cell, nullable: bool, what: str) -> Cell:
+def _or_null(cell: Cell, nullable: bool, what: str, step: str) -> Cell:
+    """step: the way from the parent to what `cell` reads, for messages."""
+
     def checked(raw: bytes) -> object:
         if raw != b"null":
-            return cell(raw)
+            try:
+                return cell(raw)
+            except UnknownField as e:
+                raise e.inside(step) from None
         if nullable:
             return None
         raise BadValue(f"null {what}, which is NOT NULL")
@@ -40,7 +51,7 @@ def _inside_text(raw: bytes, opening: bytes) -> bytes:
 
 def array_cell(target: ArrayType, element: Cell) -> Cell:
     """A JSON array, also inside a text; `a,b` of a MySQL SET becomes [a, b], and an empty one no element."""
-    item = _or_null(element, target.element.nullable, "element")
+    item = _or_null(element, target.element.nullable, "element", "element")
 
     def cell(raw: bytes) -> list[object]:
         inner = _inside_text(raw, b"[")
@@ -69,7 +80,7 @@ def vector_cell(target: VectorType, element: Cell) -> Cell:
 
 def map_cell(target: MapType, key: Cell, value: Cell) -> Cell:
     """A JSON object, also inside a text, or the pairs [[k, v], …] that Connect writes when keys are no strings."""
-    value = _or_null(value, target.value.nullable, "value")
+    value = _or_null(value, target.value.nullable, "value", "value")
 
     def cell(raw: bytes) -> list[tuple[object, object]]:
         inner = _inside_text(raw, b"{")
@@ -87,7 +98,9 @@ def map_cell(target: MapType, key: Cell, value: Cell) -> Cell:
 def row_cell(target: RowType, cells: Mapping[str, Cell]) -> Cell:
     """A JSON object, also inside a text. Fields it lacks are null; a field that the ROW lacks is refused."""
     fields: Mapping[str, DataField] = {f.name: f for f in target.fields}
-    checked = {name: _or_null(cell, fields[name].type.nullable, f"field {name!r}") for name, cell in cells.items()}
+    checked = {
+        name: _or_null(cell, fields[name].type.nullable, f"field {name!r}", name) for name, cell in cells.items()
+    }
 
     def cell(raw: bytes) -> dict[str, object]:
         inner = _inside_text(raw, b"{")
@@ -96,7 +109,7 @@ def row_cell(target: RowType, cells: Mapping[str, Cell]) -> Cell:
         members = read_object(inner)
         for name in members:
             if name not in fields:
-                raise UnknownField(name, target)
+                raise UnknownField((name,), target)
         return {name: field_cell(members.get(name, b"null")) for name, field_cell in checked.items()}
 
     return cell

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from storage.aggregate_functions import ColumnAggregation
+from storage.alter_command import alter_command, set_type
 from storage.errors import BadInput
+from storage.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Exact:
             return number
         if self.is_decimal:
             return None
-        raise self.refused(f"overflows at {calculation}", "change the column to a wider type (BIGINT, DECIMAL(38, 0))")
+        field = self.aggregation.field
+        wider = decimal(MAX_DECIMAL_PRECISION, 0) if field.type.root is Root.BIGINT else BIGINT
+        command = alter_command("TABLE", "", set_type(field.name, wider))
+        raise self.refused(f"overflows at {calculation}", f"change the column to a wider type: `{command}`")
 
     def refused(self, what: str, remedy: str) -> BadInput:
         field = self.aggregation.field

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -282,6 +283,35 @@ def test_an_unknown_field_inside_a_column_is_an_unknown_column() -> None:
         .failures
     )
     assert (failure.kind, failure.columns) == (FailureKind.UNKNOWN_COLUMN, ("spot.y",))
+
+
+def test_a_field_inside_elements_is_named_by_the_path_that_adds_it() -> None:
+    target = orders({"id": "INT", "spots": "MAP<STRING, ARRAY<ROW<x INT>>>"})
+    record = change("c", after={"id": 1, "spots": {"a": [{"x": 1, "y": 2}]}})
+    (failure,) = DebeziumJsonDecoder(lambda source: target).decode(batch_of([record])).failures
+    assert failure.columns == ("spots.value.element.y",)
+    assert "--add-column 'spots.value.element.y STRING'" in failure.reason
+
+
+def test_a_new_column_is_added_with_the_type_that_its_schema_declares() -> None:
+    fields = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {
+            "type": "bytes",
+            "field": "price",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "18"},
+        },
+        {"type": "int64", "field": "at", "name": "io.debezium.time.MicroTimestamp"},
+    ]
+    row = {"type": "struct", "fields": fields, "field": "after"}
+    payload: dict[str, Any] = {"before": None, "after": {"id": 1, "price": "AQ==", "at": 1}, "op": "c"}
+    payload["source"] = {"db": "shop", "schema": "public", "table": "orders", "connector": "postgresql"}
+    record = raw(json.dumps({"schema": {"type": "struct", "fields": [row]}, "payload": payload}).encode())
+    target = replace(orders({"id": "INT"}), location="/lake/shop.db/orders")
+    (failure,) = DebeziumJsonDecoder(lambda source: target).decode(batch_of([record])).failures
+    added = "--add-column 'price DECIMAL(18, 2)' --add-column 'at TIMESTAMP(6)'"
+    assert f"add it with `tidelake table alter shop.orders -w /lake {added}`, or leave it out" in failure.reason
 
 
 SKIPPED: Final = {
