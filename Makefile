@@ -25,6 +25,27 @@ export NO_PYTHON
 # In a folder of its own: runs that share pytest's default one clean up below each other's brokers.
 pytest = scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; $(BIN)/pytest --basetemp="$$scratch/pytest" $(1)
 
+# pip says a hundred lines; a person wants to see that it works, and all of them when it doesn't. $(1): what to install.
+define pip_install
+@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; [[ -t 1 ]] && terminal=1 || terminal=0; \
+if $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-color --editable $(1) 2>&1 \
+	| tee "$$log" | awk -v terminal="$$terminal" "$$PIP_PROGRESS"; \
+then true; else echo 'pip could not install it, and said:' >&2; cat "$$log" >&2; exit 1; fi
+endef
+
+define PIP_PROGRESS
+/^Collecting / { packages++; doing = $$2; sub(/[<>=!~;,\[].*/, "", doing) }
+/^ *Downloading .*\(/ { file = $$2; sub(/.*\//, "", file); sub(/-.*/, "", file); doing = file " " $$(NF - 1) " " $$NF }
+/^Installing collected packages/ { doing = "unpacking" }
+/^WARNING|^DEPRECATION/ { printf "%s%s\n", terminal ? "\r\033[K" : "", $$0 }
+terminal { printf "\r\033[K   %d packages  %s", packages, doing; fflush() }
+!terminal && packages >= 10 * (tens + 1) { tens++; printf "   %d packages\n", packages; fflush() }
+END { printf "%s   %d packages looked at\n", terminal ? "\r\033[K" : "", packages }
+endef
+export PIP_PROGRESS
+
+comma := ,
+
 title = @printf '\n\033[1m== %s\033[0m\n' $(1)
 
 .PHONY: help
@@ -74,12 +95,12 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/pyvenv.cfg
 	$(call title,'installing tidelake with Spark (the first time: a minute or two)')
-	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[spark]'
+	$(call pip_install,'.[spark]')
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 	$(call title,'installing tidelake with Spark and the test tools (the first time: a minute or two)')
-	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[sketches,spark,dev]'
+	$(call pip_install,'.[sketches$(comma)spark$(comma)dev]')
 	@touch $@ $(VENV)/.runtime
 
 .PHONY: tools

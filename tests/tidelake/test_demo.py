@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.logs import get_logger
 from tests.support.tools import TOOLS, build_tool
 from tests.tidelake.cli.calling import Call, call
 from tests.tidelake.shop_log import write_shop_log
@@ -140,12 +142,34 @@ def test_the_demo_proves_its_tables_on_spark(tmp_path: Path) -> None:
     ]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
+    assert "without effect" not in run.stderr
     report = json.loads(run.stdout)
     assert report["engine"].startswith("Spark ")
     assert report["is_right"]
     assert "WARN" not in run.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["change-log", "shop.yaml", "warehouse"]
+
+
+def tested_pypaimon() -> str:
+    """As pip takes it."""
+    requirements = (TOOLS / "pypaimon" / "requirements.txt").read_text(encoding="utf-8")
+    return next(line for line in requirements.splitlines() if line.startswith("pypaimon=="))
+
+
+def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proven(*arguments: Any) -> Any:
+        get_logger("tidelake.demo").warning("something to know", table="shop.orders")
+        return compare(*arguments)
+
+    monkeypatch.setattr(story, "compare", proven)
+    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert said.code == 0
+    lines = [line for line in said.err.splitlines() if "something to know" in line]
+    assert len(lines) == 3
+    assert all("[warning" in line and "{" not in line for line in lines)
 
 
 def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +199,7 @@ def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, 
     assert len(commands) == 5
     python = build_tool(TOOLS / "pypaimon" / "build")
     venv = f"{tmp_path}/demo/pypaimon"
-    assert commands.pop(3) == f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon"
+    assert commands.pop(3) == f"python3 -m venv {venv} && {venv}/bin/pip install --quiet {tested_pypaimon()}"
     for command in commands:
         copied = command.replace(f"{venv}/bin/python", python)
         subprocess.run(copied, shell=True, check=True, capture_output=True)

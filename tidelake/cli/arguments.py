@@ -116,9 +116,16 @@ def _noun(nouns: _Verbs, name: str, summary: str) -> _Verbs:
 
 
 def _command(
-    verbs: _Verbs, name: str, place: str, summary: str, details: str = "", log_level: str = "warning"
+    verbs: _Verbs,
+    name: str,
+    place: str,
+    summary: str,
+    details: str = "",
+    *,
+    log_level: str = "warning",
+    log_format: str = "auto",
 ) -> argparse.ArgumentParser:
-    """A verb with the options that every command has. log_level: unless another is asked for."""
+    """A verb with the options that every command has. log_level, log_format: unless others are asked for."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
@@ -132,7 +139,10 @@ def _command(
     common.add_argument("--debug", action="store_true", help="show where an error came from")
     common.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help=f"default: {log_level}")
     common.add_argument(
-        "--log-format", choices=("auto", "text", "json"), default="auto", help="auto: text on a terminal, else json"
+        "--log-format",
+        choices=("auto", "text", "json"),
+        default=log_format,
+        help=f"auto: text on a terminal, else json; default: {log_format}",
     )
     return parser
 
@@ -145,7 +155,8 @@ def _sentence(summary: str) -> str:
 
 
 def _add_demo(nouns: _Verbs) -> None:
-    parser = _command(nouns, "demo", "demo:demo", "a small shop's changes become tables, live, proven at the end")
+    summary = "a small shop's changes become tables, live, proven at the end"
+    parser = _command(nouns, "demo", "demo:demo", summary, log_format="text")  # it draws a picture, also into a file
     parser.add_argument(
         "--engine",
         choices=("auto", "spark", "asyncio"),

@@ -7,13 +7,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.output import Output
 from tidelake.cli.texts import size_text
 from tidelake.demo.screen import LiveScreen, PlainScreen
 from tidelake.demo.story import Layout, Report, Story
+
+_PYPAIMON: Final = (
+    "2.1.0"  # the release that was tested; without one, pip falls back to 0.2.0 where the newest has no wheel
+)
 
 
 def demo(out: Output, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
@@ -116,7 +120,7 @@ def _next_steps(layout: Layout) -> Iterator[tuple[str, ...]]:
     read = "b = t.new_read_builder(); print(b.new_read().to_arrow(b.new_scan().plan().splits()))"
     yield (
         "Read it with Paimon's own Python client, in an environment of its own",
-        f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon",
+        f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon=={_PYPAIMON}",
         f'{venv}/bin/python -c "import pypaimon as c; t = {opened}; {read}"',
     )
 

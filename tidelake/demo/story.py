@@ -28,6 +28,8 @@ _PATIENCE_SECONDS: Final = 120.0
 
 _TABLE_OPTIONS: Final = {"changelog-producer": "input"}
 
+_ASYNCIO_SETTINGS: Final = ("source.poll_interval_ms=200",)  # Spark looks for files by itself
+
 _CONFIG: Final = """\
 # What the demo ran; `tidelake ingest plan` explains it.
 pipeline: shop-demo
@@ -35,7 +37,6 @@ warehouse: {warehouse}
 source:
   type: change-log-folder
   path: {log}
-  poll_interval_ms: 200
 tables:
   - name: shop.customers
   - name: shop.orders
@@ -230,23 +231,25 @@ class Story:
             if self.engine != "auto" or isinstance(engine, AsyncioEngine):
                 raise
             self.screen.say(f"{error}\nthe asyncio pipeline runs instead")
-            engine = AsyncioEngine(load_config(self.layout.config, environment={}))
+            engine = self._asyncio_engine()
             scene.engine = engine.name
             engine.start()
         return engine
 
+    def _asyncio_engine(self) -> AsyncioEngine:
+        return AsyncioEngine(load_config(self.layout.config, _ASYNCIO_SETTINGS, environment={}))
+
     def _choose_engine(self) -> Engine:
-        config = load_config(self.layout.config, environment={})
         missing = None if self.engine == "asyncio" else missing_for_spark()
         if missing is not None and self.engine == "spark":
             raise TidelakeError(f"Spark can't run here: {missing}")
         if missing is not None:
             self.screen.say(f"no Spark here ({missing}); the asyncio pipeline runs instead")
         if self.engine == "asyncio" or missing is not None:
-            return AsyncioEngine(config)
+            return self._asyncio_engine()
         from tidelake.demo.spark import SparkEngine
 
-        return SparkEngine(config, self.layout.scratch)
+        return SparkEngine(load_config(self.layout.config, environment={}), self.layout.scratch)
 
     # ------------------------------------------------------------ the proof
 
