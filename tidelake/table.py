@@ -36,6 +36,7 @@ from storage.snapshots.retention import retention_of
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
+from storage.table_identity import TableIdentity
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
 
@@ -45,6 +46,7 @@ class Table:
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
+        self._identity = TableIdentity(context)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -223,18 +225,20 @@ class Table:
     def _travel(
         self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
     ) -> tuple[TableContext, Snapshot | None]:
-        store = SnapshotStore(self._context.io, self._context.paths)
-        if snapshot_id is None and tag is None and as_of is None:
-            return self._context, store.latest()
-        if tag is not None:
-            found = TagStore(self._context.io, self._context.paths).get(tag)
-        elif as_of is not None:
-            found = self._as_of(store, as_of)
-        else:
-            assert snapshot_id is not None
-            found = self._by_id(store, snapshot_id)
+        found = self._found(snapshot_id, tag, as_of)
+        self._identity.check_before_read()  # after looking: what was found is surely of this table
+        if found is None or (snapshot_id is None and tag is None and as_of is None):
+            return self._context, found
         schema: TableSchema = self._context.schemas.get(found.schema_id)
         return self._context.with_schema(schema), found
+
+    def _found(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> Snapshot | None:
+        store = SnapshotStore(self._context.io, self._context.paths)
+        if tag is not None:
+            return TagStore(self._context.io, self._context.paths).get(tag)
+        if as_of is not None:
+            return self._as_of(store, as_of)
+        return store.latest() if snapshot_id is None else self._by_id(store, snapshot_id)
 
     def _by_id(self, store: SnapshotStore, snapshot_id: int) -> Snapshot:
         try:
@@ -305,7 +309,8 @@ class Writer:
 
     A commit that can't be published loses no rows: they belong to the next one. One that can't write them down, on a
     full disk say, ends the writer, as an error of `write` other than BadInput does: all further calls say so, and what
-    was not committed must be written again with a new one. One thread at a time.
+    was not committed must be written again with a new one. A closed writer, one in a process that was forked from its
+    own, and one whose table was dropped or made anew write and commit nothing more. One thread at a time.
     """
 
     def __init__(
@@ -397,7 +402,9 @@ class Writer:
         raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
 
     def close(self) -> None:
-        """Drop what was not committed. Calling again is harmless."""
+        """Drop what was not committed. Calling again is harmless, and so is calling it in a forked process."""
+        if not self._writer.is_in_its_process:
+            return
         with ExitStack() as steps:  # each is taken, whatever becomes of the others
             steps.callback(self._expiry.close, finish=True)
             if self._unknown is None:

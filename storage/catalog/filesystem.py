@@ -79,8 +79,9 @@ class FileSystemCatalog:
         if entries and not cascade:
             raise BadInput(f"database {name!r} is not empty: it holds {', '.join(entries[:5])}; drop with cascade=True")
         tables = [Identifier(name, table) for table in self.list_tables(name)]
+        self._refuse_links(f"database {name}", self.warehouse, name + _DATABASE_SUFFIX)
         for table in tables:
-            self._refuse_external_files(table)
+            self._refuse_files_elsewhere(table)
         for table in tables:
             self._delete(table)
         self._io.delete_directory(path)
@@ -136,7 +137,7 @@ class FileSystemCatalog:
             if if_exists:
                 return
             raise self._no_table(identifier)
-        self._refuse_external_files(identifier)
+        self._refuse_files_elsewhere(identifier)
         self._delete(identifier)
 
     def _delete(self, identifier: Identifier) -> None:
@@ -227,6 +228,24 @@ class FileSystemCatalog:
     def _holds_files(self, directory: str) -> bool:
         entries = self._io.list_directory(directory)
         return any(not e.is_directory or self._holds_files(f"{directory}/{e.name}") for e in entries)
+
+    def _refuse_files_elsewhere(self, identifier: Identifier) -> None:
+        """Before anything of the table is deleted: all that is its own must be found below its directory."""
+        location = self._paths(identifier).location
+        self._refuse_links(f"table {identifier}", self._database_path(identifier.database), identifier.table)
+        self._refuse_links(f"table {identifier}", location)
+        self._refuse_external_files(identifier)
+
+    def _refuse_links(self, what: str, directory: str, only: str | None = None) -> None:
+        """only: of the entries of the directory, the one that is asked about; None is all."""
+        for entry in self._io.list_directory(directory):
+            if entry.is_link and only in (None, entry.name):
+                raise UnsupportedFeature(
+                    f"{what}: {directory}/{entry.name} is a symbolic link",
+                    "dropping would leave what it leads to, and a directory that is no table any more; nothing was "
+                    "deleted",
+                    "Put the directory itself in the link's place and drop again, or delete both by hand",
+                )
 
     def _refuse_external_files(self, identifier: Identifier) -> None:
         for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):

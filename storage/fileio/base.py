@@ -19,13 +19,15 @@ import pyarrow as pa
 class FileStatus:
     """One entry of a directory. `name` is the last part of the path.
 
-    `size_bytes` is 0 for directories, and so is `modified_ms` where the store does not keep it.
+    `size_bytes` is 0 for directories, and so is `modified_ms` where the store does not keep it. `is_link`: what it
+    stands for lies elsewhere (a symbolic link); the other members are of that.
     """
 
     name: str
     size_bytes: int
     modified_ms: int
     is_directory: bool
+    is_link: bool = False
 
 
 class Output(Protocol):

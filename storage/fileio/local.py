@@ -212,7 +212,8 @@ class _LocalOutput:
 def _status(entry: os.DirEntry[str]) -> FileStatus:
     status = entry.stat()
     is_directory = entry.is_dir()
-    return FileStatus(entry.name, 0 if is_directory else status.st_size, status.st_mtime_ns // 1_000_000, is_directory)
+    size_bytes = 0 if is_directory else status.st_size
+    return FileStatus(entry.name, size_bytes, status.st_mtime_ns // 1_000_000, is_directory, entry.is_symlink())
 
 
 # ---------------------------------------------------------------- the steps that publishing is made of

@@ -30,6 +30,7 @@ from storage.snapshots.live_files import changelog_entries, delta_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
+from storage.table_identity import TableIdentity
 from storage.types import DataField
 
 _BATCH_ROWS: Final = 65_536
@@ -69,6 +70,7 @@ class ChangeReader:
     def __init__(self, context: TableContext) -> None:
         check_supported(context, Operation.CHANGES)
         self._context = context
+        self._identity = TableIdentity(context)
         self._fields: list[DataField] = list(context.schema.fields)
         self.snapshots = SnapshotStore(context.io, context.paths)
         self.schema = context.schema.arrow.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
@@ -79,16 +81,19 @@ class ChangeReader:
             yield from self.read(self.get(snapshot_id))
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """Raises BadInput naming the snapshots there are: a gap is never passed over in silence."""
-        try:
-            return self.snapshots.get(snapshot_id)
-        except FileNotFoundError:
+        """Raises BadInput naming the snapshots there are: a gap is never passed over in silence. So too for a table
+        that was dropped, or made anew: its snapshots count from 1 again.
+        """
+        found = self.snapshots.find(snapshot_id)
+        self._identity.check_before_read()  # after looking: what was found is surely of this table
+        if found is None:
             earliest, latest = self.snapshots.earliest_id(), self.snapshots.latest_id()
             there = "it has none" if earliest is None or latest is None else f"it has {earliest} to {latest}"
             raise BadInput(
                 f"{self._context.name} has no snapshot {snapshot_id} ({there}); changes before the earliest are gone. "
                 "Read the table at its earliest snapshot first, and follow a consumer next time so that they are kept"
-            ) from None
+            )
+        return found
 
     def read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
         """One snapshot's changes, possibly none."""

@@ -38,6 +38,7 @@ from storage.snapshots.retention import Retention
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
+from storage.table_identity import TableIdentity
 
 Pins: TypeAlias = Callable[[], Iterable[int]]
 
@@ -73,6 +74,7 @@ class SnapshotExpiry:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._context = context
+        self._identity = TableIdentity(context)
         self._pins = pins
         self._retention = retention or Retention.of_snapshots(context.options)
         self._now_ms = now_ms
@@ -122,6 +124,7 @@ class SnapshotExpiry:
     # ------------------------------------------------------------ what goes
 
     def _run(self, latest_id: int | None) -> Expired | None:
+        self._identity.check_before_change()
         self._remove_stale_consumers()
         latest = self._store.latest_id() if latest_id is None else latest_id
         begin = self._begin()

@@ -7,8 +7,9 @@ Invariants
     C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
 
 Steps of one attempt, and what a crash after each leaves behind
-    1. Look: the newest snapshot, and all since the last look. Does what we saw still stand? Is this a replay, or did an
-       earlier attempt of ours land after all? The guard may refuse: a newer writer fenced us.
+    1. Look: the newest snapshot, and all since the last look. Does what we saw still stand, and if not, is it the same
+       table at all? Is this a replay, or did an earlier attempt of ours land after all? The guard may refuse: a newer
+       writer fenced us.
        *Crash: nothing.*
     2. Say what changes, seen from there; check it for conflicts.
        *Crash: nothing.*
@@ -17,8 +18,8 @@ Steps of one attempt, and what a crash after each leaves behind
     4. Create snapshot-N if absent. **This is the commit.**
        *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
     5. See that it is the next: its base still stands, or what is above it was built on it. A writer that slept so long
-       that its id was used and expired would otherwise add a snapshot below the earliest, which nobody reads. Such a
-       one is withdrawn.
+       that its id was used and expired would otherwise add a snapshot below the earliest, which nobody reads. A first
+       snapshot has no base: the table itself must still be the one of step 1. What is not the next is withdrawn.
        *Crash before that: a file outside of the chain, seen by nobody.*
     6. Write the hint.
        *Crash: the hint lags; readers list the directory.*
@@ -47,6 +48,7 @@ from storage.clock import epoch_ms
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
+from storage.owner_process import OwnerProcess
 from storage.snapshots.changes import Changes
 from storage.snapshots.commit_message import Committable
 from storage.snapshots.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
@@ -58,6 +60,7 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.snapshot_builder import Draft, Envelope, SnapshotBuilder
 from storage.snapshots.snapshot_tail import News, SnapshotTail
 from storage.table import TableContext
+from storage.table_identity import TableIdentity
 
 Guard = Callable[[Sequence[Snapshot]], None]
 
@@ -104,7 +107,7 @@ class Settled:
 class Publisher:
     """guard: sees every snapshot since the last look, and raises WriterFenced to stop a commit before it is published.
 
-    Not thread-safe.
+    Not thread-safe, and for the process that made it alone.
     """
 
     def __init__(
@@ -116,6 +119,8 @@ class Publisher:
         manifests: ManifestStore,
     ) -> None:
         self._context = context
+        self._identity = TableIdentity(context)
+        self._owner = OwnerProcess(f"{context.name}: what commits as {commit_user!r}")
         self._options = context.options
         self._commit_user = commit_user
         self._guard = guard
@@ -124,7 +129,7 @@ class Publisher:
         self._manifests = manifests
         self._key_types = [f.type for f in context.schema.key_fields]
         self._store = SnapshotStore(context.io, context.paths)
-        self._tail = SnapshotTail(self._store, commit_user, context.name)
+        self._tail = SnapshotTail(self._store, commit_user, context.name, self._identity)
         self._builder = SnapshotBuilder(context, manifests)
         self._foreign_writes = ForeignWrites(
             self._store, lambda s: delta_entries(context, s, manifests=manifests), commit_user, context.name
@@ -136,6 +141,7 @@ class Publisher:
         Raises CommitOutcomeUnknown. After any other error, also one of the store, this call published nothing, and
         never will have; an interrupt (no `Exception`) leaves it open.
         """
+        self._owner.check()
         unknown: list[Draft] = []  # published, and the store did not say with what success
         last_error: Exception | None = None
         started_ms = self._environment.monotonic_ms()
@@ -303,7 +309,10 @@ class Publisher:
         had its id before and went. Else the base expired before or after, or there never was one: then what is there
         above it tells.
         """
-        if base is not None and self._store.find(base.id) == base:
+        if base is None:
+            if self._identity.loss() is not None:
+                return False
+        elif self._store.find(base.id) == base:
             return True
         newest = max(self._store.ids(), default=0)
         if newest <= snapshot.id and self._store.exists(snapshot.id):  # smaller: the store's listing lags

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from storage.errors import CommitConflict
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table_identity import TableIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,12 @@ class SnapshotTail:
     """latest: the newest snapshot at the last look, None for a table without any. Not thread-safe.
 
     newest_own: our user's newest numbered snapshot, as far as we looked; None when there is none.
+    identity: asked where what was seen before is not found again, which would prove that the table is the same.
     """
 
-    def __init__(self, store: SnapshotStore, commit_user: str, table_name: str) -> None:
+    def __init__(self, store: SnapshotStore, commit_user: str, table_name: str, identity: TableIdentity) -> None:
         self._store = store
+        self._identity = identity
         self._commit_user = commit_user
         self._table_name = table_name
         self._seen_id: int | None = None  # of `latest`, 0 for a table without snapshots; None before the first look
@@ -47,11 +50,11 @@ class SnapshotTail:
 
         search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and report what
         came since, itself included: so a replay is recognised, and a fence that was set meanwhile is seen.
-        Raises CommitConflict when the last snapshot seen was replaced or rolled back.
+        Raises CommitConflict when the last snapshot seen was replaced or rolled back, or the table is another one.
         """
         newest = self._store.latest()
-        if self.latest is not None:
-            self._check_stands(self.latest, newest)
+        if self.latest is None or not self._stands(self.latest, newest):
+            self._identity.check_before_change()  # after looking: what was found is surely of the same table then
         newest_id = newest.id if newest is not None else 0
         first_new = self._seen_id + 1 if self._seen_id is not None else newest_id + 1
         searching = search_own and not self._has_searched_own
@@ -80,7 +83,8 @@ class SnapshotTail:
     def _is_own(self, snapshot: Snapshot) -> bool:
         return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
-    def _check_stands(self, seen: Snapshot, newest: Snapshot | None) -> None:
+    def _stands(self, seen: Snapshot, newest: Snapshot | None) -> bool:
+        """False when it expired. Raises CommitConflict when something else became of it."""
         if newest is None or newest.id < seen.id:
             there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
@@ -96,3 +100,4 @@ class SnapshotTail:
                 "(Java Paimon on a local disk or a plain object store does): let only one of them commit at a time, or "
                 "give both a catalog lock. Open the table anew and write again what was lost"
             )
+        return now is not None

@@ -21,6 +21,7 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.merge.merge_functions import check_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import Operation, check_supported
+from storage.owner_process import OwnerProcess
 from storage.row_kinds import row_kinds
 from storage.snapshots.commit_message import CommitMessage
 from storage.snapshots.live_files import live_entries_of
@@ -56,8 +57,9 @@ class TableWriter:
     replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
     written with another number of buckets.
 
-    Call it from one thread at a time. After any error but the BadInput of `write` and `route` the writer is done for,
-    and its next call says so: `abort` it, open another, and write again what was not committed.
+    Call it from one thread at a time, in the process that made it. After any error but the BadInput of `write` and
+    `route` the writer is done for, and its next call says so: `abort` it, open another, and write again what was not
+    committed. An aborted writer takes nothing more.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class TableWriter:
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
+        self._owner = OwnerProcess(f"{context.name}: a writer")
+        self._is_closed = False
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Columns by name; optional int8 column `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D). Order of rows is order of
@@ -104,6 +108,7 @@ class TableWriter:
                 f"{self._context.name}: rows are written as a pyarrow RecordBatch or Table, not as "
                 f"{type(rows).__name__}. Convert them: pyarrow.Table.from_pylist, from_pydict, from_pandas"
             )
+        self._check_usable()
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._conformed(batch) for batch in batches]:
             for piece in _pieces(batch):
@@ -227,9 +232,14 @@ class TableWriter:
             yield from bucket.uncommitted()
 
     def abort(self) -> None:
-        """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty; calling again
-        is harmless. Raises the first error of deleting files, once all were tried.
+        """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty and closed;
+        calling again is harmless. Raises the first error of deleting files, once all were tried.
+
+        In a process that was forked from its own it touches nothing.
         """
+        if not self.is_in_its_process:
+            return
+        self._is_closed = True
         for bucket in self._buckets.values():
             self._memory.leave(bucket)
         failure: Exception | None = None
@@ -241,6 +251,11 @@ class TableWriter:
         self._buckets = {}
         if failure is not None:
             raise failure
+
+    @property
+    def is_in_its_process(self) -> bool:
+        """False after a fork, in the child: rows and files are those of the parent."""
+        return self._owner.is_here
 
     @property
     def held_bytes(self) -> int:
@@ -339,8 +354,17 @@ class TableWriter:
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 
+    def _check_usable(self) -> None:
+        self._owner.check()
+        if self._is_closed:
+            raise BadInput(
+                f"{self._context.name}: this writer is closed, and what it had not committed is dropped. Open another "
+                "one, and write those rows again"
+            )
+
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
+        self._check_usable()
         if self._failure is not None:
             raise TidelakeError(
                 f"{self._context.name}: this writer failed before ({self._failure}). Nothing was committed since: "

@@ -140,9 +140,7 @@ def test_a_batch_commit_without_files_makes_no_snapshot(io: FileIO, place: str) 
     table = make_table(io, place)
     assert committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER)) is None
     assert snapshots(table) == []
-    forced = table.with_schema(
-        replace(table.schema, options={**table.schema.options, "commit.force-create-snapshot": "true"})
-    )
+    forced = table.with_options({"commit.force-create-snapshot": "true"})
     assert committer(forced).commit(Committable(BATCH_COMMIT_IDENTIFIER)) == 1
 
 

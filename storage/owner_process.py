@@ -1,0 +1,30 @@
+"""Keeps an object from being used in a process that was forked from its own.
+
+A forked writer is a copy of one that goes on: both would write files of the same names, and publish the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+
+from storage.errors import BadInput
+
+
+class OwnerProcess:
+    """The process that made it. what: whose it is, for messages: `db.t: a writer`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raises BadInput in any other process."""
+        if not self.is_here:
+            raise BadInput(
+                f"{self._what} was opened in process {self._pid}, and is used in process {os.getpid()}, which was "
+                "forked from it. Nothing was done. Open one in each process, after the fork"
+            )
