@@ -97,8 +97,13 @@ async def run(
 def source_of(config: Config) -> Source:
     """Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
     match config.source:
-        case FolderSettings(path=path, until=until, poll_interval_ms=poll_interval_ms):
-            return ChangeLogFolder(Path(path), follow=until == "forever", poll_interval_ms=poll_interval_ms)
+        case FolderSettings() as settings:
+            return ChangeLogFolder(
+                Path(settings.path),
+                follow=settings.until == "forever",
+                poll_interval_ms=settings.poll_interval_ms,
+                max_record_bytes=settings.max_record_bytes,
+            )
         case KafkaSettings() as settings:
             try:
                 from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import

@@ -58,12 +58,14 @@ class FolderSettings(
     """Change-log files in a folder.
 
     path: the folder. until: `end` reads what is there, `forever` waits for more. poll_interval_ms: how long to wait,
-    when all has been read, before looking for new files and lines.
+    when all has been read, before looking for new files and lines. max_record_bytes: how long a line may be,
+    uncompressed; a longer one stops the pipeline before it fills the memory.
     """
 
     path: Path
     until: Literal["end", "forever"] = "forever"
     poll_interval_ms: Positive = 1_000
+    max_record_bytes: Positive = 64 << 20
 
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +92,9 @@ class KafkaSettings(
     over records of transactions that were aborted. group_id: where confirmed offsets are written to, for monitoring;
     they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
     unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error.
-    records_max: how many records one poll takes; small polls beat large ones in CPU and memory.
+    records_max: how many records one poll takes; small polls beat large ones in CPU and memory. max_record_bytes: what
+    a compressed record, or the batch that it was compressed in, may be uncompressed; a larger one stops the pipeline
+    before it fills the memory. What isn't compressed is bounded by the fetch sizes below.
 
     client_id: what brokers call the client in their logs and quotas. client_rack: where the client stands; a replica of
     the same rack is read. request_timeout_ms: how long a broker may take to answer. connections_max_idle_ms: when an
@@ -114,6 +118,7 @@ class KafkaSettings(
     discovery_interval_ms: Positive = 30_000
     unreachable_after_ms: Positive = 120_000
     records_max: Positive = 500
+    max_record_bytes: Positive = 64 << 20
 
     client_id: Name = "tidelake"
     client_rack: Name | None = None

@@ -51,6 +51,19 @@ class CorruptFile(TidelakeError):
         return type(self), (self.path, self.expected, self.found, self.offset)
 
 
+class AccessDenied(TidelakeError, PermissionError):
+    """The operating system, or an object store, doesn't let this process at a file. Nothing was changed there.
+
+    An OSError as well, with `errno` and `filename`. The message names the path, what was tried, and the remedy.
+    """
+
+    def __init__(self, code: int, reason: str, path: str) -> None:
+        super().__init__(code, reason, path)
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class CommitConflict(TidelakeError):
     """Someone else's commit makes ours wrong. Nothing was published: refresh, plan again, retry."""
 

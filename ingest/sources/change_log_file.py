@@ -5,19 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 import zstandard
 
 from storage.errors import BadInput, CorruptFile
+from storage.fileio.access import Access, access
 
 # Lines at a time. Each batch has its price: with 4 MiB a pipeline takes half as much CPU time again as with 24. But
 # several blocks, and what they became, are on their way at once: with 32 MiB they take 25 MiB more memory, for nothing.
 BLOCK_BYTES: Final = 24 << 20
+MAX_RECORD_BYTES: Final = 64 << 20  # Kafka's default is 1 MiB; a file without line ends must not fill the memory
 _READ_BYTES: Final = 1 << 20
 _COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs shrink twentyfold and more
-_LINE_BYTES_MAX: Final = 256 << 20  # Kafka's default is 1 MiB; a file without line ends must not fill the memory
 
 
 class _Decompressor(Protocol):
@@ -30,9 +32,19 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-_DECOMPRESSORS: Final[dict[str, Callable[[], _Decompressor]]] = {
-    ".jsonl.gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
-    ".jsonl.zst": lambda: zstandard.ZstdDecompressor().decompressobj(),
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """new: what reads one member or frame. slice_bytes: how much it is given at once. What comes out of a slice is held
+    whole, so this bounds memory: deflate makes up to 1,032 bytes of one, zstd 32 KiB (a block of 128 KiB in 4 bytes).
+    """
+
+    new: Callable[[], _Decompressor]
+    slice_bytes: int
+
+
+_CODECS: Final[dict[str, _Codec]] = {
+    ".jsonl.gz": _Codec(lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 16 << 10),
+    ".jsonl.zst": _Codec(lambda: zstandard.ZstdDecompressor().decompressobj(), 1 << 10),
 }
 
 
@@ -59,7 +71,7 @@ class _Chunks:
         return size
 
 
-SUFFIXES: Final = (".jsonl", *_DECOMPRESSORS)
+SUFFIXES: Final = (".jsonl", *_CODECS)
 
 
 class ChangeLogFile:
@@ -67,10 +79,13 @@ class ChangeLogFile:
 
     Plain files may be appended to; compressed ones too (by whole members or frames, or while the first is being
     written). Lines end with `\\n` only: U+2028 and its like are text.
+
+    max_record_bytes: how long a line may be, uncompressed. Memory is bounded by it, whatever a file was made to hold.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self.path = path
+        self._max_record_bytes = max_record_bytes
         self.tail = b""  # what follows the last line end, after a pass
         self.is_cut = False  # the compressed data ended before its end, after a pass
         self._consumed_bytes = 0  # uncompressed, all in complete lines
@@ -90,19 +105,19 @@ class ChangeLogFile:
 
         A block is gone when the next one is asked for: they share a buffer, as fresh memory for each costs more than
         filling it. After the last one `tail` holds what has no line end yet (see `take_tail`).
-        Raises CorruptFile for broken compression.
+        Raises CorruptFile for broken compression, BadInput for a line that is too long.
         """
         self.tail, self.is_cut = b"", False
-        buffer, held = bytearray(_READ_BYTES), 0
+        buffer, held, wanted = bytearray(_READ_BYTES), 0, BLOCK_BYTES
         with self._opened(self._consumed_bytes) as (file, data):
             while read := _read_behind(data, buffer, held):
                 held += read
-                if held >= BLOCK_BYTES:
+                if held >= wanted:
                     held = yield from self._taken(buffer, held)
-                    if held > _LINE_BYTES_MAX:
-                        raise BadInput(f"{self.path}:{self.line_of(0)}: a line of over {_LINE_BYTES_MAX >> 20} MiB")
+                    # twice as much of a line that is still without end: it is not searched for each piece of it
+                    wanted = max(BLOCK_BYTES, min(2 * held, self._max_record_bytes + 1))
                 if held == len(buffer):
-                    buffer += bytes(min(held, BLOCK_BYTES - held) if held < BLOCK_BYTES else held)
+                    buffer += bytes(min(held, wanted - held))
             self._seen_bytes = file.tell()
         held = yield from self._taken(buffer, held)
         self.tail = bytes(memoryview(buffer)[:held])
@@ -112,6 +127,12 @@ class ChangeLogFile:
         the front.
         """
         end = buffer.rfind(b"\n", 0, held) + 1
+        if (start := _long_line(buffer, held, self._max_record_bytes)) is not None:
+            line = f"{self.path}:{self.line_of(start)}"
+            raise BadInput(
+                f"{line}: a record of more than {self._max_record_bytes} bytes, uncompressed, "
+                "and `source.max_record_bytes` allows no more. Raise it if the record is as it should be"
+            )
         if end:
             block = memoryview(buffer)[:end]
             yield block
@@ -140,26 +161,49 @@ class ChangeLogFile:
     def _opened(self, skip_bytes: int) -> Iterator[tuple[BinaryIO, _Readable]]:
         """The file, and its data from this byte of it on, as far as they go."""
         suffix = next(s for s in reversed(SUFFIXES) if self.path.name.endswith(s))
-        with self.path.open("rb", buffering=0) as file:
-            if suffix in _DECOMPRESSORS:
-                yield file, _Chunks(_without(skip_bytes, self._members(file, _DECOMPRESSORS[suffix])))
+        with access(Access.READ, str(self.path)):
+            opened = self.path.open("rb", buffering=0)
+        with opened as file:
+            if suffix in _CODECS:
+                yield file, _Chunks(_without(skip_bytes, self._members(file, _CODECS[suffix])))
             else:
                 file.seek(skip_bytes)
                 yield file, file
 
-    def _members(self, file: BinaryIO, new: Callable[[], _Decompressor]) -> Iterator[bytes]:
+    def _members(self, file: BinaryIO, codec: _Codec) -> Iterator[bytes]:
         decompressor: _Decompressor | None = None
         try:
-            while data := file.read(_COMPRESSED_READ_BYTES):
-                while data:
-                    decompressor = decompressor or new()
-                    yield decompressor.decompress(data)
-                    data = decompressor.unused_data
+            for data in _slices(file, codec.slice_bytes):
+                left = data
+                while left:
+                    decompressor = decompressor or codec.new()
+                    yield decompressor.decompress(left)
+                    left = decompressor.unused_data
                     if decompressor.eof:
                         decompressor = None
         except (zlib.error, zstandard.ZstdError) as error:
             raise CorruptFile(str(self.path), "compressed lines", str(error), file.tell()) from error
         self.is_cut = decompressor is not None
+
+
+def _slices(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while data := file.read(_COMPRESSED_READ_BYTES):
+        for start in range(0, len(data), size):
+            yield data[start : start + size]
+
+
+def _long_line(buffer: bytearray, held: int, limit: int) -> int | None:
+    """Where the first line of more than `limit` bytes begins among the first `held`; None if there is none.
+
+    Leaps from line end to line end, each as far as the limit reaches: lines are not counted.
+    """
+    start = 0
+    while held - start > limit:
+        end = buffer.rfind(b"\n", start, start + limit + 1)
+        if end < 0:
+            return start
+        start = end + 1
+    return None
 
 
 def _without(skip_bytes: int, chunks: Iterator[bytes]) -> Iterator[bytes]:

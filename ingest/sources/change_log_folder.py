@@ -23,10 +23,11 @@ from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start, nothing_up_to
-from ingest.sources.change_log_file import SUFFIXES, ChangeLogFile
+from ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
 from ingest.sources.change_log_record import BadLine, Records, first_fall, is_complete, records_of
 from ingest.threads import in_turn
 from storage.errors import BadInput
+from storage.fileio.access import Access, access
 
 POLL_INTERVAL_MS: Final = 1_000
 
@@ -44,11 +45,13 @@ class ChangeLogFolder:
         *,
         follow: bool,
         poll_interval_ms: int = POLL_INTERVAL_MS,
+        max_record_bytes: int = MAX_RECORD_BYTES,
         clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._follow = follow
         self._poll_interval_ms = poll_interval_ms
+        self._max_record_bytes = max_record_bytes
         self._clock = clock or SystemClock()
         self._identity = SourceIdentity()
         self._files: dict[str, ChangeLogFile] = {}
@@ -57,7 +60,9 @@ class ChangeLogFolder:
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput when there is no such folder. New partitions come up as their records do."""
-        if not await asyncio.to_thread(self._path.is_dir):
+        with access(Access.READ, str(self._path)):
+            is_folder = await asyncio.to_thread(self._path.is_dir)
+        if not is_folder:
             raise BadInput(f"{self._path} is not a folder. `source.path` names the one that holds the change logs")
         path = await asyncio.to_thread(self._path.resolve)
         self._identity = SourceIdentity(cluster_id=path.as_uri())
@@ -104,7 +109,7 @@ class ChangeLogFolder:
         A block is to be done with when the next one is asked for.
         """
         for name, size_bytes in self._listing():
-            file = self._files.setdefault(name, ChangeLogFile(self._path / name))
+            file = self._files.setdefault(name, ChangeLogFile(self._path / name, self._max_record_bytes))
             if file.has_news(size_bytes):
                 for block in file.blocks():
                     yield block, file
@@ -114,7 +119,7 @@ class ChangeLogFolder:
 
     def _listing(self) -> list[tuple[str, int]]:
         found = []
-        with os.scandir(self._path) as entries:
+        with access(Access.READ, str(self._path)), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIXES) and entry.is_file():
                     with suppress(FileNotFoundError):  # removed since; one that was read may be

@@ -28,6 +28,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
+from storage.fileio.access import Access, access
 from storage.fileio.base import FileStatus, Output
 from storage.fileio.location import local_path
 
@@ -55,11 +56,12 @@ class LocalFileIO:
     """`FileIO` for `file://` locations and plain paths. Needs hard links, or `renameat2`, for `create_if_absent`."""
 
     def read(self, path: str) -> bytes:
-        with open(local_path(path), "rb") as file:
+        with access(Access.READ, path), open(local_path(path), "rb") as file:
             return file.read()
 
     def open_input(self, path: str) -> pa.NativeFile:
-        return pa.OSFile(local_path(path), "r")
+        with access(Access.READ, path):
+            return pa.OSFile(local_path(path), "r")
 
     def open_output(self, path: str) -> Output:
         return _LocalOutput(path)
@@ -95,16 +97,19 @@ class LocalFileIO:
 
     def exists(self, path: str) -> bool:
         try:  # os.path.isfile would call a file absent that it may not look at
-            return stat.S_ISREG(os.stat(local_path(path)).st_mode)
+            with access(Access.READ, path):
+                return stat.S_ISREG(os.stat(local_path(path)).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def size_bytes(self, path: str) -> int:
-        return os.stat(local_path(path)).st_size
+        with access(Access.READ, path):
+            return os.stat(local_path(path)).st_size
 
     def list_directory(self, path: str) -> list[FileStatus]:
         try:
-            entries = os.scandir(local_path(path))
+            with access(Access.READ, path):
+                entries = os.scandir(local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
         found = []
@@ -115,10 +120,11 @@ class LocalFileIO:
         return found
 
     def make_directory(self, path: str) -> None:
-        _make_directory(local_path(path))
+        with access(Access.WRITE, path):
+            _make_directory(local_path(path))
 
     def delete(self, path: str) -> None:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(FileNotFoundError, NotADirectoryError), access(Access.WRITE, path):
             os.unlink(local_path(path))
 
     def delete_all(self, paths: Iterable[str]) -> None:
@@ -134,9 +140,10 @@ class LocalFileIO:
     def rename_directory(self, source: str, target: str) -> None:
         """See FileIO. rename(2) refuses a target that holds anything, and takes the place of an empty directory."""
         old, new = local_path(source), local_path(target)
-        _make_directory(os.path.dirname(new))
         try:
-            os.rename(old, new)
+            with access(Access.WRITE, new):
+                _make_directory(os.path.dirname(new))
+                os.rename(old, new)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
@@ -320,7 +327,8 @@ def _remove(path: str) -> None:
 def _named_in_errors(target: str) -> Iterator[None]:
     """An OSError tells of the file that was to be written, not of a temporary one or of none."""
     try:
-        yield
+        with access(Access.WRITE, target):
+            yield
     except OSError as error:
         if error.errno is not None:  # without one, the message would be lost
             error.filename = target

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-from storage.errors import BadInput
+from storage.errors import AccessDenied, BadInput
 
 # S3 and STS say so with a 400, which obstore takes for any other failure.
 _EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @contextmanager
 def told_as_os_errors(path: str) -> Iterator[None]:
-    """FileNotFoundError, PermissionError, else OSError, each with the path and the words of the store.
+    """FileNotFoundError, AccessDenied, else OSError, each with the path and the words of the store.
 
     BadInput for a name that no store takes. Nobody outside this package knows obstore.
     """
@@ -32,12 +32,13 @@ def told_as_os_errors(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, first_paragraph(error), path) from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise PermissionError(errno.EACCES, first_paragraph(error), path) from None
+        said = first_paragraph(error)
+        raise AccessDenied(errno.EACCES, f"{said}. Check the credentials, and what they may do there", path) from None
     except BaseError as error:
         said = first_paragraph(error)
         if any(code in said for code in _EXPIRED):
             told = f"the store says that the credentials have expired; renew them and start again ({said})"
-            raise PermissionError(errno.EACCES, told, path) from None
+            raise AccessDenied(errno.EACCES, told, path) from None
         raise OSError(errno.EIO, said, path) from None
     except ValueError as error:
         raise BadInput(f"{path!r}: {first_paragraph(error)}") from None

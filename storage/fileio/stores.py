@@ -8,11 +8,13 @@ Source: Java `S3FileIO`, `GSFileIO`, `AzureFileIO` (which prefixes count), Hadoo
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -107,8 +109,18 @@ class _Given:
         return None if value is None else value.strip().lower() == "true"
 
     def take_renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Those of `names` that are set, under the names that obstore has for them."""
-        return {names[name]: self._left.pop(name)[1] for name in names if name in self._left}
+        """Those of `names` that are set, under the names that obstore has for them.
+
+        Raises BadInput for what would go into a header of a request and can't: obstore would panic.
+        """
+        taken = {}
+        for name in names:
+            if name in self._left:
+                key, value = self._left.pop(name)
+                if names[name] in _IN_HEADERS and not _HEADER_TEXT.fullmatch(value):
+                    raise BadInput(f"option {key} holds a line end, or a character beyond ASCII. Write it without")
+                taken[names[name]] = value
+        return taken
 
     def unused(self) -> list[str]:
         """Keys that nobody took. Raises UnsupportedFeature when one asks for something that must not be left out."""
@@ -136,10 +148,35 @@ def _open_s3(bucket: str, given: _Given) -> ObjectStore:
     client: ClientConfig = {**_CLIENT}
     if (endpoint := given.take("endpoint")) is not None:
         url = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-        config["endpoint"] = url.replace("://", f"://{bucket}.", 1) if in_host_name else url
+        _check_endpoint("option s3.endpoint", endpoint, url)
+        if in_host_name:
+            url = url.replace("://", f"://{bucket}.", 1)
+            _check_endpoint(f"option s3.endpoint with bucket {bucket!r} in its host name", endpoint, url)
+        config["endpoint"] = url
         client["allow_http"] = url.startswith("http://")
+    else:
+        for variable in _ENDPOINT_VARIABLES & os.environ.keys():
+            _check_endpoint(f"environment variable {variable}", os.environ[variable], os.environ[variable])
     return S3Store(config=config, client_options=client, retry_config=_RETRY)
 
+
+def _check_endpoint(where: str, given: str, url: str) -> None:
+    """Raises BadInput for what is no address: obstore would panic at the first request."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
+    except ValueError:  # a port out of range, half an IPv6 address
+        is_address = False
+    if not is_address or not _ADDRESS_TEXT.fullmatch(url):
+        shown = re.sub(r"(^|//)[^/@]*@", r"\1***@", given)  # a password has no business there, nor in a log
+        raise BadInput(f"{where} is {shown!r}, which is no address. Write http://HOST:PORT or https://HOST")
+
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?|[0-9a-fA-F:.]+")
+_ADDRESS_TEXT: Final = re.compile(r"[a-z]+://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~%/-]*)?")
+_IN_HEADERS: Final = frozenset({"access_key_id", "secret_access_key", "session_token", "region", "account_name"})
+_HEADER_TEXT: Final = re.compile(r"[\t -~]*")
+_ENDPOINT_VARIABLES: Final = frozenset({"AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
 
 _S3_NAMES: Final = {
     "access.key": "access_key_id",

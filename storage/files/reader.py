@@ -68,19 +68,44 @@ def read_data_file(
         source.close()
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
+    rows = _RowCount(file.row_count, path)
     stored_batches = file_format.read(
         source,
         path,
         plan.stored,
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
-        chunk_filter=plan.chunk_filter(context, predicate),
+        chunk_filter=plan.chunk_filter(context, predicate, rows),
     )
-    for stored in stored_batches:
+    for stored in rows.counted(stored_batches):
         plan.check_never_null(stored, path)
         yield from _halved(
             batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema), batch_bytes
         )
+
+
+@dataclass(slots=True)
+class _RowCount:
+    """Whether a file has as many rows as its manifest says: another in its place would give wrong rows unnoticed."""
+
+    expected: int
+    path: str
+    is_checked: bool = False
+
+    def check(self, found: int) -> None:
+        """Raises CorruptFile. found: rows of the whole file."""
+        self.is_checked = True
+        if found != self.expected:
+            raise CorruptFile(self.path, f"{self.expected} rows, as its manifest says", f"{found}")
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; at their end the check, unless the file's own parts were counted, of which some are left out."""
+        found = 0
+        for batch in batches:
+            found += batch.num_rows
+            yield batch
+        if not self.is_checked:
+            self.check(found)
 
 
 def _halved(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -151,11 +176,12 @@ class _ReadPlan:
         with in_column(wanted.name):
             return cast(batch.column(position), self.stored[position].type, wanted.type)
 
-    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None) -> ChunkFilter | None:
+    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None, rows: _RowCount) -> ChunkFilter | None:
         if predicate is None:
             return None
 
         def keep(chunks: Bounds) -> NDArray[np.bool_] | None:
+            rows.check(int(np.sum(chunks("").row_count.to_numpy())))
             return predicate.may_match(
                 lambda name: self._bounds(context.schema.by_name[name], chunks), context.schema.arrow
             )

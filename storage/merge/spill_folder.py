@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from storage.fileio.access import Access, access
+
 _PREFIX: Final = "tidelake-spill-"
 _LOCK: Final = "lock"  # goes last: without it a folder is either empty or being made
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without: nobody else gets one either
@@ -61,6 +63,10 @@ class SpillFolders:
         The first time, folders of processes that have died are removed from the directory.
         """
         directory = directory or tempfile.gettempdir()
+        with access(Access.WRITE, directory, ", or set another `write.spill_directory`"):
+            return self._new_file(directory)
+
+    def _new_file(self, directory: str) -> Path:
         with self._guard:
             is_first = directory not in self._swept
             self._swept.add(directory)

@@ -26,7 +26,7 @@ class ChangelogStore:
         """None for one that is not there. Raises CorruptFile."""
         path = self._paths.changelog(changelog_id)
         try:
-            return Snapshot.from_json(self._io.read(path), path)
+            return Snapshot.from_json(self._io.read(path), path).named(changelog_id, path)
         except FileNotFoundError:
             return None
 

@@ -73,6 +73,12 @@ class Snapshot:
         """Members that nobody knows are passed over. Raises CorruptFile, with the place where the JSON breaks."""
         return cls.from_members(parse_json_object(data, path, "a snapshot"), path)
 
+    def named(self, snapshot_id: int, path: str) -> Snapshot:
+        """Itself. Raises CorruptFile if it is not the one that its file is named after: somebody copied it there."""
+        if self.id != snapshot_id:
+            raise CorruptFile(path, f"snapshot {snapshot_id}", f"snapshot {self.id} (`id` in it)")
+        return self
+
     @classmethod
     def from_members(cls, members: Mapping[str, Any], path: str) -> Snapshot:
         try:
@@ -156,7 +162,7 @@ class SnapshotStore:
 
     def get(self, snapshot_id: int) -> Snapshot:
         path = self._paths.snapshot(snapshot_id)
-        return Snapshot.from_json(self._io.read(path), path)
+        return Snapshot.from_json(self._io.read(path), path).named(snapshot_id, path)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """None for one that is not there."""

@@ -217,7 +217,7 @@ class LineCheck:
             where = f"{self._line}changelog {changelog_id}"
             path = paths.changelog(changelog_id)
             try:
-                changelog = Snapshot.from_json(self._context.io.read(path), path)
+                changelog = Snapshot.from_json(self._context.io.read(path), path).named(changelog_id, path)
             except FileNotFoundError:
                 continue
             except (TidelakeError, OSError) as error:

@@ -26,9 +26,19 @@ def on_small_disk(folder: Path, size_bytes: int, module: str, *arguments: str) -
 
 def without_right_to_write(folder: Path, module: str, *arguments: str) -> str:
     """Standard output of `python -m module FOLDER arguments…`; nothing in or below `folder` can be changed by it."""
+    return _without(0o222, folder, module, *arguments)
+
+
+def without_right_to_read(folder: Path, module: str, *arguments: str) -> str:
+    """The same, where no file below `folder` can be read; directories can be listed."""
+    return _without(0o444, folder, module, *arguments, only_files=True)
+
+
+def _without(bits: int, folder: Path, module: str, *arguments: str, only_files: bool = False) -> str:
     modes = {path: path.stat().st_mode for path in (folder, *folder.rglob("*"))}
     for path, mode in modes.items():
-        path.chmod(mode & ~0o222)
+        if path.is_file() or not only_files:
+            path.chmod(mode & ~bits)
     obeying = ["setpriv", f"--bounding-set={_IGNORED_MODES}"] if os.geteuid() == 0 else []
     try:
         return _run(obeying, [module, str(folder), *arguments])

@@ -1,10 +1,11 @@
 """What tests/tidelake/test_bad_disks.py runs on disks that refuse. Tells as JSON what came of it.
 
-usage: python -m tests.tidelake.confined_programs FOLDER full|readonly
+usage: python -m tests.tidelake.confined_programs FOLDER full|readonly|unreadable
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -17,6 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
+from ingest.sources.change_log_folder import ChangeLogFolder
+from storage.merge.spill_folder import FOLDERS
 from tidelake.cli.program import main
 
 NAME: Final = "shop.orders"
@@ -98,9 +101,7 @@ def readonly(folder: Path) -> dict[str, Any]:
             writer.commit(2)
 
     def command(*arguments: str) -> dict[str, Any]:
-        with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
-            code = int(main([*arguments, "--warehouse", warehouse]))
-        return {"code": code, "err": err.getvalue()}
+        return said([*arguments, "--warehouse", warehouse])
 
     return {
         "scan": table.scan().to_arrow().to_pylist(),
@@ -113,14 +114,44 @@ def readonly(folder: Path) -> dict[str, Any]:
             "rename": error_of(lambda: catalog.rename_table(NAME, "shop.renamed")),
             "drop": error_of(lambda: catalog.drop_table(NAME)),
             "follow as a consumer": error_of(lambda: follow_two(table)),
+            "spill": error_of(lambda: spill(warehouse)),
         },
         "commands": {
             "scan": command("table", "scan", NAME),
             "create": command("table", "create", "shop.new", "--column", "id:INT"),
             "drop": command("table", "drop", NAME, "--yes"),
+            "ingest": said(["ingest", "run", str(folder / "pipeline.yaml")]),
         },
     }
 
 
+def said(arguments: list[str]) -> dict[str, Any]:
+    """What the command line makes of it."""
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
+        code = int(main(arguments))
+    return {"code": code, "err": err.getvalue()}
+
+
+def spill(directory: str) -> None:
+    FOLDERS.new_file(directory)
+
+
+def unreadable(folder: Path) -> dict[str, Any]:
+    """What each operation says of files that may not be read."""
+
+    async def read_folder() -> None:
+        source = ChangeLogFolder(folder / "changes", follow=False)
+        await source.open()
+        async for _ in source.read({}):
+            pass
+
+    return {
+        "table": error_of(lambda: tidelake.open_catalog(str(folder / "lake")).table(NAME).scan().to_arrow()),
+        "change log": error_of(lambda: asyncio.run(read_folder())),
+        "command": said(["table", "scan", NAME, "--warehouse", str(folder / "lake")]),
+    }
+
+
 if __name__ == "__main__":
-    json.dump({"full": full, "readonly": readonly}[sys.argv[2]](Path(sys.argv[1])), sys.stdout)
+    program: Any = {"full": full, "readonly": readonly, "unreadable": unreadable}[sys.argv[2]]
+    json.dump(program(Path(sys.argv[1])), sys.stdout)

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from tests.support.confined import on_small_disk, without_right_to_write
+from tests.support.confined import on_small_disk, without_right_to_read, without_right_to_write
 from tests.tidelake.confined_programs import NAME, SCHEMA
 
 PROGRAMS: Final = "tests.tidelake.confined_programs"
@@ -43,6 +43,10 @@ def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(
         for number, text in enumerate("ab", 1):
             writer.write(pa.table({"id": [number], "text": [text]}))
             writer.commit(number)
+    (tmp_path / "pipeline.yaml").write_text(
+        f"warehouse: {warehouse}\nsource: {{type: change-log-folder, path: {tmp_path}, until: end}}\n"
+        f"tables: [{{name: {NAME}}}]\n"
+    )
     before = {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")}
     told = json.loads(without_right_to_write(tmp_path, PROGRAMS, "readonly"))
     assert {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")} == before
@@ -50,10 +54,29 @@ def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(
     assert told["changes"] == [1, 1]
     for what, error in told["errors"].items():
         assert error is not None, what
-        assert "Permission denied" in error, what
-        assert str(warehouse) in error, what
+        assert error.startswith(f"AccessDenied: {warehouse}"), what
+        assert "Permission denied, trying to write. Let user id" in error, what
+        assert ("`write.spill_directory`" in error) == (what == "spill")
     commands = told["commands"]
-    assert {what: said["code"] for what, said in commands.items()} == {"scan": 0, "create": 1, "drop": 1}
-    for what in ("create", "drop"):
+    assert {what: said["code"] for what, said in commands.items()} == {"scan": 0, "create": 1, "drop": 1, "ingest": 1}
+    for what in ("create", "drop", "ingest"):
         assert "Permission denied" in commands[what]["err"]
         assert "Traceback" not in commands[what]["err"]
+
+
+def test_files_that_may_not_be_read_are_named_with_who_may_not(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    with catalog.create_table(NAME, SCHEMA, primary_key=["id"]).writer() as writer:
+        writer.write(pa.table({"id": [1], "text": ["a"]}))
+        writer.commit()
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "a.jsonl").write_bytes(b"")
+    told = json.loads(without_right_to_read(tmp_path, PROGRAMS, "unreadable"))
+    for what, place in {"table": "lake/shop.db/orders/schema/schema-0", "change log": "changes/a.jsonl"}.items():
+        assert told[what].startswith(
+            f"AccessDenied: {tmp_path / place}: Permission denied, trying to read. Let user id"
+        )
+    assert told["command"]["code"] == 1
+    assert "trying to read" in told["command"]["err"]
+    assert "Traceback" not in told["command"]["err"]

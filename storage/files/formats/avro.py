@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeAlias, cast
+from typing import IO, Any, Final, TypeAlias, cast
 
 import fastavro
 import pyarrow as pa
@@ -78,7 +78,7 @@ class _Container:
         self._source = source
         self._path = path
         with self._corruption():
-            self._reader = fastavro.block_reader(source)
+            self._reader = fastavro.block_reader(cast(IO[bytes], _Remaining(source)))
             schema: AvroType = self._reader.writer_schema
             self._types = {f["name"]: f["type"] for f in schema["fields"]}
             rows = {"type": "array", "items": _without_logical_types(schema)}
@@ -113,6 +113,26 @@ class _Container:
             return pa.nulls(len(rows), kind)
         with in_column(field.name):
             return from_values([row[field.name] for row in rows], field.type, self._types[field.name])
+
+
+class _Remaining:
+    """A file that gives no more than it has: a damaged length would have Arrow take as much memory as it names."""
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self._source = source
+        self._left = source.size() - source.tell()
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes, or none at the end. Raises ValueError for more than there are."""
+        if size > self._left > 0:
+            raise ValueError(f"a length of {size} bytes where {self._left} are left")
+        data: bytes = self._source.read(max(0, min(size, self._left)))
+        self._left -= len(data)
+        return data
+
+    def tell(self) -> int:
+        position: int = self._source.tell()
+        return position
 
 
 def _without_logical_types(avro_type: AvroType) -> AvroType:

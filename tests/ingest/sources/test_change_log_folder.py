@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import json
 import os
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import zstandard
@@ -21,6 +23,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.raw_batch import RawBatch
 from ingest.sources import change_log_file, change_log_record
 from ingest.sources.base import Earliest, Latest
+from ingest.sources.change_log_file import MAX_RECORD_BYTES
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.sources.change_log_record import records_of
 from storage.errors import BadInput, CorruptFile
@@ -39,9 +42,11 @@ def lines(*offsets: int, partition: int = 0) -> bytes:
     return b"".join(line(offset, partition=partition) for offset in offsets)
 
 
-def read_all(folder: Path, positions: Mapping[TopicPartition, int] | None = None) -> list[RawBatch]:
+def read_all(
+    folder: Path, positions: Mapping[TopicPartition, int] | None = None, max_record_bytes: int = MAX_RECORD_BYTES
+) -> list[RawBatch]:
     async def read() -> list[RawBatch]:
-        source = ChangeLogFolder(folder, follow=False)
+        source = ChangeLogFolder(folder, follow=False, max_record_bytes=max_record_bytes)
         await source.open()
         async with aclosing(source.read(positions or {})) as batches:
             return [batch async for batch in batches]
@@ -326,12 +331,53 @@ def test_what_is_not_compressed_is_an_error(tmp_path: Path, suffix: str) -> None
         read_all(tmp_path)
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_log_file, "_LINE_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr(change_log_file, "BLOCK_BYTES", 1 << 20)
-    (tmp_path / "a.jsonl").write_bytes(lines(0) + b" " * (5 << 20))
-    with pytest.raises(BadInput, match=r"a\.jsonl:2: a line of over 1 MiB"):
-        read_all(tmp_path)
+@pytest.mark.parametrize("suffix", FORMS)
+@pytest.mark.parametrize("block_bytes", [1 << 10, 1 << 20], ids=["longer than a block", "within a block"])
+def test_a_line_longer_than_max_record_bytes_is_refused_by_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr(change_log_file, "BLOCK_BYTES", block_bytes)
+    fits, long = line(1, value="x" * 19_000).strip(), line(2, value="x" * 20_000).strip()
+    for last in (b"", b"\n", b"\n" + lines(3, 4)):
+        (tmp_path / f"a{suffix}").write_bytes(FORMS[suffix](lines(0) + fits + b"\n" + long + last))
+        assert offsets_of(read_all(tmp_path, max_record_bytes=len(long)))[T0][:3] == [0, 1, 2]
+        with pytest.raises(BadInput) as caught:
+            read_all(tmp_path, max_record_bytes=len(long) - 1)
+        assert f"a{suffix}:3: a record of more than {len(long) - 1} bytes" in str(caught.value)
+        assert "`source.max_record_bytes`" in str(caught.value)
+
+
+# A process of its own, whose peak is that of reading.
+READ: Final = """
+import resource, sys
+from pathlib import Path
+from ingest.sources.change_log_file import ChangeLogFile
+from tests.benchmarks.clock import peak_memory_mib
+before, refused = peak_memory_mib(), ""
+try:
+    for block in ChangeLogFile(Path(sys.argv[1]), int(sys.argv[2])).blocks():
+        pass
+except Exception as error:
+    refused = str(error)
+print(int(peak_memory_mib() - before), refused)
+"""
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize("text", ["blank lines", "one line"])
+def test_a_small_file_that_inflates_without_end_takes_little_memory(tmp_path: Path, suffix: str, text: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    piece = (b"\n" if text == "blank lines" else b" ") * (1 << 20)
+    inflated_mib = 128 if suffix == ".jsonl.gz" else 512  # zlib is that much slower
+    with gzip.open(path, "wb", 1) if suffix == ".jsonl.gz" else zstandard.open(path, "wb") as file:
+        for _ in range(inflated_mib):
+            file.write(piece)
+    assert path.stat().st_size < 1 << 20
+    command = [sys.executable, "-c", READ, str(path), str(16 << 20)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    taken_mib, _, refused = done.stdout.partition(" ")
+    assert int(taken_mib) < (110 if suffix == ".jsonl.gz" else 160)
+    assert ("a record of more than 16777216 bytes" in refused) == (text == "one line"), refused
 
 
 # ---------------------------------------------------------------- while running

@@ -13,7 +13,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from storage.errors import BadInput
+from storage.errors import AccessDenied, BadInput
 from storage.fileio import FileIO, open_file_io, stores
 from storage.fileio.object_output import PART_BYTES
 from tests.support.counting_forwarder import CountingForwarder, counting_forwarder
@@ -177,7 +177,7 @@ def test_wrong_credentials_are_a_permission_error_without_the_secret(
     options = {**s3_server.options, wrong: "hush-hush"}
     path = f"s3://{bucket}/f"
     s3 = open_file_io(path, options)
-    with pytest.raises(PermissionError, match=path) as caught:
+    with pytest.raises(AccessDenied, match=path) as caught:
         s3.read(path)
     assert "hush" not in f"{caught.value} {s3!r}"
     assert s3_server.secret_key not in f"{caught.value} {s3!r}"

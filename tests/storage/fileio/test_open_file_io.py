@@ -39,6 +39,36 @@ def test_an_unknown_scheme_is_refused_naming_those_known(location: str) -> None:
         open_file_io(location)
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    ["not a url", "http://", "host:abc", "http://host:99999", "http://a b", "ftp://x", "http://[::1", "", "http://h?x"],
+)
+def test_an_endpoint_that_is_no_address_is_refused_by_name(endpoint: str) -> None:
+    """obstore would take it, and panic at the first request."""
+    with pytest.raises(BadInput, match=r"option s3\.endpoint is .*, which is no address\. Write http://HOST:PORT"):
+        config("s3", "b", {**KEYS, "s3.endpoint": endpoint})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:9000", "http://127.0.0.1:1/path", "http://[::1]:9000", "http://my_minio"]
+)
+def test_an_endpoint_may_be_any_address(endpoint: str) -> None:
+    assert endpoint in config("s3", "b", {**KEYS, "s3.endpoint": endpoint})["endpoint"]
+
+
+def test_an_endpoint_in_the_environment_is_checked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a b")
+    with pytest.raises(BadInput, match="environment variable AWS_ENDPOINT_URL is 'http://a b'"):
+        config("s3", "bucket-of-this-test", KEYS)
+
+
+@pytest.mark.parametrize("option", ["s3.access-key", "s3.session.token", "s3.region"])
+def test_what_no_header_can_carry_is_refused_without_showing_it(option: str) -> None:
+    with pytest.raises(BadInput, match=f"option {option} holds a line end") as caught:
+        config("s3", "b", {**KEYS, option: "hush\n"})
+    assert "hush" not in str(caught.value)
+
+
 def config(scheme: str, authority: str, options: Mapping[str, str]) -> dict[str, Any]:
     store: Any = open_store(scheme, authority, store_options(options))
     return dict(store.config)

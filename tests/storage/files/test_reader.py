@@ -162,6 +162,19 @@ def test_a_file_shorter_than_its_manifest_says_is_corrupt_with_the_offset(name: 
     assert str(file.file_size) in error.value.expected
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("found", [999, 1001], ids=["fewer", "more"])
+def test_a_file_with_other_rows_than_its_manifest_says_is_corrupt(name: str, found: int, tmp_path: Path) -> None:
+    context = context_of(tmp_path, table_schema({"a": "INT"}, options={"file.format": name}))
+    file = replace(written(context, {"a": list(range(found))}), row_count=1000)
+    for fields in (context.schema.fields, ()):
+        with pytest.raises(CorruptFile, match=f"expected 1000 rows, as its manifest says, found {found}"):
+            rows(context, file, fields)
+    path = f"{bucket(context)}/{file.file_name}"
+    with pytest.raises(CorruptFile, match=f"found {found}"):  # also where parts of it are left out
+        list(read_data_file(context, file, path, context.schema.fields, predicate=col("a") < -1))
+
+
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = written(context, {"a": [1]})

@@ -11,6 +11,7 @@ from storage.errors import CorruptFile
 from storage.fileio.memory import MemoryFileIO
 from storage.format import CommitKind
 from storage.paths import TablePaths
+from storage.snapshots.long_lived_changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from tests.support.faulty_file_io import FaultyFileIO
 
@@ -200,3 +201,17 @@ def test_a_snapshot_that_is_not_there_is_a_missing_file() -> None:
     assert not store.exists(1)
     assert [snapshot.id for snapshot in store.all()] == [2, 3]
     assert [snapshot.id for snapshot in store.range(1, 3)] == [2, 3]
+
+
+def test_a_snapshot_file_that_holds_another_snapshot_is_corrupt() -> None:
+    io, paths = MemoryFileIO(), TablePaths("memory://snapshot-of-another-id")
+    store = SnapshotStore(io, paths)
+    for snapshot_id in (2, 3):
+        store.publish(replace(PLAIN, id=snapshot_id))
+    io.write(paths.snapshot(2), io.read(paths.snapshot(3)))
+    with pytest.raises(CorruptFile, match=r"snapshot/snapshot-2: expected snapshot 2, found snapshot 3"):
+        store.get(2)
+    changelogs = ChangelogStore(io, paths)
+    io.write(paths.changelog(1), io.read(paths.snapshot(3)))
+    with pytest.raises(CorruptFile, match=r"changelog-1: expected snapshot 1, found snapshot 3"):
+        changelogs.find(1)

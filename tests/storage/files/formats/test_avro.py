@@ -38,6 +38,25 @@ def test_the_schema_is_javas(name: str, tmp_path: Path) -> None:
         assert f == columns[f["name"]]
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd", "snappy"])
+def test_a_block_whose_length_is_damaged_is_corrupt_and_takes_no_memory(codec: str) -> None:
+    fields, batch = batch_of_columns({"a": (INT, list(range(300)))})
+    data = write("avro", fields, [batch], WriteSettings(compression=codec))[0].to_pybytes()
+    header = data.index(data[-16:]) + 16  # the sync marker ends the header, and each block
+    count_bytes = 2  # of 300, as a varint
+    for length in (2**20, 2**40, 2**62, -1, -(2**40)):
+        varint = bytearray()
+        rest = (length << 1) ^ (length >> 63)
+        while rest >= 0x80:
+            varint.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        varint.append(rest)
+        at = header + count_bytes
+        broken = data[:at] + bytes(varint) + data[at + 2 :]
+        with pytest.raises(CorruptFile, match=r"f\.avro"):
+            read("avro", pa.py_buffer(broken), fields)
+
+
 def test_local_times_are_called_the_reverse_of_what_avro_means() -> None:
     fields, batch = batch_of_columns({"t": (timestamp(3), [1]), "l": (timestamp_ltz(6), [1])})
     data, _ = write("avro", fields, [batch])
