@@ -143,7 +143,7 @@ class Table:
         *,
         commit_user: str | None = None,
         memory: MemoryBudget | None = None,
-        overwrite: bool | Mapping[str, Any] = False,
+        overwrite: bool | Mapping[str, Any] | None = None,
     ) -> Writer:
         return Writer(self._inner.writer(commit_user=commit_user, memory=memory, overwrite=overwrite))
 

@@ -32,6 +32,7 @@ from storage.snapshots.consumers import Consumer
 from storage.snapshots.expire_now import ExpirySummary, expire_now
 from storage.snapshots.expire_worker import ExpiryWorker
 from storage.snapshots.manifest_store import ManifestStore
+from storage.snapshots.overwrite import matching_partitions
 from storage.snapshots.retention import retention_of
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
@@ -86,15 +87,16 @@ class Table:
         *,
         commit_user: str | None = None,
         memory: MemoryBudget | None = None,
-        overwrite: bool | Mapping[str, Any] = False,
+        overwrite: bool | Mapping[str, Any] | None = None,
     ) -> Writer:
         """commit_user: names this stream of commits for ever; keep it over restarts, so that replays are recognised.
 
         Without one, a new user is drawn and nothing can be replayed: for one-off writes.
         memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
-        overwrite: each commit replaces rows instead of adding some, and makes no changelog. True: all rows, or with
-        partitions those of the partitions written to (option `dynamic-partition-overwrite`). A partition column's value
-        (or several): the partitions that agree, where all rows must go then.
+        overwrite: each commit replaces rows instead of adding some, and makes no changelog. None, False: no. True: all
+        rows, or with partitions those of the partitions written to (option `dynamic-partition-overwrite`). A partition
+        column's value (or several), {"day": "2026-05-01"}: the partitions that agree, where all rows must go then.
+        Raises BadInput for {}, which could mean everything or nothing.
         """
         return Writer(self._context, self._user(commit_user), memory, overwrite)
 
@@ -197,6 +199,7 @@ class Table:
         """Remove all rows, or those of the partitions that agree with `partition` (column -> value), in one snapshot.
 
         Returns its id, None when (commit_user, identifier) was committed before. Older snapshots keep the rows.
+        Raises BadInput for {}: leave `partition` out to remove all rows.
         """
         commit = TableCommit(self._context, self._user(commit_user))
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
@@ -318,17 +321,17 @@ class Writer:
         context: TableContext,
         commit_user: str,
         memory: MemoryBudget | None = None,
-        overwrite: bool | Mapping[str, Any] = False,
+        overwrite: bool | Mapping[str, Any] | None = None,
     ) -> None:
         self._commit_user = commit_user
-        self._overwrite = overwrite
+        self._overwrite = _what_to_overwrite(overwrite, context)
         manifests = ManifestStore(context)
         self._writer = TableWriter(
             context,
             memory=memory,
             compactor_of=compactors(),
             manifests=manifests,
-            replaces=overwrite is not False,
+            replaces=self._overwrite is not False,
         )
         self._commit = TableCommit(
             context, commit_user, manifests=manifests, on_lost_compaction=self._writer.compaction_lost
@@ -419,3 +422,16 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
+    """False: nothing. True: everything. Else the partitions that agree. Raises BadInput."""
+    if given is None or isinstance(given, bool):
+        return bool(given)
+    if isinstance(given, Mapping) and given:
+        matching_partitions((), [given], context)
+        return given
+    raise BadInput(
+        f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "
+        "everything, a partition column and its value for the partitions that agree, or None for nothing"
+    )

@@ -93,6 +93,14 @@ def keeps_order(old: DataType, new: DataType) -> bool:
     return (old.root in INTEGER_ROOTS or old.root is Root.FLOAT) and new.root is Root.DOUBLE
 
 
+def may_make_nulls(old: DataType, new: DataType) -> bool:
+    """Whether values that were none may read as null: then null counts of older files are too low.
+
+    Nulls stay null in every cast. Parts of nested values are not counted.
+    """
+    return new.root is Root.DECIMAL and not keeps_order(old, new)
+
+
 # ---------------------------------------------------------------- nested
 
 

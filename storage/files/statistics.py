@@ -1,7 +1,7 @@
 """What is known of columns before their files are opened: statistics of manifests, as columns of the current schema.
 
 Files may be of older schemas: their columns are found by field id. Bounds of a column whose type has changed since are
-used only where the change keeps the order of values.
+used only where the change keeps the order of values, and null counts only where it makes no nulls.
 
 Source: Java `stats/SimpleStatsEvolution.java`, `stats/SimpleStatsEvolutions.java`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from storage.binary_row import decode_rows_of_files
 from storage.files.bounds import Bounds, ColumnBounds, without_nan
-from storage.files.casting import cast, keeps_order
+from storage.files.casting import cast, keeps_order, may_make_nulls
 from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.schema import TableSchema
 from storage.table import TableContext
@@ -44,7 +44,7 @@ def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds
         minimum, maximum, nulls = (pa.concat_arrays(parts).take(places) for parts in zip(*found, strict=True))
         return ColumnBounds(minimum, maximum, nulls, rows)
 
-    return bounds
+    return cache(bounds)
 
 
 def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
@@ -61,7 +61,7 @@ def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
         maximum = _decoded([file.max_key for file in files], paths, fields)[0]
         return replace(told(name), minimum=minimum, maximum=maximum)
 
-    return bounds
+    return cache(bounds)
 
 
 def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
@@ -74,7 +74,7 @@ def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Boun
         position = names.index(name)
         return ColumnBounds(stats.minimum[position], stats.maximum[position], stats.null_counts(position), rows)
 
-    return bounds
+    return cache(bounds)
 
 
 class _Alike:
@@ -100,8 +100,11 @@ class _Alike:
             is_newer = wanted.id not in self._schema.by_id and not self._partly
             nulls = self._row_counts if is_newer else [None] * len(self._row_counts)
             return nothing, nothing, pa.array(nulls, pa.int64())
-        nulls_known = self._stats.null_counts(position)
         stored = self._fields[position].type
+        nulls_known = self._stats.null_counts(position)
+        if may_make_nulls(stored, wanted.type):
+            are_all = pc.equal(nulls_known, pa.array(self._row_counts, pa.int64()))
+            nulls_known = pc.if_else(are_all, nulls_known, pa.scalar(None, pa.int64()))
         if not keeps_order(stored, wanted.type):
             return nothing, nothing, nulls_known
         minimum, maximum = self._stats.minimum[position], self._stats.maximum[position]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 Number: TypeAlias = int | float | Decimal
 
+_EXPONENT_MAX: Final = 400  # of ten; doubles end at 308 and -324
 _ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value when the number lies below them all
 
 
@@ -47,6 +48,7 @@ def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[s
     """
     if isinstance(number, Decimal) and not number.is_finite():
         number = math.nan if number.is_nan() else math.inf if number > 0 else -math.inf
+    number = _with_modest_exponent(number)
     if pa.types.is_floating(kind):
         return _with_float(operator, number, kind)
     lowest, highest, scale = _range(kind)
@@ -57,6 +59,17 @@ def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[s
     if below == exact and lowest <= below <= highest:
         return operator, _scalar(below, kind)
     return _between(operator, min(below, highest), kind)
+
+
+def _with_modest_exponent(number: Number) -> Number:
+    """1E+999999999 written out would not fit into memory. Nearer numbers lie beyond every type's values, too, or
+    between the same two.
+    """
+    if not isinstance(number, Decimal) or not number.is_finite() or abs(number.adjusted()) <= _EXPONENT_MAX:
+        return number
+    if not number:
+        return 0
+    return Decimal(1).scaleb(_EXPONENT_MAX if number.adjusted() > 0 else -_EXPONENT_MAX).copy_sign(number)
 
 
 def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = False) -> tuple[str, pa.Scalar]:

@@ -7,10 +7,8 @@ A comparison with null is not true, as in SQL. Values are matched to the column'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import and_, or_
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -19,11 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.arguments import check_text, shown
 from storage.errors import BadInput
 from storage.files.bounds import Bounds, ColumnBounds
-from storage.read.number_comparison import as_number, is_number_type, same_comparison
+from storage.read.arrow_expressions import columns_read
+from storage.read.literals import in_type_of_column, known_column
 
 Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
+
+DEPTH_MAX: Final = 100  # of conditions in conditions; `a | b | c | …` and `~~a` are no deeper for being long
 
 
 class Predicate(Protocol):
@@ -49,12 +51,14 @@ class Predicate(Protocol):
 
 class _Combinable:
     def __and__(self, other: object) -> And:
-        return And((as_predicate(self), as_predicate(other)))
+        sides = (as_predicate(self), as_predicate(other))
+        return And(tuple(part for side in sides for part in (side.parts if isinstance(side, And) else (side,))))
 
     def __or__(self, other: object) -> Or:
-        return Or((as_predicate(self), as_predicate(other)))
+        sides = (as_predicate(self), as_predicate(other))
+        return Or(tuple(part for side in sides for part in (side.parts if isinstance(side, Or) else (side,))))
 
-    def __invert__(self) -> Not:
+    def __invert__(self) -> Predicate:
         return Not(as_predicate(self))
 
     def __bool__(self) -> bool:
@@ -92,7 +96,7 @@ class Compare(_OfOneColumn):
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
         """(operator, value of the column's type) that says the same of the column."""
-        return _in_type_of_column(self.operator, self.value, self.column, schema)
+        return in_type_of_column(self.operator, self.value, self.column, schema)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         operator, value = self.in_type_of_column(schema)
@@ -121,8 +125,8 @@ class IsIn(_OfOneColumn):
 
     def _value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
-        kind = schema.field(_known(self.column, schema)).type
-        given = [_in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
+        kind = schema.field(known_column(self.column, schema)).type
+        given = [in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
         values = pa.array([value for operator, value in given if operator == "=="], kind)  # others equal nothing
         if not pa.types.is_floating(kind):
             return values
@@ -151,7 +155,7 @@ class StartsWith(_OfOneColumn):
     prefix: str
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        if not pa.types.is_string(schema.field(_known(self.column, schema)).type):
+        if not pa.types.is_string(schema.field(known_column(self.column, schema)).type):
             raise BadInput(f"starts_with needs a string column, and {self.column!r} is none")
         return pc.starts_with(pc.field(self.column), self.prefix)
 
@@ -168,7 +172,7 @@ class StartsWith(_OfOneColumn):
 @dataclass(frozen=True, slots=True)
 class IsNull(_OfOneColumn):
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return pc.field(_known(self.column, schema)).is_null()
+        return pc.field(known_column(self.column, schema)).is_null()
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
@@ -179,7 +183,7 @@ class IsNan(_OfOneColumn):
     """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        if not pa.types.is_floating(schema.field(_known(self.column, schema)).type):
+        if not pa.types.is_floating(schema.field(known_column(self.column, schema)).type):
             raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {self.column!r} is none")
         return pc.is_nan(pc.field(self.column))
 
@@ -206,6 +210,9 @@ class Not(_Combinable):
     def within(self, columns: frozenset[str]) -> Predicate | None:
         return self if self.columns <= columns else None
 
+    def __invert__(self) -> Predicate:
+        return self.inner
+
 
 @dataclass(frozen=True, slots=True)
 class And(_Combinable):
@@ -216,7 +223,7 @@ class And(_Combinable):
         return frozenset().union(*(part.columns for part in self.parts))
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return reduce(and_, (part.expression(schema) for part in self.parts))
+        return _joined(and_, [part.expression(schema) for part in self.parts])
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         told = [maybe for part in self.parts if (maybe := part.may_match(bounds, schema)) is not None]
@@ -236,7 +243,7 @@ class Or(_Combinable):
         return frozenset().union(*(part.columns for part in self.parts))
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return reduce(or_, (part.expression(schema) for part in self.parts))
+        return _joined(or_, [part.expression(schema) for part in self.parts])
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         told = [part.may_match(bounds, schema) for part in self.parts]
@@ -291,9 +298,9 @@ class Column:
     def __ge__(self, value: Any) -> Compare:
         return self._compare(">=", value)
 
-    def is_in(self, values: Sequence[Any]) -> IsIn:
-        if isinstance(values, str | bytes):
-            raise BadInput(f"{self._name}.is_in takes a list of values, not {values!r}; for one value write ==")
+    def is_in(self, values: Iterable[Any]) -> IsIn:
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise BadInput(f"{self._name}.is_in takes a list of values, not {shown(values)}; for one value write ==")
         return IsIn(self._name, tuple(values))
 
     def is_nan(self) -> IsNan:
@@ -306,6 +313,7 @@ class Column:
         return Not(IsNull(self._name))
 
     def starts_with(self, prefix: str) -> StartsWith:
+        check_text(f"the prefix of {self._name}.starts_with", prefix)
         return StartsWith(self._name, prefix)
 
     def _compare(self, operator: str, value: Any) -> Compare:
@@ -316,7 +324,7 @@ class Column:
 
 def col(name: str) -> Column:
     """A column of the table, for conditions."""
-    return Column(name)
+    return Column(check_text("the column of col()", name))
 
 
 def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
@@ -324,59 +332,38 @@ def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
     if isinstance(given, pc.Expression):
         if schema is None:
             raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
-        return ArrowCondition(given, _columns_of(given, schema))
+        return ArrowCondition(given, columns_read(given, schema))
     if isinstance(given, Compare | IsIn | StartsWith | IsNull | IsNan | Not | And | Or | ArrowCondition):
+        if schema is not None:
+            _check_depth(given)
         return given
     raise BadInput(f"a filter is made with tidelake.col or pyarrow.compute.field, not {type(given).__name__}")
 
 
-def _columns_of(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
-    """Arrow doesn't tell which columns an expression reads: try those its text mentions, else take all."""
-    text = str(expression)
-    mentioned = [field for field in schema if field.name in text]
-    try:
-        pa.Table.from_batches([], pa.schema(mentioned)).filter(expression)
-    except pa.ArrowInvalid:
-        mentioned = list(schema)
-        try:
-            pa.Table.from_batches([], schema).filter(expression)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise BadInput(f"the filter {text} does not fit the table: {str(e).splitlines()[0]}") from None
-    except pa.ArrowNotImplementedError as e:
-        raise BadInput(f"the filter {text} does not fit the table: {str(e).splitlines()[0]}") from None
-    return frozenset(field.name for field in mentioned)
+def _check_depth(condition: Predicate) -> None:
+    """Python and Arrow go into conditions recursively."""
+    layer: list[Predicate] = [condition]
+    for _ in range(DEPTH_MAX):
+        inner: list[Predicate] = []
+        for one in layer:
+            if isinstance(one, And | Or):
+                inner += one.parts
+            elif isinstance(one, Not):
+                inner.append(one.inner)
+        if not inner:
+            return
+        layer = inner
+    raise BadInput(f"the filter has conditions in conditions more than {DEPTH_MAX} deep; write it with fewer brackets")
 
 
-def _known(column: str, schema: pa.Schema) -> str:
-    if schema.get_field_index(column) < 0:
-        raise BadInput(f"the filter names column {column!r}; the table has {', '.join(schema.names)}")
-    return column
-
-
-def _in_type_of_column(operator: str, value: Any, column: str, schema: pa.Schema) -> tuple[str, pa.Scalar]:
-    """Raises BadInput where values of the column's type can't be compared with this one."""
-    kind = schema.field(_known(column, schema)).type
-    if isinstance(value, pa.Scalar) and value.type == kind:
-        return operator, value
-    number = as_number(value)
-    if number is not None and is_number_type(kind):
-        return same_comparison(operator, number, kind)
-    given = _as_scalar(value, column, kind)
-    if _is_text(given.type) or not _is_text(kind):  # Arrow would compare texts with 5 as with "5"
-        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return operator, given.cast(kind)
-    raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
-
-
-def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return value if isinstance(value, pa.Scalar) else pa.scalar(value)
-    except (pa.ArrowException, OverflowError, TypeError):
-        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r}") from None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _joined(
+    operator: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[pc.Expression]
+) -> pc.Expression:
+    """As a balanced tree: Arrow goes into expressions recursively, and a chain of thousands would end the process."""
+    while len(parts) > 1:
+        pairs = [operator(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
+    return parts[0]
 
 
 def _unless_false(truth: pa.Array) -> Maybe:

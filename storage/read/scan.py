@@ -27,7 +27,7 @@ from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
-from storage.types import Root
+from storage.types import Root, same_ignoring_nullability
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TableScan:
         for entry in entries:
             if entry.partition not in wanted:
                 continue
-            if keys is not None and entry.total_buckets > 0:
+            if keys is not None and entry.total_buckets > 0 and self._has_bucket_key_types(entry.file.schema_id):
                 if entry.total_buckets not in buckets_of:
                     ids = bucketing.bucket_ids(keys, num_buckets=entry.total_buckets)
                     buckets_of[entry.total_buckets] = set(ids.tolist())
@@ -74,6 +74,15 @@ class TableScan:
                     continue
             kept.append(entry)
         return kept
+
+    def _has_bucket_key_types(self, schema_id: int) -> bool:
+        """Java lets the type of a bucket key change: older rows stay in the buckets of their values as they were."""
+        current = self.context.schema
+        if schema_id == current.id:
+            return True
+        older = self.context.schemas.get(schema_id).by_id
+        keys = current.select(Bucketing.of(current, self.context.options).key_columns)
+        return all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys)
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
         """Columns of bucket keys that matching rows must have, when the condition names one value for each; else

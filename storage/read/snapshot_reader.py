@@ -12,6 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
@@ -130,8 +131,17 @@ class SnapshotReader:
     def _filtered(self, batches: Iterator[pa.RecordBatch], condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if condition is None:
             return batches
-        expression: pc.Expression = condition.expression(self.context.schema.arrow)
-        return (batch.filter(expression) for batch in batches)
+        return self._where(batches, condition.expression(self.context.schema.arrow))
+
+    def _where(self, batches: Iterator[pa.RecordBatch], expression: pc.Expression) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            try:
+                kept = batch.filter(expression)
+            except pa.ArrowException as e:  # an expression of the caller's own that some values don't go with
+                raise BadInput(
+                    f"{self.context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"
+                ) from None
+            yield kept
 
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:

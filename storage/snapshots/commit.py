@@ -145,7 +145,10 @@ class TableCommit:
     ) -> int | None:
         """Remove the rows of partitions that agree with one of the specs; each names some or all partition columns."""
         if not specs or not all(specs):
-            raise BadInput(f"{self._context.name}: name the partitions to drop; truncate removes all rows")
+            raise BadInput(
+                f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and "
+                "its value; truncate() without any removes all rows"
+            )
         matching_partitions((), specs, self._context)
         return self._remove(self._live_finder(None, specs), identifier)
 

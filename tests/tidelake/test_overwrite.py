@@ -73,6 +73,36 @@ def test_an_overwrite_replaces(case: Case, tmp_path: Path, java_oracle: JavaOrac
     assert rows_of(table, snapshot=1) == BEFORE
 
 
+@pytest.mark.parametrize("nothing", [None, False])
+def test_a_writer_told_to_overwrite_nothing_adds_rows(nothing: bool | None, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    write(table, [NEW], 2, overwrite=nothing)
+    assert rows_of(table) == [*BEFORE, NEW]
+
+
+@pytest.mark.parametrize("unclear", [{}, "tue", 1, ["day"], (), float("nan")], ids=repr)
+def test_an_overwrite_that_does_not_say_what_to_replace_is_refused_with_the_words_for_it(
+    unclear: Any, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(tidelake.BadInput, match=r"overwrite=True for everything.*None for nothing"):
+        table.writer(overwrite=unclear)
+    assert rows_of(table) == BEFORE
+
+
+def test_an_overwrite_of_what_is_no_partition_is_refused_before_a_row_is_written(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(tidelake.BadInput, match="'id' can't choose partitions"):
+        table.writer(overwrite={"id": 1})
+
+
+def test_truncating_the_partitions_that_agree_with_nothing_is_refused(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without any removes all rows"):
+        table.truncate(partition={})
+    assert rows_of(table) == BEFORE
+
+
 def test_a_writer_that_overwrites_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with table.writer(commit_user="etl", overwrite=True) as writer:

@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from storage.errors import BadInput
-from storage.read.predicate import And, Column, Not, Or, Predicate, col
+from storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
 from storage.types import MAX_DECIMAL_PRECISION
 
 _TOKEN: Final = re.compile(
@@ -67,6 +67,7 @@ class _Parser:
         self._text = text
         self._tokens = self._tokenize(text)
         self._at = 0
+        self._depth = 0  # of brackets that are open
 
     def whole(self) -> Predicate:
         condition = self._either()
@@ -89,11 +90,20 @@ class _Parser:
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def _one(self) -> Predicate:
-        if self._take("not"):
-            return Not(self._one())
+        is_negated = False
+        while self._take("not"):
+            is_negated = not is_negated
+        one = self._single()
+        return Not(one) if is_negated else one
+
+    def _single(self) -> Predicate:
         if self._take("("):
+            self._depth += 1
+            if self._depth > DEPTH_MAX:
+                raise self._error(f"brackets in brackets more than {DEPTH_MAX} deep; write it with fewer")
             inner = self._either()
             self._expect(")")
+            self._depth -= 1
             return inner
         if self._peek().kind != "name":
             raise self._error("expected a column")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.casting import cast, keeps_order
+from storage.files.casting import cast, keeps_order, may_make_nulls
 from storage.type_changes import can_change
 from storage.types import (
     DOUBLE,
@@ -190,6 +190,20 @@ def test_changes_said_to_keep_the_order_of_values_keep_it_and_lose_none(case: di
     assert after.null_count == 0
     comparable = after.cast(pa.int64()) if pa.types.is_timestamp(after.type) else after
     assert comparable.to_pylist() == sorted(comparable.to_pylist())
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_changes_make_nulls_only_where_said_and_nulls_stay_null(case: dict[str, Any]) -> None:
+    old, new = type_of(case["old"]), type_of(case["new"])
+    values = column_from_json([*case["values"], None], old)
+    try:
+        after = cast(values, old, new)
+    except BadInput:
+        after = cast(values.filter(values.is_null()), old, new)  # a text that Java can't read as `new`, either
+        assert after.null_count == len(after)
+        return
+    assert after.is_null().to_pylist() == values.is_null().to_pylist() or may_make_nulls(old, new)
+    assert after[len(after) - 1].as_py() is None
 
 
 def test_integers_wrap_as_in_java() -> None:

@@ -1,0 +1,63 @@
+"""What a `pyarrow.compute` expression reads, and whether it can be a filter at all.
+
+Arrow tells little about its expressions: their text, and bytes to send them elsewhere.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import BadInput
+
+CALLS_MAX: Final = 10_000  # Arrow binds them recursively: a chain of some 30,000 ends the process
+
+_CALLS_IN_BYTES: Final = 2  # how often the bytes of an expression name each call: in a header and in a footer
+
+
+def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
+    """Names of the columns. Raises BadInput where the expression is no condition on rows of this schema."""
+    _check_references(expression)
+    text = str(expression)
+    mentioned = [field for field in schema if field.name in text]
+    if _misfit(expression, pa.schema(mentioned)) is not None:  # Arrow doesn't tell which columns: take all
+        mentioned = list(schema)
+        misfit = _misfit(expression, schema)
+        if misfit is not None:
+            raise BadInput(f"the filter {_short(text)} does not fit the table: {misfit}")
+    return frozenset(field.name for field in mentioned)
+
+
+def _check_references(expression: pc.Expression) -> None:
+    """Positions count in whatever columns are read, others than the caller meant; Arrow can't put them in bytes."""
+    try:
+        calls = pickle.dumps(expression).count(b"call\0") // _CALLS_IN_BYTES
+    except pa.ArrowNotImplementedError:
+        text = str(expression)
+        if "FieldPath(" in text:
+            raise BadInput(
+                f"the filter {_short(text)} names a column by its position, which depends on what else is read; name "
+                "it: pyarrow.compute.field('name'), or tidelake.col('name')"
+            ) from None
+        return
+    if calls > CALLS_MAX:
+        raise BadInput(
+            f"the filter makes {calls:,} calls; at most {CALLS_MAX:,} are taken. Compare a column with many values by "
+            "isin([...])"
+        )
+
+
+def _misfit(expression: pc.Expression, schema: pa.Schema) -> str | None:
+    """Why it can't filter rows of this schema; None when it can."""
+    try:
+        pa.Table.from_batches([], schema).filter(expression)
+    except (pa.ArrowException, TypeError, ValueError) as e:
+        return (str(e).splitlines() or [type(e).__name__])[0]
+    return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,52 @@
+"""The value that a condition compares a column with, in the column's type."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.read.number_comparison import as_number, is_number_type, same_comparison
+
+
+def known_column(column: str, schema: pa.Schema) -> str:
+    """The name itself. Raises BadInput when the table has no such column."""
+    if schema.get_field_index(column) < 0:
+        raise BadInput(f"the filter names column {column!r}; the table has {', '.join(schema.names)}")
+    return column
+
+
+def in_type_of_column(operator: str, value: Any, column: str, schema: pa.Schema) -> tuple[str, pa.Scalar]:
+    """(operator, value of the column's type) that says the same of the column.
+
+    Raises BadInput where values of the column's type can't be compared with this one.
+    """
+    kind = schema.field(known_column(column, schema)).type
+    if pa.types.is_nested(kind):
+        raise BadInput(
+            f"the filter compares column {column!r} ({kind}), whose values have parts: test it with is_null(), or a "
+            "part with pyarrow.compute.field"
+        )
+    if isinstance(value, pa.Scalar) and value.type == kind:
+        return operator, value
+    number = as_number(value)
+    if number is not None and is_number_type(kind):
+        return same_comparison(operator, number, kind)
+    given = _as_scalar(value, column, kind)
+    if _is_text(given.type) or not _is_text(kind):  # Arrow would compare texts with 5 as with "5"
+        with suppress(pa.ArrowException, OverflowError):
+            return operator, given.cast(kind)
+    raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
+
+
+def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r}") from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
