@@ -24,7 +24,9 @@ class Evidence:
 
     own: snapshots of the pipeline's commit user, newest first, as far back as was looked; the newest is always there.
     others: snapshots of other users that carry a position, too. earliest_id, latest_id: of all snapshots, None without
-    any. registered_id: the own snapshot that the pipeline's consumer file names, None where there is no file.
+    any. moved: of each other commit user the newest snapshot with a position that came after the newest own one; those
+    of `tables[].shared_with` are left out. registered_id: the own snapshot that the pipeline's consumer file names,
+    None where there is no file.
     """
 
     created_ms: int | None
@@ -33,6 +35,7 @@ class Evidence:
     earliest_id: int | None = None
     latest_id: int | None = None
     registered_id: int | None = None
+    moved: Sequence[SeenSnapshot] = ()
 
 
 NO_TABLE = Evidence(None)

@@ -23,6 +23,7 @@ class Problem(Enum):
     PARTITION_GONE = "partition gone"
     DELETED = "deleted by retention"
     PAST_THE_END = "past the end"
+    ANOTHER_DRIVER = "another driver"
 
 
 LOSES_POSITION: Final = frozenset({Problem.EXPIRED, Problem.ROLLED_BACK, Problem.NO_POSITION})
@@ -30,12 +31,16 @@ LOSES_POSITION: Final = frozenset({Problem.EXPIRED, Problem.ROLLED_BACK, Problem
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """text: one or two sentences that name the thing. partitions: those that can't go on; empty for the whole table."""
+    """text: one or two sentences that name the thing. partitions: those that can't go on; empty for the whole table.
+
+    reached: of ANOTHER_DRIVER, how far it has read them; None where its offsets can't be compared.
+    """
 
     table: str
     problem: Problem
     text: str
     partitions: frozenset[TopicPartition] = frozenset()
+    reached: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,30 @@ def gap_accepted(
 
     routed: partitions of the source that may hold records for the table.
     """
+    reached = _reached(findings)
+    if reached is None:
+        return None
+    offsets = _beyond_what_is_lost(standing, findings, source, routed)
+    if offsets is None:
+        return None
+    further = {p: end for p, end in reached.items() if end > offsets.get(p, 0)}
+    return offsets | {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in further.items()}
+
+
+def _reached(findings: Iterable[Finding]) -> dict[TopicPartition, int] | None:
+    """How far others have read into the table; None where that can't be compared with the source."""
+    reached: dict[TopicPartition, int] = {}
+    for finding in findings:
+        if finding.problem is Problem.ANOTHER_DRIVER:
+            if finding.reached is None:
+                return None
+            reached |= {p: max(end, reached.get(p, 0)) for p, end in finding.reached.items()}
+    return reached
+
+
+def _beyond_what_is_lost(
+    standing: Standing, findings: Sequence[Finding], source: SourceView, routed: Collection[TopicPartition]
+) -> dict[TopicPartition, int] | None:
     problems = {finding.problem for finding in findings}
     if problems & LOSES_POSITION or Problem.ANOTHER_SOURCE in problems:
         lost = standing.lost.ends if standing.lost is not None and Problem.ANOTHER_SOURCE not in problems else {}
@@ -38,6 +62,8 @@ def gap_accepted(
         return {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in ends.items()}
     offsets = standing.position.ends
     for finding in findings:
+        if finding.problem is Problem.ANOTHER_DRIVER:
+            continue
         if finding.problem in _OTHER_RECORDS:
             topics = {partition.topic for partition in finding.partitions}
             offsets = {p: offset for p, offset in offsets.items() if p.topic not in topics}
@@ -52,8 +78,10 @@ def rewound(
 ) -> dict[TopicPartition, int]:
     """The next offset of each partition: those of `starts`, and what is proven of the others."""
     problems = {finding.problem for finding in findings}
-    unproven = {partition for finding in findings for partition in finding.partitions}
+    reached = _reached(findings) or {}
+    unproven = {partition for finding in findings for partition in finding.partitions} - reached.keys()
     ends = {} if problems & LOSES_POSITION else standing.position.ends
+    ends |= {p: max(end, ends.get(p, 0)) for p, end in reached.items()}
     return {p: end for p, end in ends.items() if p not in unproven} | dict(starts)
 
 
@@ -103,7 +131,17 @@ def refusal(refused: Sequence[Refused], source: SourceView, command: str) -> Pos
         )
         if way
     ]
-    return PositionRefused("\n".join(found), ways)
+    return PositionRefused("\n".join(found), [*ways, *_beside_other_drivers(refused)])
+
+
+def _beside_other_drivers(refused: Sequence[Refused]) -> list[str]:
+    if not any(finding.problem is Problem.ANOTHER_DRIVER for one in refused for finding in one.findings):
+        return []
+    return [
+        "leave this pipeline stopped, and go on with what has read into the table: the Spark query, or the pipeline "
+        "under its old name",
+        "`tables[].shared_with: [its commit user]`, where both are meant to read into the table, each other records",
+    ]
 
 
 _OTHER_RECORDS: Final = frozenset({Problem.ANOTHER_SOURCE, Problem.TOPIC_MADE_ANEW, Problem.PARTITION_GONE})
@@ -124,7 +162,10 @@ def _accept_gap(one: Refused, source: SourceView) -> _Offer | None:
     if offsets is None:
         return None
     at = f"{one.table} goes on at {_places(offsets)}"
-    if {finding.problem for finding in one.findings} <= {Problem.HOLE, Problem.ROUTING}:
+    problems = {finding.problem for finding in one.findings}
+    if problems == {Problem.ANOTHER_DRIVER}:
+        return f"--accept-gap {quote(one.table)}", f"{at}, behind all that is in the table: nothing comes twice"
+    if problems <= {Problem.HOLE, Problem.ROUTING}:
         return f"--accept-gap {quote(one.table)}", f"{at}, where it stands: what was passed over stays out"
     return f"--accept-gap {quote(one.table)}", f"{at}: nothing comes twice, what lies between is in no table"
 
@@ -146,11 +187,14 @@ def _from_snapshot(one: Refused, source: SourceView) -> _Offer | None:
     candidates = [hole] if hole is not None else sorted([*one.evidence.own, *one.evidence.others], key=lambda s: -s.id)
     if any(finding.problem in _OTHER_RECORDS for finding in one.findings):
         candidates = candidates[:1]
+    reached = _reached(one.findings) or {}
     for snapshot in candidates:
         try:
             position = position_of(snapshot)
         except CorruptFile:
             continue
+        if position is not None and any(position.ends.get(p, 0) < end for p, end in reached.items()):
+            continue  # from there what others read since would come twice
         if position is not None and not against_source(one.table, position.trusted(source.identity), source):
             effect = f"{one.table} goes on where snapshot {snapshot.id} ended, at {_places(position.ends)}"
             return f"--from-snapshot {quote(one.table)}={snapshot.id}", effect

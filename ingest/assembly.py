@@ -41,10 +41,13 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
     catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
+    others = {table.name: table.other_users for table in config.tables}
     tables = Tables(
         config.tables,
         catalog,
-        lambda context: StorageTable(context, config.pipeline, memory, config.write.spill_directory, expiry),
+        lambda context: StorageTable(
+            context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name]
+        ),
         infer_table,
     )
     return Pipeline(

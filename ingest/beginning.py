@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from checkpoint.drivers import read_by_others
 from checkpoint.evidence import NO_TABLE, Evidence
 from checkpoint.findings import LOSES_POSITION, Finding, SourceView, against_source
 from checkpoint.offsets import Accepted, SourcePosition, TopicPartition
@@ -80,7 +81,8 @@ class BeginningFinder:
         evidence = await self._evidence()
         standings = {table: stand(table, seen, progress, self._routings.get(table)) for table, seen in evidence.items()}
         if self._there is None:
-            self._there = await self._source.open(read_from(s.position for s in standings.values()).keys())
+            known = read_from(s.position for s in standings.values()).keys() | self._read_by_others(evidence)
+            self._there = await self._source.open(known)
         source = SourceView(self._source.identity, self._there, await self._source.bounds(self._there))
         proven: dict[str, SourcePosition] = {}
         refused: list[Refused] = []
@@ -115,6 +117,17 @@ class BeginningFinder:
         tables = self._router.tables
         return dict(zip(tables, await each_to_its_end(of, tables, _TABLES_AT_ONCE), strict=True))
 
+    def _read_by_others(self, evidence: Mapping[str, Evidence]) -> set[TopicPartition]:
+        """Partitions that others have read for tables of ours."""
+        return {
+            partition
+            for table, seen in evidence.items()
+            for snapshot in seen.moved
+            if (position := position_of(snapshot)) is not None
+            for partition in position.ranges
+            if table in self._router.tables_of(partition.topic)
+        }
+
     def _routed(self, table: str) -> frozenset[TopicPartition]:
         return frozenset(p for p in self._there or () if table in self._router.tables_of(p.topic))
 
@@ -128,11 +141,15 @@ class BeginningFinder:
         if not {finding.problem for finding in findings} & LOSES_POSITION:
             findings += against_source(table, standing.position, source)
         if standing.is_fresh and findings:
-            return SourcePosition(), []  # nothing of ours is in it: then it is read as `start` says
+            # nothing of ours is in it: then it is read as `start` says
+            standing, findings = replace(standing, position=SourcePosition()), []
+        position = standing.position
+        taken = self._routed(table) | position.ranges.keys()
+        findings += read_by_others(table, position.ends, evidence.moved, taken, source.identity)
         if table in self._open_ways:
             position = await self._decided(table, standing, findings, evidence, source)
             return position, against_source(table, position, source)
-        return standing.position.identified(source.identity), findings
+        return position.identified(source.identity), findings
 
     async def _decided(
         self, table: str, standing: Standing, findings: Sequence[Finding], evidence: Evidence, source: SourceView
@@ -143,8 +160,10 @@ class BeginningFinder:
         if evidence.created_ms is None:
             raise BadInput(f"{way}: there is no table {table} yet; it is read as `start` says. Leave the option out")
         if table in ways.snapshots:
-            position = await self._of_snapshot(table, ways.snapshots[table], way)
-            return decided(standing, position.ends, source, accepted)
+            whose, ends = await self._of_snapshot(table, ways.snapshots[table], way)
+            if whose in {other.commit_user for other in evidence.moved}:
+                ends = {**rewound(standing, findings, {}), **ends}  # it tells nothing of what only we have read
+            return decided(standing, ends, source, accepted)
         if table in ways.rewinds:
             starts = await self._starts(table, ways.rewinds[table], way)
             _check_goes_back(way, starts, rewound(standing, findings, {}))
@@ -156,13 +175,14 @@ class BeginningFinder:
             raise BadInput(f"{way}: the source doesn't tell where it ends. Use --rewind-to {table}=earliest")
         return decided(standing, offsets, source, accepted)
 
-    async def _of_snapshot(self, table: str, snapshot_id: int, way: str) -> SourcePosition:
+    async def _of_snapshot(self, table: str, snapshot_id: int, way: str) -> tuple[str, Mapping[TopicPartition, int]]:
+        """Its commit user, and where it ended."""
         snapshot = await asyncio.to_thread(self._sinks[table].snapshot, snapshot_id)
         position = None if snapshot is None else position_of(snapshot)
-        if position is None:
+        if snapshot is None or position is None:
             reason = "there is no such snapshot" if snapshot is None else "it carries no source position"
             raise BadInput(f"{way}: {reason}. `tidelake table snapshots {table}` lists those there are")
-        return position
+        return snapshot.commit_user, position.ends
 
     async def _starts(self, table: str, start: Start, way: str) -> Mapping[TopicPartition, int]:
         partitions = self._routed(table)

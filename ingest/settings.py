@@ -154,7 +154,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
     primary_key: of the table that is created if there is none; left out: the key of its records. partition_by:
     partition columns of the table that is created if there is none. options: table options of the table that is
-    created if there is none. source_types: column to what its values mean at the source, where records can't say
+    created if there is none. shared_with: commit users (other pipelines, Spark queries) that read the same topics into
+    the table, each records that this pipeline doesn't take; left out, it is refused to start where others have read
+    what it is about to. source_types: column to what its values mean at the source, where records can't say
     (`bigint unsigned`).
     """
 
@@ -164,6 +166,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     primary_key: list[Name] = []
     partition_by: list[Name] = []
     options: Mapping[str, str | int | float | bool] = {}
+    shared_with: Name | list[Name] = []
     source_types: Mapping[str, str] = {}
 
     @property
@@ -175,6 +178,11 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def match_patterns(self) -> list[str]:
         patterns = [self.match] if isinstance(self.match, str) else self.match
         return patterns or [self.name.partition(".")[2]]
+
+    @property
+    def other_users(self) -> frozenset[str]:
+        """Commit users whose positions say nothing of this pipeline's records."""
+        return frozenset([self.shared_with] if isinstance(self.shared_with, str) else self.shared_with)
 
     @property
     def topic_patterns(self) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import quote
 
+from checkpoint.drivers import newest_of_each
 from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.position_text import POSITION_PROPERTY
@@ -24,11 +25,12 @@ _log = get_logger(__name__)
 
 
 class TableHistory:
-    """Reads each time; remembers nothing. commit_user: the pipeline's."""
+    """Reads each time; remembers nothing. commit_user: the pipeline's. shared_with: see `tables[].shared_with`."""
 
-    def __init__(self, context: TableContext, commit_user: str) -> None:
+    def __init__(self, context: TableContext, commit_user: str, shared_with: Collection[str] = ()) -> None:
         self._context = context
         self._commit_user = commit_user
+        self._shared_with = shared_with
         self._snapshots = SnapshotStore(context.io, context.paths)
         self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
 
@@ -53,12 +55,17 @@ class TableHistory:
             properties=snapshot.properties,
         )
 
-    def evidence(self, newest_own: Snapshot | None) -> Evidence:
-        """newest_own: the pipeline's newest snapshot, None when it has none."""
+    def evidence(self, newest_own: Snapshot | None, since: Sequence[Snapshot]) -> Evidence:
+        """newest_own: the pipeline's newest snapshot, None when it has none. since: what came after it, oldest first;
+        what is older is passed over.
+        """
         first = newest_own or self._snapshots.latest()
         history = list(self._back_from(first)) if first is not None else []
         own = [self.seen(s) for s in history if self._is_own(s)]
         others = [self.seen(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
+        later = [s for s in reversed(since) if newest_own is None or s.id > newest_own.id]
+        moved = newest_of_each(map(self.seen, later), self._commit_user, self._shared_with)
+        others = moved + [s for s in others if s not in moved]
         return Evidence(
             created_ms=self.created_ms,
             own=own,
@@ -66,6 +73,7 @@ class TableHistory:
             earliest_id=self._snapshots.earliest_id(),
             latest_id=self._snapshots.latest_id(),
             registered_id=self._registered_id(),
+            moved=moved,
         )
 
     def was_published(self, identifier: int, epoch: Epoch | None, known_id: int) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 from checkpoint.epoch import EPOCH_PROPERTY, epoch_of
 from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.fence import Fence
+from checkpoint.position_text import POSITION_PROPERTY
 from compaction.manager import compactors
 from ingest.table_history import TableHistory
 from ingest.unchanged_values import RowLookup
-from storage.errors import CommitConflict, TidelakeError, WriterFenced
+from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from storage.logs import get_logger
 from storage.lookup.newest_rows import newest_rows
 from storage.snapshots.commit import TableCommit
@@ -114,10 +116,11 @@ class StorageTable:
         memory: MemoryBudget,
         spill_directory: Path | None = None,
         expiry: ExpiryWorker | None = None,
+        shared_with: Collection[str] = (),
     ) -> None:
         self._context = context
         self._commit_user = commit_user
-        self._history = TableHistory(context, commit_user)
+        self._history = TableHistory(context, commit_user, shared_with)
         manifests = ManifestStore(context)
         spill = None if spill_directory is None else str(spill_directory)
         self._writer = TableWriter(
@@ -127,7 +130,7 @@ class StorageTable:
             compactor_of=compactors(spill_directory=spill),
             manifests=manifests,
         )
-        self._fence = Fence(context.name, commit_user)
+        self._fence = Fence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
             commit_user,
@@ -150,7 +153,9 @@ class StorageTable:
     def evidence(self) -> Evidence:
         newest = self._commit.newest_own()
         self._fence.known_id = newest.id if newest is not None else 0
-        return self._history.evidence(newest)
+        since = self._commit.unguarded
+        self._fence.looked(since)
+        return self._history.evidence(newest, since)
 
     def newest_own(self) -> SeenSnapshot | None:
         newest = self._commit.known_own
@@ -191,9 +196,10 @@ class StorageTable:
     def commit(self, committable: Committable) -> int | None:
         if EPOCH_PROPERTY in committable.properties:
             self._fence.epoch = epoch_of(committable.properties, self.name)
+        self._fence.position = committable.properties.get(POSITION_PROPERTY)
         try:
             snapshot_id = self._commit.commit(committable)
-        except (CommitConflict, WriterFenced) as error:
+        except (CommitConflict, WriterFenced, PositionRefused) as error:
             self._discard(committable, error)
             raise
         if snapshot_id is not None:
@@ -203,7 +209,7 @@ class StorageTable:
             self._writer.dropped()
         return snapshot_id
 
-    def _discard(self, committable: Committable, reason: CommitConflict | WriterFenced) -> None:
+    def _discard(self, committable: Committable, reason: TidelakeError) -> None:
         """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.
 
         Which of the two can't be told when snapshots have expired. A conflict says that nothing was published (what may

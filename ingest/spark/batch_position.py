@@ -1,9 +1,10 @@
 """What the offsets of a batch mean beside the table's position: the same again, there already, next to it, or past it.
 
-The table's position is that of the newest snapshot that tells one, whoever wrote it. Inside a query Spark's offset log
-joins batch to batch, so what is missing between two of them was never there to be read (compacted records, transaction
-markers, aborted transactions). A query that reads a partition for the first time proves nothing of the kind: it has to
-begin where the table ends. Until then the partition is *unread*, and the query's snapshots say which ones are.
+The table's position is how far each partition was read into it, whoever did (`checkpoint.drivers`). Inside a query
+Spark's offset log joins batch to batch, so what is missing between two of them was never there to be read (compacted
+records, transaction markers, aborted transactions). A query that reads a partition for the first time proves nothing of
+the kind: it has to begin where the table ends. Until then the partition is *unread*, and the query's snapshots say
+which ones are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from checkpoint.drivers import table_position
+from checkpoint.fence import seen
 from checkpoint.findings import few
 from checkpoint.offsets import Accepted, OffsetRange, SourcePosition, TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
@@ -56,7 +59,9 @@ class Standing:
     @staticmethod
     def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> Standing:
         """own: the newest snapshot of the batch's query; None before its first."""
-        position = _newest_position(snapshots)
+        latest: Snapshot | None = snapshots.latest()
+        history = snapshots.back_from(latest) if latest is not None else ()
+        position = table_position(seen(snapshot, table) for snapshot in history)
         read = position_of(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
         return Standing(table, position, frozenset(position.ranges.keys() - read))
 
@@ -87,7 +92,8 @@ class Standing:
             f"to {self.position.ends[partition]} already: they would be there twice",
             [
                 self._at_the_end(),
-                "go on with the checkpoint directory that wrote them",
+                "go on with what wrote them: the checkpoint directory of that query, or the pipeline that "
+                "`tidelake ingest run` runs",
                 "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
             ],
         )
@@ -98,7 +104,8 @@ class Standing:
             f"records up to {self.position.ends[partition]} only: those between would be in no table",
             [
                 f"{self._at_the_end()}, with a new checkpoint directory",
-                "go on with the checkpoint directory that wrote what the table holds",
+                "go on with what wrote what the table holds: the checkpoint directory of that query, or the pipeline "
+                "that `tidelake ingest run` runs",
                 "sink(…, accept_gap=True), where they may be left out, or there are none: the source deleted them, or "
                 "the offsets are transaction markers and compacted records. The snapshot keeps that you chose it",
             ],
@@ -136,15 +143,6 @@ def position_of(snapshot: Snapshot) -> SourcePosition:
     """An empty one where the snapshot tells none."""
     text = snapshot.properties.get(POSITION_PROPERTY)
     return SourcePosition() if text is None else position_from_text(text, f"snapshot {snapshot.id}")
-
-
-def _newest_position(snapshots: SnapshotStore) -> SourcePosition:
-    """Of the newest snapshot that tells one, whoever wrote it."""
-    latest: Snapshot | None = snapshots.latest()
-    for snapshot in snapshots.back_from(latest) if latest is not None else ():
-        if POSITION_PROPERTY in snapshot.properties:
-            return position_of(snapshot)
-    return SourcePosition()
 
 
 def _unread_to_text(unread: Iterable[TopicPartition]) -> str:

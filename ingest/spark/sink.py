@@ -28,28 +28,24 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY
 from ingest.formats.debezium_options import DEBEZIUM_JSON, Truncates, debezium_settings
-from ingest.spark.batch_position import Reached, Standing, is_made_of, moved, ranges_text
+from ingest.spark.batch_commits import BatchCommits, query_user
 from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
 from ingest.spark.bucket_task import WriteBuckets
 from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, meet_offsets, merge_seen
 from ingest.spark.upkeep import upkeep
 from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.opening import open_catalog
-from storage.errors import BadInput, CommitConflict, PositionRefused, TidelakeError, UnsupportedFeature
+from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage, Committable
-from storage.snapshots.publisher import Guard
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.commit_message import CommitMessage
 from storage.table import TableContext
 
 _log = get_logger(__name__)
 
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # Spark's
-QUERY_PROPERTY: Final = "tidelake.spark-query"  # ours, of a snapshot
 
 
 def sink(  # noqa: PLR0913 - one parameter a thing people set
@@ -127,71 +123,23 @@ class TableSink:
         context = open_catalog(self.warehouse, self.options).load(self.table)
         query = _query_id(batch)
         user = self.commit_user or _user_of(query, context)
-        newest = TableCommit(context, user).newest_own()
-        if newest is not None and newest.commit_identifier >= batch_id:
-            self._check_replay(newest, batch, batch_id, query)
-            _log.info("batch replayed", table=self.table, batch_id=batch_id, snapshot=newest.id)
+        commits = BatchCommits(
+            context, user, query, self.reread if isinstance(self.input, RawRecords) else None, self.accept_gap
+        )
+        if commits.has(batch_id, lambda: _offsets_of(batch)):
+            _log.info("batch replayed", table=self.table, batch_id=batch_id)
             return
         messages, seen = self._write(batch, batch_id, context, user)
-        snapshots = SnapshotStore(context.io, context.paths)
-        based_on = snapshots.latest_id() or 0
-        own = newest if newest is not None and _is_same_query(newest, query) else None
         try:
-            reached = self._reached(snapshots, own, seen)
+            self._check_sources(seen)
+            reached = commits.reached(seen.ranges)
         except TidelakeError:
             TableCommit(context, user).abort(messages)  # shown to nobody
             raise
         self._keep_letters(user, batch_id, seen)
-        if messages or (reached is not None and reached.has_begun):
-            # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
-            guard = _position_guard(self.table, user, based_on) if reached is not None else None
-            commit = TableCommit(context, user, guard=guard, on_lost_compaction=lambda _: None)
-            properties = {} if reached is None else reached.properties
-            if query is not None:
-                properties[QUERY_PROPERTY] = query
-            published = commit.commit(Committable(batch_id, messages, properties=properties))
-            _log.info("batch committed", table=self.table, batch_id=batch_id, snapshot=published)
-            if published is not None:
-                upkeep.committed(context, user, published)
-
-    def _check_replay(self, newest: Snapshot, batch: DataFrame, batch_id: int, query: str | None) -> None:
-        """newest: what the commit user committed last, under this batch's number or a greater one.
-
-        Raises PositionRefused unless it was made from this batch.
-        """
-        number = newest.commit_identifier
-        if not _is_same_query(newest, query):
-            other = newest.properties[QUERY_PROPERTY]
-            because = f"That was query {other}, this is {query}: it has another checkpoint directory"
-        elif number > batch_id:
-            because = (
-                "Spark repeats its last batch only: the checkpoint directory is another one than wrote that, or it was "
-                "set back, or another driver went on with it meanwhile"
-            )
-        elif not isinstance(self.input, RawRecords):
-            return
-        else:
-            found = _offsets_of(batch)
-            if is_made_of(newest, found, reread=self.reread):
-                return
-            because = (
-                f"That was made from {ranges_text(moved(newest))}, this one reads {ranges_text(found)}: the checkpoint "
-                "directory is another one than wrote that, or it was set back, or a batch comes to this table in parts"
-            )
-        anew = "a new checkpoint directory" + (" and a new name for commit_user=…" if self.commit_user else "")
-        ways_out = [
-            f"go on with the checkpoint directory that wrote batch {number}, as it was then",
-            f"{anew}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
-            "where a primary key deduplicates",
-            "leave this query stopped, where another driver runs it",
-        ]
-        if number == batch_id:
-            ways_out.append("call the sink once for each batch, with the whole of it")
-        raise PositionRefused(
-            f"{self.table}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} already, in "
-            f"snapshot {newest.id}. {because}. Nothing was written",
-            ways_out,
-        )
+        published = commits.publish(batch_id, messages, reached)
+        if published is not None:
+            upkeep.committed(context, user, published)
 
     def _write(
         self, batch: DataFrame, batch_id: int, context: TableContext, user: str
@@ -225,44 +173,13 @@ class TableSink:
                 "records became dead letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path
             )
 
-    def _reached(self, snapshots: SnapshotStore, own: Snapshot | None, seen: Seen) -> Reached | None:
-        """What the snapshot will say of the source; None without offsets. own: see `Standing.of`.
-
-        Raises PositionRefused for offsets that don't follow on the table's, BadInput for a mixture of tables.
-        """
+    def _check_sources(self, seen: Seen) -> None:
+        """Raises BadInput for a mixture of tables."""
         if isinstance(self.input, RawRecords) and self.input.match is None and len(seen.sources) > 1:
             raise BadInput(
                 f"{self.table}: records of {' and '.join(sorted(seen.sources))} in one stream; "
                 "pass match=… to say which of them the table is for"
             )
-        if not seen.ranges:
-            return None
-        standing = Standing.of(self.table, snapshots, own)
-        reached = standing.reached(seen.ranges, reread=self.reread, accept_gap=self.accept_gap)
-        if reached.position.accepted is not None:
-            _log.warning(
-                "a gap was accepted",
-                table=self.table,
-                position=ranges_text(standing.position.ranges),
-                batch=ranges_text(seen.ranges),
-            )
-        return reached
-
-
-def _position_guard(table: str, user: str, based_on: int) -> Guard:
-    """Against another stream that moved the table's position after ours was compared with it."""
-
-    def guard(snapshots: Sequence[Snapshot]) -> None:
-        for snapshot in snapshots:
-            is_other = snapshot.id > based_on and snapshot.commit_user != user
-            if is_other and POSITION_PROPERTY in snapshot.properties:
-                raise CommitConflict(
-                    f"{table}: while this batch was written, {snapshot.commit_user!r} moved the table's position, in "
-                    f"snapshot {snapshot.id}: two streams read into it. Nothing of the batch was published. Stop one "
-                    "of them; the batch is compared with the new position when it is done again"
-                )
-
-    return guard
 
 
 def _messages(found: Mapping[Kind, list[bytes]]) -> list[CommitMessage]:
@@ -273,11 +190,6 @@ def _offsets_of(batch: DataFrame) -> Mapping[TopicPartition, OffsetRange]:
     """By a small job of its own."""
     found = batch.mapInArrow(meet_offsets, PARTS_SCHEMA).select("payload").collect()
     return merge_seen([bytes(row.payload) for row in found]).ranges
-
-
-def _is_same_query(snapshot: Snapshot, query: str | None) -> bool:
-    """Or one of them doesn't tell."""
-    return query is None or snapshot.properties.get(QUERY_PROPERTY) in (query, None)
 
 
 def _query_id(batch: DataFrame) -> str | None:
@@ -295,7 +207,7 @@ def _user_of(query: str | None, context: TableContext) -> str:
             f"{context.name}: no streaming query calls, or one on Spark Connect, which doesn't tell its id. Pass "
             "commit_user=… to sink()"
         )
-    return f"spark-{query}-{context.name}"
+    return query_user(query, context)
 
 
 def _slots(batch: DataFrame, context: TableContext) -> int:

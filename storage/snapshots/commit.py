@@ -76,6 +76,11 @@ class TableCommit:
         return self._publisher.newest_own()
 
     @property
+    def unguarded(self) -> Sequence[Snapshot]:
+        """What the guard will be shown at the next commit, as far as we have looked; oldest first. Nothing is read."""
+        return self._publisher.unguarded
+
+    @property
     def known_own(self) -> Snapshot | None:
         """The same as far as this committer has looked, what it published included; nothing is read."""
         return self._publisher.known_own

@@ -179,6 +179,11 @@ class Publisher:
         """The same as far as we have looked; nothing is read."""
         return self._tail.newest_own
 
+    @property
+    def unguarded(self) -> Sequence[Snapshot]:
+        """What came since the guard was last asked: at first since our newest snapshot. Nothing is read."""
+        return self._unguarded.snapshots
+
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, proposal: Proposal, unknown: list[Draft], retry: int) -> Settled | None:

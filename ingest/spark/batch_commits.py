@@ -1,0 +1,148 @@
+"""The batches of one Spark query in one table: which are there already, and how one becomes a snapshot.
+
+Needs no Spark: what it decides is decided from the table's snapshots and a batch's offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from checkpoint.epoch import EPOCH_PROPERTY
+from checkpoint.position_text import POSITION_PROPERTY
+from ingest.spark.batch_position import Ranges, Reached, Standing, is_made_of, moved, ranges_text
+from storage.errors import CommitConflict, PositionRefused
+from storage.logs import get_logger
+from storage.snapshots.commit import TableCommit
+from storage.snapshots.commit_message import CommitMessage, Committable
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+
+QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't tell it
+
+_log = get_logger(__name__)
+
+
+def query_user(query: str, context: TableContext) -> str:
+    """The commit user of a query that nobody gave one."""
+    return f"spark-{query}-{context.name}"
+
+
+class BatchCommits:
+    """Made anew for each batch. Call `has`, and unless it is there, `reached` and `publish`.
+
+    query: the query's id, None where Spark doesn't tell it. reread: see `sink`; None for typed rows, which bring no
+    offsets. accept_gap: see `sink`.
+    """
+
+    def __init__(
+        self, context: TableContext, commit_user: str, query: str | None, reread: bool | None, accept_gap: bool
+    ) -> None:
+        self._context = context
+        self._user = commit_user
+        self._query = query
+        self._reread = reread
+        self._accept_gap = accept_gap
+        self._newest = TableCommit(context, commit_user).newest_own()
+        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._based_on = 0
+
+    def has(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
+        """Whether the batch is in the table. offsets: of the batch; asked for only where they decide.
+
+        Raises PositionRefused for a batch that can't be the replay of what was committed under its number or a greater
+        one.
+        """
+        if self._newest is None or self._newest.commit_identifier < batch_id:
+            return False
+        self._check_replay(self._newest, batch_id, offsets)
+        return True
+
+    def reached(self, found: Ranges) -> Reached | None:
+        """What the batch's snapshot will say of the source; None without offsets.
+
+        Raises PositionRefused for offsets that don't follow on the table's.
+        """
+        self._based_on = self._snapshots.latest_id() or 0
+        if not found:
+            return None
+        own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
+        standing = Standing.of(self._context.name, self._snapshots, own)
+        reached = standing.reached(found, reread=bool(self._reread), accept_gap=self._accept_gap)
+        if reached.position.accepted is not None:
+            _log.warning(
+                "a gap was accepted",
+                table=self._context.name,
+                position=ranges_text(standing.position.ranges),
+                batch=ranges_text(found),
+            )
+        return reached
+
+    def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: Reached | None) -> int | None:
+        """Returns the snapshot; None for a batch that changes nothing and has nothing to tell."""
+        if not messages and (reached is None or not reached.has_begun):
+            return None
+        # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
+        guard = self._position_guard if reached is not None else None
+        commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=lambda _: None)
+        properties = {} if reached is None else reached.properties
+        if self._query is not None:
+            properties[QUERY_PROPERTY] = self._query
+        published = commit.commit(Committable(batch_id, list(messages), properties=properties))
+        _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
+        return published
+
+    def _is_same_query(self, snapshot: Snapshot) -> bool:
+        """Or one of them doesn't tell. What a pipeline committed is no batch, also under this commit user."""
+        if EPOCH_PROPERTY in snapshot.properties:
+            return False
+        return self._query is None or snapshot.properties.get(QUERY_PROPERTY) in (self._query, None)
+
+    def _check_replay(self, newest: Snapshot, batch_id: int, offsets: Callable[[], Ranges]) -> None:
+        number = newest.commit_identifier
+        has_own_name = self._query is not None and self._user == query_user(self._query, self._context)
+        anew = "a new checkpoint directory" + ("" if has_own_name else " and a new name for commit_user=…")
+        if EPOCH_PROPERTY in newest.properties:
+            because = "That was no batch of Spark's, but the pipeline of this name that `tidelake ingest run` runs"
+        elif not self._is_same_query(newest):
+            other = newest.properties[QUERY_PROPERTY]
+            because = f"That was query {other}, this is {self._query}: it has another checkpoint directory"
+        elif number > batch_id:
+            because = (
+                "Spark repeats its last batch only: the checkpoint directory is another one than wrote that, or it was "
+                "set back, or another driver went on with it meanwhile"
+            )
+        elif self._reread is None:
+            return
+        else:
+            found = offsets()
+            if is_made_of(newest, found, reread=self._reread):
+                return
+            because = (
+                f"That was made from {ranges_text(moved(newest))}, this one reads {ranges_text(found)}: the checkpoint "
+                "directory is another one than wrote that, or it was set back, or a batch comes to this table in parts"
+            )
+        ways_out = [
+            f"go on with the checkpoint directory that wrote batch {number}, as it was then",
+            f"{anew}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
+            "where a primary key deduplicates",
+            "leave this query stopped, where another driver runs it",
+        ]
+        if number == batch_id:
+            ways_out.append("call the sink once for each batch, with the whole of it")
+        raise PositionRefused(
+            f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} "
+            f"already, in snapshot {newest.id}. {because}. Nothing was written",
+            ways_out,
+        )
+
+    def _position_guard(self, snapshots: Sequence[Snapshot]) -> None:
+        """Against whatever moved the table's position after ours was compared with it."""
+        for snapshot in snapshots:
+            is_other = snapshot.commit_user != self._user or EPOCH_PROPERTY in snapshot.properties
+            if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:
+                raise CommitConflict(
+                    f"{self._context.name}: while this batch was written, {snapshot.commit_user!r} moved the table's "
+                    f"position, in snapshot {snapshot.id}: two streams read into it. Nothing of the batch was "
+                    "published. Stop one of them; the batch is compared with the new position when it is done again"
+                )
