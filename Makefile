@@ -22,8 +22,15 @@ or say where it is: make PYTHON=/path/to/python3
 endef
 export NO_PYTHON
 
-# In a folder of its own: runs that share pytest's default one clean up below each other's brokers.
-pytest = scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; $(BIN)/pytest --basetemp="$$scratch/pytest" $(1)
+# In a folder of its own: runs that share pytest's default one clean up below each other's brokers. In memory where there
+# is enough of it: most tests make many small files, and those about fsync count calls, not writes to a disk.
+MEMORY_FOLDER = $(shell [[ $$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) -gt 4000000 ]] && echo '-p /dev/shm')
+WORKERS := 2
+pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT; \
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup --basetemp="$$scratch/pytest" $(1)
+
+# Without a JDK and Maven the tests that need them are left out, and the end of the run says which.
+WITHOUT_JAVA = $(shell tests/tools/require-java 2>/dev/null || echo TIDELAKE_WITHOUT_JAVA=1)
 
 # pip says a hundred lines; a person wants to see that it works, and all of them when it doesn't. $(1): what to install.
 define pip_install
@@ -57,13 +64,20 @@ demo: $(VENV)/.runtime ## a small shop's changes become a table, live, in a minu
 	@$(BIN)/tidelake demo
 
 .PHONY: test
-test: lint tools ## all checks and all tests but the long ones
+test: lint tools ## all checks, and the tests that take less than ten minutes
 	$(call title,'pytest')
-	@$(call pytest,)
+	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
+
+.PHONY: test-interop
+test-interop: $(VENV)/.development tools ## every case of the tests beside Java Paimon, Kafka, Spark and an S3 server
+	$(call title,'pytest -m interop')
+	@tests/tools/require-java
+	@$(call pytest,-m 'interop and not long')
 
 .PHONY: test-long
-test-long: $(VENV)/.development tools ## the long tests
+test-long: $(VENV)/.development tools ## the tests that take minutes each
 	$(call title,'pytest -m long')
+	@tests/tools/require-java
 	@$(call pytest,-m long)
 
 .PHONY: lint
@@ -106,7 +120,8 @@ $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 .PHONY: tools
 tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests judge by them
 	$(call title,'Java Paimon and Kafka and pypaimon into the cache')
-	@tests/tools/require-java
-	@tests/tools/java-oracle/build >/dev/null
-	@tests/tools/kafka/start-kafka --fetch-only >/dev/null
+	@if tests/tools/require-java; then \
+		tests/tools/java-oracle/build >/dev/null; \
+		tests/tools/kafka/start-kafka --fetch-only >/dev/null; \
+	else printf 'Going on without: tests that need them are left out.\n' >&2; fi
 	@PYTHON=$(BIN)/python tests/tools/pypaimon/build >/dev/null

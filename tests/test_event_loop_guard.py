@@ -1,4 +1,4 @@
-"""A test that blocks the event loop fails: tests/support/blocking.py is on in every test."""
+"""A test that blocks the event loop fails: tests/support/blocking.py is on in every coroutine test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ async def test_a_test_may_allow_one_call_by_name(blockbuster: BlockBuster) -> No
     time.sleep(0)
 
 
-def test_a_loop_that_a_synchronous_test_starts_is_watched_too() -> None:
+@pytest.mark.usefixtures("blockbuster")
+def test_a_loop_that_a_synchronous_test_starts_is_watched_where_it_asks() -> None:
     async def careless() -> None:
         time.sleep(0)
 

@@ -22,6 +22,7 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "VARIANTS", module.VARIANTS[-1:])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tmp_path / "found.json"

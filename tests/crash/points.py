@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 import pytest
+
+_OF_WORKER: Final = "points of trouble"
 
 
 class Points:
@@ -15,6 +18,10 @@ class Points:
 
     def tried(self, kind: str, count: int = 1) -> None:
         self._tried[kind] += count
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self._tried)
 
     def summary(self) -> list[str]:
         """A line for each kind of point, and the sum; nothing when none was tried."""
@@ -28,6 +35,18 @@ ALL = Points()
 @pytest.fixture
 def points() -> Points:
     return ALL
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
+    if output is not None:
+        output[_OF_WORKER] = ALL.counts
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    for kind, count in getattr(node, "workeroutput", {}).get(_OF_WORKER, {}).items():
+        ALL.tried(kind, count)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

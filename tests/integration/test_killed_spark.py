@@ -20,6 +20,7 @@ _WORK_S: Final = 5.0
 _FILE_LINES: Final = 500
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("kills", "stream"),
     [

@@ -60,6 +60,7 @@ def history(table: tidelake.Table) -> list[tuple[int, SourcePosition]]:
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "kill -9"])
 @pytest.mark.parametrize("has_key", [True, False], ids=["by key", "append"])
 def test_a_stopped_service_goes_on_without_gap_or_repetition(

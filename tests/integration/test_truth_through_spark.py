@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MICRO_BATCHES = 6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
 def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark: SparkSession, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))

@@ -192,6 +192,7 @@ def check_same(table: SharedTable) -> pa.Table:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", TABLES, ids=lambda case: case.about)
 def test_the_same_commits_make_the_same_table(case: Table, new_table: NewTable, java_oracle: JavaOracle) -> None:
     options = case.options | {"write-only": "true"}
@@ -208,6 +209,7 @@ def test_the_same_commits_make_the_same_table(case: Table, new_table: NewTable, 
     assert difference(check_same(ours), values(java_oracle.read(javas.warehouse, NAME))) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", TABLES, ids=lambda case: case.about)
 def test_a_table_goes_from_writer_to_writer(case: Table, new_table: NewTable) -> None:
     options = case.options | {"num-sorted-run.compaction-trigger": "3"}

@@ -43,6 +43,7 @@ class Turns:
         return self.layout.rows(numbers, kinds, turn=turn)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
 def test_java_and_tidelake_take_turns(layout: Layout, new_table: NewTable) -> None:
     options = {**layout.options, "snapshot.num-retained.min": "100"}

@@ -195,6 +195,7 @@ def turns(java_oracle: JavaOracle, warehouse: Path, options: dict[str, str], cou
     check_tree(ours(warehouse).context)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES.keys())
 def test_java_and_tidelake_write_and_compact_in_turns(
     options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
@@ -204,6 +205,7 @@ def test_java_and_tidelake_write_and_compact_in_turns(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES.keys())
 def test_fifty_commits_in_turns(options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path) -> None:
     turns(java_oracle, tmp_path, options, 50)

@@ -1,4 +1,6 @@
-"""A test that blocks the event loop fails: blocking calls raise BlockingError where a loop is running in their thread.
+"""A coroutine test that blocks the event loop fails: there, blocking calls raise BlockingError.
+
+A synchronous test that starts a loop of its own asks for the fixture `blockbuster` to be watched too.
 
 Blockbuster knows sleep, sockets, `os`, `io`, `sqlite3` and locks. Arrow and obstore do their IO in native code, unseen;
 what reaches them goes through a FileIO, so every method of one counts as blocking too.
@@ -54,8 +56,15 @@ def more_blocking_calls() -> list[BlockBusterFunction]:
 
 
 @pytest.fixture(autouse=True)
+def _watch_coroutines(request: pytest.FixtureRequest) -> None:
+    """Patching some eighty functions takes longer than most synchronous tests do, so they go without."""
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("blockbuster")
+
+
+@pytest.fixture
 def blockbuster(more_blocking_calls: list[BlockBusterFunction]) -> Iterator[BlockBuster]:
-    """Active in every test. A test that must block: `blockbuster.functions["time.sleep"].deactivate()`."""
+    """Active in every coroutine test. One that must block: `blockbuster.functions["time.sleep"].deactivate()`."""
     with blockbuster_ctx() as guard:
         guard.functions |= {call.full_name: call for call in more_blocking_calls}
         for call in more_blocking_calls:

@@ -1,0 +1,81 @@
+"""Foreign parts of a test (Java Paimon, a Kafka broker, Spark, an S3 server): sharing them, and doing without.
+
+A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
+worker of pytest-xdist runs all tests of a part (`--dist loadgroup`), so that a run starts each part once.
+
+Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and the end
+of the run says how many, by part. Nothing else leaves a test out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+
+PART_OF_FIXTURE: Final = {
+    "java_oracle": "Java Paimon",
+    "spark": "Spark",
+    "kafka_broker": "Kafka",
+    "private_kafka_broker": "Kafka",
+    "s3_server": "S3 server",
+    "unreliable_s3": "S3 server",
+    "pypaimon": "pypaimon",
+}
+NEEDS_JAVA: Final = frozenset({"Java Paimon", "Spark", "Kafka", "S3 server"})
+WITHOUT_JAVA: Final = "TIDELAKE_WITHOUT_JAVA"
+
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
+_OF_WORKER: Final = "tests left out"
+
+
+def parts_of(item: pytest.Item) -> list[str]:
+    """In the order of the table above."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    marked = {part for mark in item.iter_markers("needs") for part in mark.args}
+    return list(dict.fromkeys(p for fixture, p in PART_OF_FIXTURE.items() if fixture in fixtures or p in marked))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LEFT_OUT] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    is_without_java = bool(os.environ.get(WITHOUT_JAVA))
+    kept, left_out = [], []
+    for item in items:
+        parts = parts_of(item)
+        if is_without_java and NEEDS_JAVA.intersection(parts):
+            left_out.append(item)
+            config.stash[_LEFT_OUT][parts[0]] += 1
+            continue
+        kept.append(item)
+        if parts:
+            item.add_marker(pytest.mark.xdist_group(parts[0]))
+    items[:] = kept
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
+    if output is not None:
+        output[_OF_WORKER] = dict(session.config.stash[_LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects, and so leaves out, the same tests."""
+    left_out: Counter[str] = Counter(getattr(node, "workeroutput", {}).get(_OF_WORKER, {}))
+    if left_out:
+        node.config.stash[_LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if counts := config.stash[_LEFT_OUT]:
+        terminalreporter.section("left out, for want of a JDK 17 and Maven", sep="=", yellow=True)
+        for part, count in sorted(counts.items()):
+            terminalreporter.line(f"{count:>6} tests with {part}")
