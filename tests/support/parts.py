@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
     if output is not None:
-        output[_OF_WORKER] = dict(session.config.stash[_LEFT_OUT])
+        left_out = session.config.stash[_LEFT_OUT]
+        output[_OF_WORKER] = dict(left_out)
 
 
 @pytest.hookimpl(optionalhook=True)
