@@ -1,4 +1,4 @@
-"""Which files go with snapshots that expire: those that these name and nothing that stays does.
+"""Which files a branch has done with when snapshots of it expire. Whether others name them, `references` knows.
 
 A round that was interrupted may have deleted some already, metadata included: what is gone has done its part. The order
 of deletion (`storage.snapshots.expire`) sees to it that metadata goes after what it names.
@@ -8,17 +8,19 @@ Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
-from storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
+from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.files.data_file import DataFileMeta
 from storage.format import FileKind
 from storage.logs import get_logger
+from storage.snapshots.branch_files import Candidates
+from storage.snapshots.held_states import changelog_list
 from storage.snapshots.index_manifest import index_file_path, read_index_manifest
-from storage.snapshots.live_files import base_list, delta_list, live_entries
+from storage.snapshots.live_files import delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_list import ManifestFileMeta
 from storage.snapshots.manifest_store import ListFile, ManifestStore
@@ -27,56 +29,50 @@ from storage.table import TableContext
 
 _log = get_logger(__name__)
 
-Keep = Callable[[ManifestEntry], bool]
+
+@dataclass(frozen=True, slots=True)
+class DoomedData:
+    """A data file with those beside it. made_ms: None where nobody wrote it."""
+
+    paths: Sequence[str]
+    made_ms: int | None
 
 
 @dataclass(slots=True)
 class Doomed:
-    """Paths, in the order they are to go: data files, then metadata, then the lists that name it."""
+    """What is to go, by file name, in this order: data files, then metadata, then the lists that name it."""
 
-    data: list[str] = field(default_factory=list)
-    metadata: list[str] = field(default_factory=list)
-    lists: list[str] = field(default_factory=list)
+    data: dict[str, DoomedData] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)  # to paths, as in `lists`
+    lists: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_files(self) -> int:
+        return sum(len(file.paths) for file in self.data.values())
+
+    @property
+    def metadata_files(self) -> int:
+        return len(self.metadata) + len(self.lists)
+
+    def candidates(self) -> Candidates:
+        """To be asked about before they are deleted."""
+        made_ms = {name: file.made_ms for name, file in self.data.items()}
+        return Candidates(made_ms, self.metadata.keys() | self.lists.keys())
+
+    def spare(self, names: Set[str]) -> None:
+        for name in names:
+            self.data.pop(name, None)
+            self.metadata.pop(name, None)
+            self.lists.pop(name, None)
 
     def delete(self, io: FileIO, stop: Callable[[], bool]) -> bool:
         """False when `stop` said so in between; what is left goes when this is planned anew."""
-        for paths in (self.data, self.metadata, self.lists):
+        data = [path for file in self.data.values() for path in file.paths]
+        for paths in (data, self.metadata.values(), self.lists.values()):
             if stop():
                 return False
             io.delete_all(paths)
         return True
-
-
-class TagFiles:
-    """Names of the files that tagged snapshots are made of. Holds those of one tag at a time: they are asked in order.
-
-    tagged: by ascending id.
-    """
-
-    def __init__(self, context: TableContext, manifests: ManifestStore, tagged: Sequence[Snapshot]) -> None:
-        self._context = context
-        self._manifests = manifests
-        self._tagged = tagged
-        self._ids = [snapshot.id for snapshot in tagged]
-        self._known: tuple[Snapshot | None, frozenset[str]] = None, frozenset()
-
-    def before(self, snapshot_id: int) -> frozenset[str]:
-        """Of the newest tag below: a file that goes here was in that one, or in none at all. Raises CorruptFile."""
-        place = bisect_left(self._ids, snapshot_id) - 1
-        if place < 0:
-            return frozenset()
-        tag = self._tagged[place]
-        if self._known[0] != tag:
-            live = live_entries(self._context, tag, manifests=self._manifests)
-            self._known = tag, frozenset(entry.file.file_name for entry in live)
-        return self._known[1]
-
-    def around(self, begin: int, end: int) -> Sequence[Snapshot]:
-        """Tags that may share metadata with snapshots begin to end: the newest one at `begin` or below, and all from
-        there to `end`.
-        """
-        first = max(bisect_left(self._ids, begin + 1) - 1, 0)
-        return self._tagged[first : bisect_left(self._ids, end)]
 
 
 class DeletionPlanner:
@@ -85,30 +81,34 @@ class DeletionPlanner:
         self._manifests = manifests
         self._directories: dict[tuple[bytes, int], str] = {}
 
-    def deleted_data(self, snapshots: Iterable[Snapshot], keep: Callable[[Snapshot], Keep]) -> list[str]:
-        """Data files that these snapshots' deltas delete, with those beside them, but for those that come back (moved
-        to another level, brought back by a rollback). snapshots: oldest first. keep: of a snapshot, what it must spare.
+    def deleted_data(
+        self, snapshots: Iterable[Snapshot], keep: Callable[[DataFileMeta], bool] = lambda _: False
+    ) -> dict[str, DoomedData]:
+        """Data files that these snapshots' deltas delete, but for those that come back (moved to another level, brought
+        back by a rollback). snapshots: oldest first.
         """
-        going: dict[str, Sequence[str]] = {}
+        going: dict[str, DoomedData] = {}
         for snapshot in snapshots:
-            keeps = keep(snapshot)
-            for entry in self._entries(delta_list(snapshot), "data files it deletes stay behind"):
-                path = data_file_path(self._directory(entry), entry.file)
+            entries = list(self._entries(delta_list(snapshot), "data files it deletes stay behind"))
+            for entry in entries:
+                if entry.kind is FileKind.DELETE and not keep(entry.file):
+                    going[entry.file.file_name] = self._doomed(entry)
+            for entry in entries:  # whichever comes first in the manifest
                 if entry.kind is FileKind.ADD:
-                    going.pop(path, None)
-                elif not keeps(entry):
-                    going[path] = all_paths(self._directory(entry), entry.file)
-        return [path for paths in going.values() for path in paths]
+                    going.pop(entry.file.file_name, None)
+        return going
 
-    def changelog_data(self, snapshots: Iterable[Snapshot]) -> list[str]:
+    def changelog_data(self, snapshots: Iterable[Snapshot]) -> dict[str, DoomedData]:
         """Changelog files of these snapshots."""
-        return [
-            path
+        return {
+            entry.file.file_name: self._doomed(entry)
             for snapshot in snapshots
             for entry in self._entries(changelog_list(snapshot), "its changelog files stay behind")
             if entry.kind is FileKind.ADD
-            for path in all_paths(self._directory(entry), entry.file)
-        ]
+        }
+
+    def _doomed(self, entry: ManifestEntry) -> DoomedData:
+        return DoomedData(all_paths(self._directory(entry), entry.file), entry.file.created_epoch_ms)
 
     def lists(self, files: Iterable[ListFile | None], spared: set[str], doomed: Doomed) -> None:
         """Adds manifest lists and the manifests they name, each once. spared: grows by what was added."""
@@ -119,10 +119,10 @@ class DeletionPlanner:
             for meta in self._metas(file):
                 if meta.file_name not in spared:
                     spared.add(meta.file_name)
-                    doomed.metadata.append(paths.manifest(meta.file_name))
+                    doomed.metadata[meta.file_name] = paths.manifest(meta.file_name)
             if file.name not in spared:
                 spared.add(file.name)
-                doomed.lists.append(paths.manifest(file.name))
+                doomed.lists[file.name] = paths.manifest(file.name)
 
     def names(self, files: Iterable[ListFile | None]) -> set[str]:
         """Of lists and their manifests, as far as they are there."""
@@ -137,27 +137,27 @@ class DeletionPlanner:
         paths = self._context.paths
         if snapshot.statistics is not None and snapshot.statistics not in spared:
             spared.add(snapshot.statistics)
-            doomed.metadata.append(paths.statistics(snapshot.statistics))
+            doomed.metadata[snapshot.statistics] = paths.statistics(snapshot.statistics)
         if snapshot.index_manifest is None or snapshot.index_manifest in spared:
             return
         spared.add(snapshot.index_manifest)
-        doomed.lists.append(paths.manifest(snapshot.index_manifest))
+        doomed.lists[snapshot.index_manifest] = paths.manifest(snapshot.index_manifest)
         try:
             entries = read_index_manifest(self._context, snapshot.index_manifest)
         except CorruptFile as error:
-            self._told_unless_gone(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
+            self._warn_unless_gone(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
             return
         for entry in entries:
             if entry.file_name not in spared:
                 spared.add(entry.file_name)
-                doomed.metadata.append(index_file_path(self._context, entry))
+                doomed.metadata[entry.file_name] = index_file_path(self._context, entry)
 
     def _entries(self, file: ListFile | None, otherwise: str) -> Iterator[ManifestEntry]:
         for meta in self._metas(file) if file is not None else ():
             try:
                 entries = self._manifests.read(meta)
             except CorruptFile as error:
-                self._told_unless_gone(self._context.paths.manifest(meta.file_name), error, otherwise)
+                self._warn_unless_gone(self._context.paths.manifest(meta.file_name), error, otherwise)
                 continue
             yield from entries
 
@@ -165,10 +165,10 @@ class DeletionPlanner:
         try:
             return self._manifests.read_list(file)
         except CorruptFile as error:
-            self._told_unless_gone(self._context.paths.manifest(file.name), error, "what only it names stays behind")
+            self._warn_unless_gone(self._context.paths.manifest(file.name), error, "what only it names stays behind")
             return ()
 
-    def _told_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
+    def _warn_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
         """A file that is there and can't be read must not keep the table from expiring for ever."""
         if self._context.io.exists(path):
             _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
@@ -178,12 +178,3 @@ class DeletionPlanner:
         if bucket not in self._directories:
             self._directories[bucket] = bucket_directory(self._context, *bucket)
         return self._directories[bucket]
-
-
-def changelog_list(snapshot: Snapshot) -> ListFile | None:
-    name = snapshot.changelog_manifest_list
-    return None if name is None else ListFile(name, snapshot.changelog_manifest_list_size)
-
-
-def table_lists(snapshot: Snapshot) -> tuple[ListFile, ListFile]:
-    return base_list(snapshot), delta_list(snapshot)

@@ -1,7 +1,8 @@
 """Removes snapshots that nobody needs any more, with the files that only they name.
 
-What stays: the newest ones (`Retention`); what a consumer or a pin has still to read; and of files, whatever a snapshot
-that stays, a tag, another branch, or a changelog that outlives its snapshot (options `changelog.*`) names.
+What stays: the newest ones (`Retention`); what a consumer or a pin has still to read; and of files, what is named by a
+snapshot that stays, a changelog that outlives its snapshot (options `changelog.*`), a tag, or another branch
+(`storage.snapshots.references`).
 
 Steps of one round over snapshots begin to end, where `end` is the first that stays, and what a crash after each leaves
     1. The hint EARLIEST is set to `end`: who asks for the earliest snapshot no longer gets one that is about to go.
@@ -20,27 +21,24 @@ Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
-from storage.format import DEFAULT_BRANCH, CommitKind, FileSource
+from storage.format import FileSource
 from storage.options import ChangelogProducer
-from storage.snapshots.branches import branch_names
-from storage.snapshots.consumers import needed_by_consumers, remove_stale_consumers
-from storage.snapshots.deletion import DeletionPlanner, Doomed, Keep, TagFiles, changelog_list, table_lists
+from storage.snapshots.consumers import remove_stale_consumers
+from storage.snapshots.deletion import DeletionPlanner, Doomed
+from storage.snapshots.held_states import Pins, changelog_list, first_needed, metadata_names, state_lists
 from storage.snapshots.long_lived_changelogs import ChangelogStore
 from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.named_files import NamedFiles, brought_back_by, everything_of, metadata_of
+from storage.snapshots.references import References
 from storage.snapshots.retention import Retention
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
-from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
 from storage.table_identity import TableIdentity
-
-Pins: TypeAlias = Callable[[], Iterable[int]]
 
 _PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (somebody reads slowly), or failed
 
@@ -80,12 +78,12 @@ class SnapshotExpiry:
         self._now_ms = now_ms
         self._stop = stop
         self._store = SnapshotStore(context.io, context.paths)
+        self._changelogs = ChangelogStore(context.io, context.paths)
         self._manifests = ManifestStore(context)
+        self._references = References(context, self._manifests)
         self._earliest: int | None = None  # as of the last round; None: list the directory
         self._old_enough_at_ms = 0  # when the earliest may go because of its age
         self._pause_until_ms = 0
-        self._bringing_back: dict[int, NamedFiles] = {}  # by id: OVERWRITE snapshots that have not expired
-        self._scanned_to = 0
 
     def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
         """Whether a round may find something; costs nothing. patient: rather later than a little now."""
@@ -141,13 +139,12 @@ class SnapshotExpiry:
             self._earliest = None  # somebody else expires or rolls back at this moment
             return None
         going = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
-        doomed = self._doomed(going, survivor, latest)
-        expired = Expired(begin, end, len(going), len(doomed.data), len(doomed.metadata) + len(doomed.lists))
-        if not self._remove(going, survivor, doomed):
+        changelogs_stay = self.keeps_changelogs()
+        doomed = self._doomed(going, survivor, latest, changelogs_stay=changelogs_stay)
+        if not self._remove(going, survivor, doomed, changelogs_stay=changelogs_stay):
             return None
+        expired = Expired(begin, end, len(going), doomed.data_files, doomed.metadata_files)
         self._earliest = survivor.id
-        for snapshot_id in [i for i in self._bringing_back if i <= survivor.id]:
-            del self._bringing_back[snapshot_id]
         if end - begin < self._retention.limit:
             self._pause_until_ms = self._now_ms() + _PAUSE_MS
         return expired
@@ -174,11 +171,9 @@ class SnapshotExpiry:
             followed_ms = followed_at(begin)
             self._old_enough_at_ms = (followed_ms if followed_ms is not None else now_ms) + self._retention.time_ms + 1
             return end
-        needed = [*self._pins()]
-        if not self._context.options.consumer_changelog_only:
-            by_consumers = needed_by_consumers(self._context.io, self._context.paths)
-            needed += [] if by_consumers is None else [by_consumers]
-        end = min([end, *needed])
+        consumers = not self._context.options.consumer_changelog_only
+        needed = first_needed(self._context.io, self._context.paths, self._pins, consumers=consumers)
+        end = end if needed is None else min(end, needed)
         if end <= begin:
             self._pause_until_ms = now_ms + _PAUSE_MS
         return end
@@ -203,73 +198,42 @@ class SnapshotExpiry:
 
     # ------------------------------------------------------------ which files
 
-    def _doomed(self, going: Sequence[Snapshot], survivor: Snapshot, latest: int) -> Doomed:
+    def _doomed(self, going: Sequence[Snapshot], survivor: Snapshot, latest: int, *, changelogs_stay: bool) -> Doomed:
         if not going:
             return Doomed()
-        options = self._context.options
-        changelogs_stay = options.changelog_outlives_snapshots
-        deltas_stay = changelogs_stay and options.changelog_producer is ChangelogProducer.NONE
-        spared = self._named_elsewhere(survivor, latest)
-        tags = TagFiles(self._context, self._manifests, tagged_snapshots(self._context.io, self._context.paths))
+        deltas_stay = changelogs_stay and self._context.options.changelog_producer is ChangelogProducer.NONE
         planner = DeletionPlanner(self._context, self._manifests)
-
-        def keep(snapshot: Snapshot) -> Keep:
-            in_tag = tags.before(snapshot.id)
-            return lambda entry: (
-                entry.file.file_name in in_tag
-                or entry.file.file_name in spared.data
-                or (deltas_stay and _is_appended(entry.file))
-            )
-
+        keep = _is_appended if deltas_stay else lambda _: False
         doomed = Doomed(planner.deleted_data([*going[1:], survivor], keep))
-        kept = set(spared.metadata)
-        for staying in (survivor, *tags.around(going[0].id, survivor.id)):
-            kept |= metadata_of(self._context, self._manifests, staying)
+        kept = metadata_names(self._context, self._manifests, survivor)
         if not changelogs_stay:
-            doomed.data += [
-                path for path in planner.changelog_data(going) if path.rpartition("/")[2] not in spared.data
-            ]
+            doomed.data |= planner.changelog_data(going)
             planner.lists(map(changelog_list, going), kept, doomed)
         if not deltas_stay:
-            planner.lists((file for snapshot in going for file in table_lists(snapshot)), kept, doomed)
+            planner.lists((file for snapshot in going for file in state_lists(snapshot)), kept, doomed)
         for snapshot in going:
             planner.index(snapshot, kept, doomed)
+        candidates, first = doomed.candidates(), survivor.id + 1
+        later = self._store.range(self._references.scan_from(first, latest), latest)
+        doomed.spare(self._references.brought_back(candidates, later, first, latest))
+        doomed.spare(self._references.named(candidates, going[0].id, survivor.id))
         return doomed
 
-    def _named_elsewhere(self, survivor: Snapshot, latest: int) -> NamedFiles:
-        """By other branches, and by snapshots that brought back what was deleted before."""
-        named = NamedFiles()
-        context = self._context
-        for branch in {DEFAULT_BRANCH, *branch_names(context.io, context.paths)} - {context.branch}:
-            other = TableContext.open(context.io, context.location, context.name, branch=branch)
-            snapshots = SnapshotStore(other.io, other.paths).all()
-            tagged = tagged_snapshots(other.io, other.paths)
-            named.add(everything_of(other, self._manifests, snapshots, with_changelogs=True))
-            named.add(everything_of(other, self._manifests, tagged, with_changelogs=False))
-        for brought_back in self._brought_back(survivor.id, latest):
-            named.add(brought_back)
-        return named
-
-    def _brought_back(self, survivor_id: int, latest: int) -> Iterable[NamedFiles]:
-        """Only an OVERWRITE can name a file again (Java's rollbackToAsLatest). Each snapshot is read once."""
-        if latest < self._scanned_to:  # rolled back: ids may have been used again
-            self._scanned_to = 0
-            self._bringing_back.clear()
-        for snapshot in self._store.range(max(survivor_id, self._scanned_to) + 1, latest):
-            if snapshot.commit_kind is CommitKind.OVERWRITE:
-                self._bringing_back[snapshot.id] = brought_back_by(self._context, self._manifests, snapshot)
-        self._scanned_to = max(self._scanned_to, latest)
-        return [named for snapshot_id, named in self._bringing_back.items() if snapshot_id > survivor_id]
+    def keeps_changelogs(self) -> bool:
+        """Whether changelogs outlive their snapshots: by the options, or because some do still, and what these tell
+        must stay until they expire.
+        """
+        return self._context.options.changelog_outlives_snapshots or bool(self._changelogs.ids())
 
     # ------------------------------------------------------------ deleting
 
-    def _remove(self, going: Sequence[Snapshot], survivor: Snapshot, doomed: Doomed) -> bool:
+    def _remove(self, going: Sequence[Snapshot], survivor: Snapshot, doomed: Doomed, *, changelogs_stay: bool) -> bool:
         """False when it was stopped in between."""
         self._store.hint_earliest(survivor.id)
         if not doomed.delete(self._context.io, self._stop):
             return False
-        if self._context.options.changelog_outlives_snapshots:
-            ChangelogStore(self._context.io, self._context.paths).keep(going)
+        if changelogs_stay:
+            self._changelogs.keep(going)
         for snapshot in going:
             if self._stop():
                 return False

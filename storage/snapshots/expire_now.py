@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from storage.clock import epoch_ms
-from storage.snapshots.expire import Pins, SnapshotExpiry
+from storage.snapshots.expire import SnapshotExpiry
 from storage.snapshots.expire_changelogs import ChangelogExpiry
+from storage.snapshots.held_states import Pins
 from storage.snapshots.retention import Retention
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
@@ -41,7 +42,7 @@ def expire_now(
         data_files += expired.data_files
         metadata_files += expired.metadata_files
     latest_id = SnapshotStore(context.io, context.paths).latest_id()
-    if latest_id is not None and context.options.changelog_outlives_snapshots:
+    if latest_id is not None and expiry.keeps_changelogs():
         changelog_expiry = ChangelogExpiry(context, pins=pins, now_ms=now_ms)
         while (expired := changelog_expiry.run(latest_id)) is not None:
             changelogs += expired.snapshots

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from storage.clock import epoch_ms
 from storage.logs import get_logger
-from storage.snapshots.expire import Expired, Pins, SnapshotExpiry
+from storage.snapshots.expire import Expired, SnapshotExpiry
 from storage.snapshots.expire_changelogs import ChangelogExpiry
+from storage.snapshots.held_states import Pins
 from storage.table import TableContext
 
 _log = get_logger(__name__)
@@ -115,11 +116,7 @@ class _Table:
     def __init__(self, context: TableContext, pins: Pins, now_ms: Callable[[], int], stop: Callable[[], bool]) -> None:
         self.snapshots = SnapshotExpiry(context, pins=pins, now_ms=now_ms, stop=stop)
         self.latest_id: int | None = None
-        self._changelogs = (
-            ChangelogExpiry(context, pins=pins, now_ms=now_ms, stop=stop)
-            if context.options.changelog_outlives_snapshots
-            else None
-        )
+        self._changelogs = ChangelogExpiry(context, pins=pins, now_ms=now_ms, stop=stop)
         self._name = context.name
         self._told = ""
 
@@ -128,7 +125,7 @@ class _Table:
         assert latest_id is not None
         try:
             expired = self.snapshots.run(latest_id)
-            if self._changelogs is not None:
+            if self.snapshots.keeps_changelogs():
                 self._changelogs.run(latest_id)
         except Exception as error:
             if self._told != str(error):

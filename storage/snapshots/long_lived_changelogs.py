@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from storage.fileio.base import FileIO
 from storage.paths import TablePaths, parse_changelog_id
-from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.snapshot import Snapshot, read_hint
 
 
 class ChangelogStore:
@@ -21,6 +21,10 @@ class ChangelogStore:
         """Ascending, by listing the directory."""
         entries = self._io.list_directory(self._paths.changelog_directory)
         return sorted(found for entry in entries if (found := parse_changelog_id(entry.name)) is not None)
+
+    def earliest_hint(self) -> int | None:
+        """As it stands, whether what it names is there or not."""
+        return read_hint(self._io, self._paths.changelog_earliest_hint)
 
     def find(self, changelog_id: int) -> Snapshot | None:
         """None for one that is not there. Raises CorruptFile."""

@@ -204,10 +204,14 @@ class SnapshotStore:
         A hint that names one that is there is believed, whatever lies below: expiry moves it first, and what is below
         may have lost files already.
         """
-        hint = self._hint(self._paths.earliest_hint)
+        hint = self.earliest_hint()
         if hint is not None and self.exists(hint):
             return hint
         return min(self.ids(), default=None)
+
+    def earliest_hint(self) -> int | None:
+        """As it stands, whether what it names is there or not."""
+        return self._hint(self._paths.earliest_hint)
 
     def earliest(self) -> Snapshot | None:
         return next(iter(self.range(self.earliest_id(), self.latest_id())), None)
@@ -276,9 +280,13 @@ class SnapshotStore:
         self._io.delete(self._paths.snapshot(snapshot_id))
 
     def _hint(self, path: str) -> int | None:
-        """None for a hint that is missing, torn or not positive: hints are written over in place on some stores."""
-        try:
-            hint = int(self._io.read(path))
-        except (OSError, ValueError):
-            return None
-        return hint if hint >= FIRST_SNAPSHOT_ID else None
+        return read_hint(self._io, path)
+
+
+def read_hint(io: FileIO, path: str) -> int | None:
+    """None for a hint that is missing, torn or not positive: hints are written over in place on some stores."""
+    try:
+        hint = int(io.read(path))
+    except (OSError, ValueError):
+        return None
+    return hint if hint >= FIRST_SNAPSHOT_ID else None

@@ -8,8 +8,7 @@ from typing import Final
 
 from storage.clock import epoch_ms
 from storage.errors import BadInput
-from storage.format import DEFAULT_BRANCH
-from storage.snapshots.branches import branch_names
+from storage.snapshots.held_states import all_branches
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify.data_files import DataFileCheck
@@ -77,10 +76,10 @@ def inspect(
         findings = [*line.findings, *(check_rows(files.files.values()) if deep else ())]
         return _report(findings, files, snapshots=1)
 
-    branches = {DEFAULT_BRANCH, *branch_names(context.io, context.paths)}
-    unnamed = candidates(context, branches, listing)
+    branches = all_branches(context.io, context.paths)
+    unnamed = candidates(context, set(branches), listing)
     findings, snapshots, tags = [], 0, 0
-    for branch in sorted(branches, key=lambda name: (name != DEFAULT_BRANCH, name)):
+    for branch in branches:
         on_branch = _on_branch(context, branch)
         line = LineCheck(on_branch, listing, manifests, files, names)
         count = line.check_all(check_history)

@@ -1,6 +1,7 @@
 """One line of snapshots, main or another branch: its snapshots, its tags, the changelogs that outlived snapshots.
 
-A snapshot or tag that went while it was looked at takes its findings with it.
+What it holds, and what that needs, says `storage.snapshots.held_states`, as for expiry. A snapshot or tag that went
+while it was looked at takes its findings with it.
 """
 
 from __future__ import annotations
@@ -8,25 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from storage.errors import TidelakeError
 from storage.format import DEFAULT_BRANCH, CommitKind, FileKind
 from storage.options import ChangelogProducer
-from storage.paths import parse_changelog_id
-from storage.snapshots.consumers import Consumer, consumer_names
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.held_states import HeldStates, changelog_list, changes_list, held_states
 from storage.snapshots.index_manifest import index_file_path, read_index_manifest
 from storage.snapshots.live_files import base_list, delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
-from storage.snapshots.manifest_store import ListFile
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.tags import TagStore
+from storage.snapshots.tags import TagStore, tagged_snapshots
 from storage.table import TableContext
 from storage.verify.data_files import DataFileCheck
 from storage.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
 from storage.verify.listing import Listing
 from storage.verify.manifests import ManifestCheck
 from storage.verify.states import StateWalk
+
+_GO_ON: Final = "The next expiry goes on with them: `tidelake table expire`"
 
 HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
 
@@ -54,28 +56,28 @@ class LineCheck:
         self.snapshots: list[Snapshot] = []
 
     def check_all(self, check_history: HistoryCheck | None) -> LineCount:
-        ids = self._store.ids()
-        earliest = self._hint(self._context.paths.earliest_hint) or 0
-        for before, after in pairwise(ids):
-            # Below the hint a commit may lie that came when its id had expired (`publisher`, step 5).
-            if after != before + 1 and before >= earliest and self._store.exists(before):
+        held = held_states(self._context.io, self._context.paths)
+        for before, after in pairwise(held.snapshots):
+            if after != before + 1 and self._store.exists(before):
                 what = f"snapshot {after} follows {before}: what is between them is gone"
                 self._add("snapshot-gap", f"{self._line}snapshots", what, ROLL_BACK)
         walk = StateWalk(self._context, self._manifests, self._files)
-        for snapshot_id in ids:
-            if snapshot_id >= earliest:
-                self._check_snapshot(snapshot_id, walk)
-        self._check_half_expired([snapshot_id for snapshot_id in ids if snapshot_id < earliest])
+        first = held.snapshots[0] if held.snapshots else None
+        for snapshot_id in held.snapshots:
+            self._check_snapshot(snapshot_id, walk, is_first=snapshot_id == first)
+        self._name_what_goes_with_changelogs(held)
+        self._check_half_expired(held.half_expired)
         self.snapshots.sort(key=lambda snapshot: snapshot.id)
-        if ids:
+        if held.snapshots:
             self._check_hint()
         self.findings += _identifier_findings(self.snapshots, self._line)
         self.findings += _time_findings(self.snapshots, self._line)
         if check_history is not None:
             self.findings += check_history(self.snapshots)
-        self._check_changelogs()
-        self._check_consumers()
-        return LineCount(len(ids), self._check_tags())
+        self._check_changelogs(held)
+        self._check_consumers(held.consumers)
+        self._check_tags(held.tags)
+        return LineCount(len(held.snapshots) + len(held.half_expired), len(held.tags))
 
     def check_one(self, snapshot_id: int) -> None:
         """A single snapshot, which is there, by itself."""
@@ -95,10 +97,9 @@ class LineCheck:
         if len(self.findings) > found:
             del self.findings[found:]
             what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
-            remedy = "The next expiry goes on with them: `tidelake table expire`"
-            self.findings.append(Finding("half-expired", f"{self._line}snapshots", what, remedy, Severity.NOTE))
+            self.findings.append(Finding("half-expired", f"{self._line}snapshots", what, _GO_ON, Severity.NOTE))
 
-    def _check_snapshot(self, snapshot_id: int, walk: StateWalk) -> None:
+    def _check_snapshot(self, snapshot_id: int, walk: StateWalk, *, is_first: bool = False) -> None:
         where = f"{self._line}snapshot {snapshot_id}"
         try:
             snapshot = self._store.find(snapshot_id)
@@ -110,18 +111,16 @@ class LineCheck:
             return
         if snapshot.id != snapshot_id:
             self._add("snapshot-id", where, f"its file says that it is snapshot {snapshot.id}", REPORT)
-        found = self._findings_of(snapshot, walk, where)
+        found = [*self._findings_of(snapshot, walk, where), *self._changelog_of(snapshot, where, is_first=is_first)]
         if found and not self._store.exists(snapshot_id):
             return  # it expired meanwhile
         self.findings += found
         self.snapshots.append(snapshot)
 
-    def _findings_of(self, snapshot: Snapshot, walk: StateWalk, where: str, *, is_tag: bool = False) -> list[Finding]:
-        """A tag keeps the table, not the changes: those expire with the snapshot."""
-        known = len(self._manifests.findings)
+    def _findings_of(self, snapshot: Snapshot, walk: StateWalk, where: str) -> list[Finding]:
+        """Of the table at a snapshot or tag. A tag keeps no changes: those expire with the snapshot."""
         found = [
             *walk.step(snapshot, where),
-            *(() if is_tag else self._changelog(snapshot, where)),
             *self._index(snapshot, where),
             *self._statistics(snapshot, where),
         ]
@@ -129,14 +128,28 @@ class LineCheck:
             self._context.schemas.get(snapshot.schema_id)
         except (TidelakeError, OSError) as error:
             found.append(Finding("schema-missing", where, f"its schema can't be read: {error}", RESTORE))
-        found += self._manifests.findings[known:]
-        del self._manifests.findings[known:]
-        return found
+        return [*found, *self._manifests.take_findings()]
+
+    def _changelog_of(self, snapshot: Snapshot, where: str, *, is_first: bool) -> list[Finding]:
+        """The changelog of a snapshot is there, unless it expired before the snapshot came to this line from a tag."""
+        is_complete = self._manifests.is_complete
+        found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
+        if not found or not is_first or not self._may_be_from_a_tag(snapshot):
+            return found
+        self._manifests.is_complete = is_complete
+        what = "its changelog is gone: it expired, as it seems, before this line of snapshots was begun from its tag"
+        remedy = f"Follow changes from snapshot {snapshot.id + 1} on; the table at it is whole"
+        return [Finding("changelog-expired", where, what, remedy, Severity.NOTE)]
+
+    def _may_be_from_a_tag(self, snapshot: Snapshot) -> bool:
+        """A branch may be made from a tag, and be rolled back to one, as main may."""
+        tagged = tagged_snapshots(self._context.io, self._context.paths)
+        return self._context.branch != DEFAULT_BRANCH or snapshot in tagged
 
     def _changelog(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
-        if snapshot.changelog_manifest_list is None:
+        file = changelog_list(snapshot)
+        if file is None:
             return
-        file = ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
         metas = self._manifests.metas(file, where)
         entries = None if metas is None else self._manifests.entries(metas, where)
         if entries is None:
@@ -189,9 +202,8 @@ class LineCheck:
 
     # ------------------------------------------------------------ tags, long-lived changelogs
 
-    def _check_tags(self) -> int:
+    def _check_tags(self, names: Sequence[str]) -> None:
         tags = TagStore(self._context.io, self._context.paths)
-        names = tags.names()
         checked = {snapshot.id: snapshot for snapshot in self.snapshots}
         for name in names:
             where = f"{self._line}tag {name}"
@@ -205,41 +217,33 @@ class LineCheck:
             if checked.get(snapshot.id) == snapshot:
                 continue
             walk = StateWalk(self._context, self._manifests, self._files)
-            found = self._findings_of(snapshot, walk, where, is_tag=True)
+            found = self._findings_of(snapshot, walk, where)
             if self._context.io.exists(self._context.paths.tag(name)):
                 self.findings += found
-        return len(names)
 
-    def _check_changelogs(self) -> None:
-        paths = self._context.paths
-        entries = self._context.io.list_directory(paths.changelog_directory)
-        for changelog_id in sorted(i for e in entries if (i := parse_changelog_id(e.name)) is not None):
-            where = f"{self._line}changelog {changelog_id}"
-            path = paths.changelog(changelog_id)
-            try:
-                changelog = Snapshot.from_json(self._context.io.read(path), path).named(changelog_id, path)
-            except FileNotFoundError:
-                continue
-            except (TidelakeError, OSError) as error:
-                self._manifests.is_complete = False
-                self._add("changelog-unreadable", where, f"its file can't be read: {error}", RESTORE)
-                continue
-            if changelog.changelog_manifest_list is not None:
-                self.findings += self._changelog(changelog, where)
-            else:
-                self.findings += self._delta_as_changelog(changelog, where)
-            self.findings += self._manifests.findings
-            self._manifests.findings.clear()
+    def _check_changelogs(self, held: HeldStates) -> None:
+        for changelog_id in held.changelogs:
+            self.findings += self._long_lived(changelog_id)
+        is_complete, ids = self._manifests.is_complete, held.half_expired_changelogs
+        found = [finding for changelog_id in ids for finding in self._long_lived(changelog_id)]
+        self._manifests.is_complete = is_complete
+        if found:
+            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
+            self.findings.append(Finding("half-expired", f"{self._line}changelogs", what, _GO_ON, Severity.NOTE))
 
-    def _check_consumers(self) -> None:
-        for name in consumer_names(self._context.io, self._context.paths):
-            try:
-                Consumer(self._context.io, self._context.paths, name).next_snapshot_id()
-            except (TidelakeError, OSError) as error:
-                what = f"its file can't be read, and until then no snapshot expires: {error}"
-                remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
-                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it anew
-                self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
+    def _long_lived(self, changelog_id: int) -> list[Finding]:
+        """Of a changelog that outlived its snapshot."""
+        where = f"{self._line}changelog {changelog_id}"
+        path = self._context.paths.changelog(changelog_id)
+        try:
+            changelog = Snapshot.from_json(self._context.io.read(path), path).named(changelog_id, path)
+        except FileNotFoundError:
+            return []
+        except (TidelakeError, OSError) as error:
+            self._manifests.is_complete = False
+            return [Finding("changelog-unreadable", where, f"its file can't be read: {error}", RESTORE)]
+        told = self._changelog if changelog_list(changelog) is not None else self._delta_as_changelog
+        return [*told(changelog, where), *self._manifests.take_findings()]
 
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
         """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without
@@ -249,11 +253,37 @@ class LineCheck:
             return
         base = self._manifests.metas(base_list(changelog), where)
         self._manifests.names |= {meta.file_name for meta in base or ()}
-        delta = self._manifests.metas(delta_list(changelog), where)
-        entries: list[ManifestEntry] | None = None if delta is None else self._manifests.entries(delta, where)
-        if entries is not None and changelog.commit_kind is CommitKind.APPEND:
+        entries = self._delta(changelog, where)
+        if changes_list(changelog) is not None:
             added = [entry for entry in entries if entry.kind is FileKind.ADD]
             yield from self._files.check(self._context, added, where)
+
+    def _delta(self, snapshot: Snapshot, where: str) -> Sequence[ManifestEntry]:
+        """All files that it names count as named: what it deleted goes when its changelog does."""
+        metas = self._manifests.metas(delta_list(snapshot), where)
+        entries = self._manifests.entries(metas, where) if metas is not None else None
+        self._names |= {name for e in entries or () for name in (e.file.file_name, *e.file.extra_files)}
+        return entries or ()
+
+    def _name_what_goes_with_changelogs(self, held: HeldStates) -> None:
+        """Where deltas tell the changes and outlive their snapshots, a file stays until the delta that deleted it goes;
+        the delta of the first snapshot that is held, too.
+        """
+        options = self._context.options
+        outlive = options.changelog_outlives_snapshots or bool(held.changelogs)
+        if outlive and options.changelog_producer is ChangelogProducer.NONE and self.snapshots:
+            self._delta(self.snapshots[0], f"{self._line}snapshot {self.snapshots[0].id}")
+            self._manifests.take_findings()  # told before
+
+    def _check_consumers(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                Consumer(self._context.io, self._context.paths, name).next_snapshot_id()
+            except (TidelakeError, OSError) as error:
+                what = f"its file can't be read, and until then no snapshot expires: {error}"
+                remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
+                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it anew
+                self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
 
     def _add(self, check: str, where: str, what: str, remedy: str) -> None:
         self.findings.append(Finding(check, where, what, remedy))

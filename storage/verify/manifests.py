@@ -57,6 +57,11 @@ class ManifestCheck:
             return None
         return [entry for entries in read for entry in entries or ()]
 
+    def take_findings(self) -> list[Finding]:
+        """Those since the last call."""
+        taken, self.findings = self.findings, []
+        return taken
+
     def _entries(self, meta: ManifestFileMeta, where: str) -> Sequence[ManifestEntry] | None:
         self.names.add(meta.file_name)
         try:

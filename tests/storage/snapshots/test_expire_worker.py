@@ -167,6 +167,27 @@ def test_the_cost_of_a_round_does_not_grow_with_the_snapshots_that_stay(io: Faul
     assert costs[0] / 5 < 16  # calls for a snapshot: five reads, and what is deleted
 
 
+def test_a_branch_that_shares_nothing_is_read_once_and_costs_little_from_then_on(io: FaultyFileIO) -> None:
+    time = FakeTime()
+    costs = []
+    for has_branch in (False, True):
+        table = new_table(io)
+        if has_branch:
+            paths = table.paths.for_branch("dev")
+            io.write(paths.schema(0), io.read(table.paths.schema(0)))
+            commit(TableContext.open(io, table.location, table.name, branch="dev"), 40)
+        latest = commit(table, 30)
+        retention = Retention(num_min=2, num_max=2, time_ms=0, limit=5)
+        expiry = SnapshotExpiry(table, retention=retention, now_ms=lambda: time.now_ms)
+        assert expiry.run(latest) is not None
+        io.calls.clear()
+        second = expiry.run(latest)
+        assert second is not None
+        assert second.snapshots == 5
+        costs.append(len(io.calls))
+    assert costs[1] <= costs[0] + 6
+
+
 def more(table: TableContext, count: int) -> int:
     commits = committer(table)
     for identifier in range(100, 100 + count):
