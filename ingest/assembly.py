@@ -21,6 +21,7 @@ from ingest.progress_file import ProgressFile, progress_path
 from ingest.settings import Config, FolderSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
+from ingest.table_history import history_of_each
 from ingest.table_writer import StorageTable
 from ingest.tables import Tables
 from ingest.waiting import Waiting
@@ -41,12 +42,13 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
     catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
+    history = history_of_each(len(config.tables))
     others = {table.name: table.other_users for table in config.tables}
     tables = Tables(
         config.tables,
         catalog,
         lambda context: StorageTable(
-            context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name]
+            context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name], history
         ),
         infer_table,
     )

@@ -23,7 +23,7 @@ from ingest.threads import each_to_its_end
 from ingest.ways_out import WaysOut
 from storage.errors import BadInput
 
-_TABLES_AT_ONCE: Final = 8
+_TABLES_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +202,29 @@ class BeginningFinder:
         A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
         to the table from where `start` says.
         """
-        positions: dict[str, SourcePosition] = {}
-        chosen = []
-        for table, known in proven.items():
-            position = known
+        grown: dict[str, set[TopicPartition]] = {}
+        begun: dict[str, set[TopicPartition]] = {}
+        for table, position in proven.items():
             topics = {partition.topic for partition in position.ranges}
-            new = self._routed(table) - position.ranges.keys()
-            grown = {partition for partition in new if partition.topic in topics}
-            if grown:
-                position = position.including(await self._source.offsets(grown, Earliest()))
-            if new - grown:
-                position = position.including(await self._source.offsets(new - grown, self._start))
-                if self._start != Earliest():
-                    chosen.append(table)
-            positions[table] = position.identified(self._source.identity)
-        return positions, chosen
+            new = set(self._routed(table) - position.ranges.keys())
+            grown[table] = {partition for partition in new if partition.topic in topics}
+            begun[table] = new - grown[table]
+        oldest = await self._offsets_of_all(grown, Earliest())
+        first = await self._offsets_of_all(begun, self._start)
+        positions = {
+            table: position.including(
+                {p: oldest[p] for p in grown[table]} | {p: first[p] for p in begun[table]}
+            ).identified(self._source.identity)
+            for table, position in proven.items()
+        }
+        return positions, [table for table in proven if begun[table] and self._start != Earliest()]
+
+    async def _offsets_of_all(
+        self, partitions: Mapping[str, set[TopicPartition]], start: Start
+    ) -> Mapping[TopicPartition, int]:
+        """The source is asked once for all tables."""
+        wanted: set[TopicPartition] = set().union(*partitions.values())
+        return await self._source.offsets(wanted, start) if wanted else {}
 
 
 def _check_goes_back(way: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:

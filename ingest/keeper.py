@@ -25,7 +25,7 @@ from storage.logs import get_logger
 
 INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written anew: some expire consumers by their age
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 32
 
 _log = get_logger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import quote
 
@@ -11,6 +10,7 @@ from checkpoint.drivers import newest_of_each
 from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.position_text import POSITION_PROPERTY
+from ingest.threads import side_by_side
 from storage.errors import BadInput, CorruptFile
 from storage.logs import get_logger
 from storage.schema_store import SchemaStore
@@ -19,16 +19,26 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 
 HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
-_READ_AT_ONCE: Final = 16
+_OF_ALL_TABLES: Final = 1_024  # where there are many tables, so that a start takes no longer for them
+_AT_LEAST: Final = 8
 
 _log = get_logger(__name__)
 
 
 class TableHistory:
-    """Reads each time; remembers nothing. commit_user: the pipeline's. shared_with: see `tables[].shared_with`."""
+    """Reads each time; remembers nothing. commit_user: the pipeline's. shared_with: see `tables[].shared_with`.
+    history_snapshots: how many are looked at for holes.
+    """
 
-    def __init__(self, context: TableContext, commit_user: str, shared_with: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        shared_with: Collection[str] = (),
+        history_snapshots: int = HISTORY_SNAPSHOTS,
+    ) -> None:
         self._context = context
+        self._history_snapshots = history_snapshots
         self._commit_user = commit_user
         self._shared_with = shared_with
         self._snapshots = SnapshotStore(context.io, context.paths)
@@ -71,7 +81,7 @@ class TableHistory:
             own=own,
             others=others,
             earliest_id=self._snapshots.earliest_id(),
-            latest_id=self._snapshots.latest_id(),
+            latest_id=max((s.id for s in (*since, *history[:1])), default=None),
             registered_id=self._registered_id(),
             moved=moved,
         )
@@ -109,17 +119,21 @@ class TableHistory:
             return None
 
     def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """This one and those before it, some of them at once: a store far away takes long for each."""
+        """This one and those before it, side by side: a store far away takes long for each."""
         yield snapshot
-        ids = range(snapshot.id - 1, max(0, snapshot.id - HISTORY_SNAPSHOTS), -1)
-        with ThreadPoolExecutor(_READ_AT_ONCE, "history") as threads:
-            for found in threads.map(self._snapshots.find, ids):
-                if found is None:
-                    return
-                yield found
+        ids = range(snapshot.id - 1, max(0, snapshot.id - self._history_snapshots), -1)
+        for found in side_by_side(self._snapshots.find, ids):
+            if found is None:
+                return
+            yield found
 
     def _is_own(self, snapshot: Snapshot) -> bool:
         return snapshot.commit_user == self._commit_user and snapshot.is_numbered
+
+
+def history_of_each(tables: int) -> int:
+    """How many snapshots of each table a start looks at."""
+    return max(_AT_LEAST, min(HISTORY_SNAPSHOTS, _OF_ALL_TABLES // tables))
 
 
 def consumer_name(commit_user: str) -> str:

@@ -16,7 +16,7 @@ from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.fence import Fence
 from checkpoint.position_text import POSITION_PROPERTY
 from compaction.manager import compactors
-from ingest.table_history import TableHistory
+from ingest.table_history import HISTORY_SNAPSHOTS, TableHistory
 from ingest.unchanged_values import RowLookup
 from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from storage.logs import get_logger
@@ -117,10 +117,11 @@ class StorageTable:
         spill_directory: Path | None = None,
         expiry: ExpiryWorker | None = None,
         shared_with: Collection[str] = (),
+        history_snapshots: int = HISTORY_SNAPSHOTS,
     ) -> None:
         self._context = context
         self._commit_user = commit_user
-        self._history = TableHistory(context, commit_user, shared_with)
+        self._history = TableHistory(context, commit_user, shared_with, history_snapshots)
         manifests = ManifestStore(context)
         spill = None if spill_directory is None else str(spill_directory)
         self._writer = TableWriter(

@@ -14,6 +14,7 @@ from ingest.raw_batch import RawBatch
 from ingest.router import Route, Router
 from ingest.settings import TableSettings
 from ingest.table_writer import TableSink
+from ingest.threads import side_by_side
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -42,9 +43,9 @@ class Tables:
         self._infer = infer
         self.sinks: MutableMapping[str, TableSink] = {}
         self.router = Router([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
-        for table in settings:
-            if catalog.table_exists(table.name):
-                self._open(table)
+        for table, opened in zip(settings, side_by_side(self._opened, settings), strict=True):
+            if opened is not None:
+                self._provide(table, *opened)
 
     def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
         """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
@@ -77,11 +78,18 @@ class Tables:
             if_not_exists=True,
         )
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
-        self._open(table)
+        self._provide(table, *self._loaded(table))
 
-    def _open(self, table: TableSettings) -> None:
+    def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
+        """None for a table that doesn't exist."""
+        return self._loaded(table) if self._catalog.table_exists(table.name) else None
+
+    def _loaded(self, table: TableSettings) -> tuple[TableContext, TableSink]:
         context = self._catalog.load(table.name)
-        self.sinks[table.name] = self._open_sink(context)
+        return context, self._open_sink(context)
+
+    def _provide(self, table: TableSettings, context: TableContext, sink: TableSink) -> None:
+        self.sinks[table.name] = sink
         target = Target.of(context, table.source_types)
         self.router.provide(target)
         if target.takes_values_back and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:

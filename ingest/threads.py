@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -21,29 +21,43 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class _OneThread:
+WAITING_AT_ONCE: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
+
+
+class _Threads:
+    """in_turn: one thread. waiting: those of `to_its_end`. reading: what these have read side by side (`side_by_side`);
+    they are others, or all of the first could wait for each other.
+    """
+
     def __init__(self) -> None:
         self._make()
-        # In a child the parent's thread isn't there: work for it would wait forever.
+        # In a child the parent's threads aren't there: work for them would wait forever.
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self.executor = ThreadPoolExecutor(1, "in-turn")
+        self.in_turn = ThreadPoolExecutor(1, "in-turn")
+        self.waiting = ThreadPoolExecutor(WAITING_AT_ONCE, "waiting")
+        self.reading = ThreadPoolExecutor(WAITING_AT_ONCE, "reading")
 
 
-_one_thread: Final = _OneThread()
+_threads: Final = _Threads()
+
+
+def side_by_side(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+    """`work`, which mostly waits and starts nothing itself, for all items at once; outcomes in their order. Blocks."""
+    return _threads.reading.map(work, items)
 
 
 async def to_its_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
-    return await _waited_for(_begun(None, partial(work, *args, **kwargs)))
+    return await _waited_for(_begun(_threads.waiting, partial(work, *args, **kwargs)))
 
 
 async def hurried_to_its_end(
     hurry: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """As `to_its_end`; cancelled, it calls `hurry` first, which has the work end early."""
-    return await _waited_for(_begun(None, partial(work, *args, **kwargs)), hurry)
+    return await _waited_for(_begun(_threads.waiting, partial(work, *args, **kwargs)), hurry)
 
 
 async def each_to_its_end(
@@ -105,10 +119,10 @@ async def in_turn(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     back: a folder of change logs took 40 % more CPU time that way, and no less of anybody's time. Work that waits would
     make all others wait here.
     """
-    return await _waited_for(_begun(_one_thread.executor, partial(work, *args, **kwargs)))
+    return await _waited_for(_begun(_threads.in_turn, partial(work, *args, **kwargs)))
 
 
-def _begun(executor: Executor | None, work: Callable[[], T]) -> asyncio.Future[T]:
+def _begun(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
     # A task around `asyncio.to_thread` would be cancelled when `asyncio.run` ends, as all tasks are: work abandoned.
     return asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
 

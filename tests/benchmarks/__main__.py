@@ -24,6 +24,7 @@ from tests.benchmarks import (
     expiring_commits,
     flush,
     ingest_folder,
+    many_tables,
     merge_read,
     restart,
     startup,
@@ -44,6 +45,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[Section]]]] = {
     "commit": commits.sections,
     "expiring": expiring_commits.sections,
     "restart": restart.sections,
+    "many-tables": many_tables.sections,
     "exactly-once": exactly_once.sections,
     "help": startup.sections,
 }
