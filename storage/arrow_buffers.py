@@ -44,6 +44,16 @@ def fixed_width_values(column: pa.Array, dtype: Any) -> NDArray[Any]:
     return np.frombuffer(buffer, dtype)[column.offset * size : (column.offset + len(column)) * size]
 
 
+def is_ascii(texts: pa.Array) -> bool:
+    """Whether no byte of a string column is above 127; several times as fast as looking for UTF-8."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return True
+    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    used = np.frombuffer(data, np.uint8)[first:last]
+    return not len(used) or int(used.max()) < 128
+
+
 class Bytes:
     """Bytes to be read eight at a time, at any position."""
 
