@@ -64,6 +64,27 @@ class AccessDenied(TidelakeError, PermissionError):
         return f"{self.filename}: {self.strerror}"
 
 
+class SnapshotExpired(TidelakeError):
+    """The snapshot is no longer in the table: it expired, or was rolled back, maybe while it was read. Nothing is
+    damaged: begin again, with a snapshot that is there. What was read so far is of a state that the table had.
+
+    there: in words, what the table has now.
+    """
+
+    def __init__(self, table: str, snapshot_id: int, there: str) -> None:
+        super().__init__(
+            f"{table}: snapshot {snapshot_id} is gone, expired or rolled back ({there}). Begin again: scan the table "
+            "anew; who reads its changes goes on from there. A consumer (follow), a tag, or a longer "
+            "'snapshot.time-retained' keeps what slow readers need"
+        )
+        self.table = table
+        self.snapshot_id = snapshot_id
+        self.there = there
+
+    def __reduce__(self) -> tuple[type[SnapshotExpired], tuple[str, int, str]]:
+        return type(self), (self.table, self.snapshot_id, self.there)
+
+
 class CommitConflict(TidelakeError):
     """Someone else's commit makes ours wrong. Nothing was published: refresh, plan again, retry."""
 

@@ -17,9 +17,11 @@ from compaction.manager import compactors
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
+from storage.arguments import INT64_MAX, check_whole_number
 from storage.errors import BadInput, CommitOutcomeUnknown
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
+from storage.read.expired import expired
 from storage.read.follow import Follower, StartAt, follow
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan
@@ -131,15 +133,23 @@ class Table:
         return Scan(context, found, names, predicate)
 
     def changes(self, *, start: int, end: int | None = None) -> Iterator[ChangeBatch]:
-        """Changes of the snapshots start to end, both included; end=None is the latest now.
+        """Changes of the snapshots start to end, both included; end=None is the latest now, and start may be the one
+        after it: no changes yet.
 
-        Raises BadInput when a snapshot of the range is gone, or not there yet.
+        Raises SnapshotExpired when a snapshot of the range is gone, at once or while reading; BadInput when it is not
+        there yet.
         """
-        reader = ChangeReader(self._context)
-        last = end if end is not None else reader.snapshots.latest_id()
+        for name, number in (("start", start), ("end", start if end is None else end)):
+            check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
             raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
-        return reader.read_range(start, last) if last is not None else iter(())
+        reader = ChangeReader(self._context)
+        latest = reader.snapshots.latest_id() or 0
+        if start > latest + 1:
+            reader.get(start)  # raises
+        if end is not None and end > latest:
+            reader.get(end)
+        return reader.read_range(start, latest if end is None else end)
 
     def follow(
         self, *, start: StartAt = "latest", consumer: str | None = None, stop: threading.Event | None = None
@@ -244,12 +254,15 @@ class Table:
         return store.latest() if snapshot_id is None else self._by_id(store, snapshot_id)
 
     def _by_id(self, store: SnapshotStore, snapshot_id: int) -> Snapshot:
-        try:
-            return store.get(snapshot_id)
-        except FileNotFoundError:
-            earliest, latest = store.earliest_id(), store.latest_id()
-            there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
-            raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}") from None
+        check_whole_number("scan(snapshot=…)", snapshot_id, at_least=1)
+        found = store.find(snapshot_id)
+        if found is not None:
+            return found
+        earliest, latest = store.earliest_id(), store.latest_id()
+        if latest is not None and snapshot_id < latest:
+            raise expired(self._context, snapshot_id)
+        there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+        raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}")
 
     def _as_of(self, store: SnapshotStore, as_of: datetime | int) -> Snapshot:
         if not isinstance(as_of, datetime | int):

@@ -25,6 +25,7 @@ from storage.files.reader import read_data_file
 from storage.format import CommitKind, FileKind, RowKind
 from storage.option_support import Operation, check_supported
 from storage.options import ChangelogProducer
+from storage.read.expired import expired, told_from_damage
 from storage.schema import KIND_FIELD
 from storage.snapshots.live_files import changelog_entries, delta_entries
 from storage.snapshots.manifest_entry import ManifestEntry
@@ -76,27 +77,29 @@ class ChangeReader:
         self.schema = context.schema.arrow.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:
-        """Snapshots start to end, both included. Raises BadInput when one of them is not there (any more)."""
+        """Snapshots start to end, both included. Raises as `get` does."""
         for snapshot_id in range(start, end + 1):
             yield from self.read(self.get(snapshot_id))
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """Raises BadInput naming the snapshots there are: a gap is never passed over in silence. So too for a table
-        that was dropped, or made anew: its snapshots count from 1 again.
+        """Raises SnapshotExpired for one that is gone, BadInput for one that is not there yet: a gap is never passed
+        over in silence.
         """
         found = self.snapshots.find(snapshot_id)
-        self._identity.check_before_read()  # after looking: what was found is surely of this table
-        if found is None:
-            earliest, latest = self.snapshots.earliest_id(), self.snapshots.latest_id()
-            there = "it has none" if earliest is None or latest is None else f"it has {earliest} to {latest}"
-            raise BadInput(
-                f"{self._context.name} has no snapshot {snapshot_id} ({there}); changes before the earliest are gone. "
-                "Read the table at its earliest snapshot first, and follow a consumer next time so that they are kept"
-            )
-        return found
+        if found is not None:
+            return found
+        latest = self.snapshots.latest_id()
+        if latest is not None and snapshot_id < latest:
+            raise expired(self._context, snapshot_id)
+        there = "it has none" if latest is None else f"the latest is {latest}"
+        raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
 
     def read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
-        """One snapshot's changes, possibly none."""
+        """One snapshot's changes, possibly none. Raises SnapshotExpired when files are gone with it."""
+        with told_from_damage(self._context, snapshot.id):
+            yield from self._read(snapshot)
+
+    def _read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
         kind = snapshot.commit_kind
         source = source_of_changes(
             self._context.options.changelog_producer, kind, has_changelog=snapshot.changelog_manifest_list is not None

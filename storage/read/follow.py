@@ -45,7 +45,9 @@ class Follower:
         return start
 
     def step(self) -> Iterator[ChangeBatch] | None:
-        """The changes of the next snapshot, or None when it is not there yet. Raises BadInput when it never will be."""
+        """The changes of the next snapshot, or None when it is not there yet. Raises SnapshotExpired when it is gone,
+        BadInput when it never will be there.
+        """
         snapshot_id = self.next_snapshot_id
         if not self._reader.snapshots.exists(snapshot_id):
             self._idle_steps += 1

@@ -21,6 +21,7 @@ from storage.files.statistics import key_bounds, value_bounds
 from storage.merge.sorted_run import Section, key_ranges
 from storage.option_support import Operation, check_supported
 from storage.options import MergeEngine
+from storage.read.expired import told_from_damage
 from storage.read.predicate import Compare, Maybe, Predicate
 from storage.read.split import Packing, Split, append_groups, merge_tree_groups
 from storage.snapshots.live_files import live_entries
@@ -52,7 +53,8 @@ class TableScan:
         return splits
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        entries = live_entries(self.context, snapshot)
+        with told_from_damage(self.context, snapshot.id):
+            entries = live_entries(self.context, snapshot)
         if self.context.schema.has_primary_key and self.context.options.merge_engine is MergeEngine.FIRST_ROW:
             # level 0 may hold keys anew that have their first row already: compaction finds out
             entries = [entry for entry in entries if entry.file.level > 0]

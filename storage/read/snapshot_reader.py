@@ -21,6 +21,7 @@ from storage.merge.merge_passes import fan_in_of, merge_in_passes
 from storage.merge.merge_reader import MergeOrder, drop_retracts
 from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
+from storage.read.expired import told_from_damage
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
@@ -45,13 +46,14 @@ class SnapshotReader:
         return pa.schema([self.context.schema.arrow.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Batches of at least one row."""
+        """Batches of at least one row. Raises SnapshotExpired when files are gone with their snapshot."""
         for split in splits:
             directory = bucket_directory(self.context, split.partition, split.bucket)
-            for section in split.sections:
-                for batch in self._section(section, directory, split.partition):
-                    if batch.num_rows:
-                        yield batch.select(self.columns)
+            with told_from_damage(self.context, split.snapshot_id):
+                for section in split.sections:
+                    for batch in self._section(section, directory, split.partition):
+                        if batch.num_rows:
+                            yield batch.select(self.columns)
 
     def _section(self, section: Section, directory: str, partition: bytes) -> Iterator[pa.RecordBatch]:
         needs_kinds = any(_may_hold_retracts(file) for run in section for file in run)

@@ -1,0 +1,44 @@
+"""Reading while snapshots expire: what is missing then is no damage.
+
+A reader holds nothing: whoever expires the snapshot that it reads takes its files away, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from storage.errors import CorruptFile, SnapshotExpired
+from storage.snapshots.snapshot import SnapshotStore
+from storage.snapshots.tags import tagged_snapshots
+from storage.table import TableContext
+
+
+@contextmanager
+def told_from_damage(context: TableContext, snapshot_id: int) -> Iterator[None]:
+    """Around whatever reads files of a snapshot: raises SnapshotExpired for a file that is missing, or broken off,
+    because the snapshot is no longer there; CorruptFile stays what it is while the snapshot is there.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if _is_there(context, snapshot_id):
+            raise
+        raise expired(context, snapshot_id) from error
+
+
+def expired(context: TableContext, snapshot_id: int) -> SnapshotExpired:
+    """With the snapshots there are now."""
+    store = SnapshotStore(context.io, context.paths)
+    earliest, latest = store.earliest_id(), store.latest_id()
+    there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
+    return SnapshotExpired(context.name, snapshot_id, there)
+
+
+def _is_there(context: TableContext, snapshot_id: int) -> bool:
+    """Expiry moves the hint for the earliest first; below it files may be missing already. A tag keeps its snapshot."""
+    store = SnapshotStore(context.io, context.paths)
+    earliest = store.earliest_id()
+    if earliest is not None and earliest <= snapshot_id and store.exists(snapshot_id):
+        return True
+    return any(snapshot.id == snapshot_id for snapshot in tagged_snapshots(context.io, context.paths))
