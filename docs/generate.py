@@ -40,6 +40,7 @@ def configuration() -> str:
         ("An entry of `tables`", "tables[].", settings.TableSettings),
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
+        ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
         ("`write`", "write.", settings.WriteSettings),
     ):
         intro, meanings = _explained(kind)

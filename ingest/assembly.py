@@ -16,6 +16,7 @@ from ingest.formats.base import Decoder, TargetOf
 from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.debezium_options import DEBEZIUM_JSON, debezium_settings
 from ingest.formats.table_inference import infer_table
+from ingest.moved_rows import MovedRowsBudget
 from ingest.pipeline import Parts, Pipeline, Progress
 from ingest.progress_file import ProgressFile, progress_path
 from ingest.settings import Config, FolderSettings, KafkaSettings
@@ -72,6 +73,7 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
             ways_out=ways_out or WaysOut(),
             command=command,
             expiry=expiry,
+            moved=MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max),
         )
     )
 

@@ -10,7 +10,8 @@ from typing import Final
 from checkpoint.drivers import read_by_others
 from checkpoint.evidence import NO_TABLE, Evidence
 from checkpoint.findings import LOSES_POSITION, Finding, SourceView, against_source
-from checkpoint.offsets import Accepted, SourcePosition, TopicPartition
+from checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
+from checkpoint.offsets import Accepted, SourcePosition, TopicPartition, identity_changes
 from checkpoint.progress import Progress
 from checkpoint.recovery import Standing, position_of, read_from, stand
 from checkpoint.routing import Routing
@@ -32,7 +33,8 @@ class Beginning:
 
     positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
     pipeline never committed to. chosen: those of them for which `start` chose a place that is another one tomorrow.
-    last_identifier, last_epoch: the largest of the pipeline. progress: what the progress file said.
+    last_identifier, last_epoch: the largest of the pipeline. progress: what the progress file said. moved_rows: by
+    table, what is on its way to another key. moved_row_files: by table, the files that its snapshots name for that.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -42,6 +44,8 @@ class Beginning:
     last_identifier: int
     last_epoch: int
     progress: Progress
+    moved_rows: Mapping[str, MovedRowsState]
+    moved_row_files: Mapping[str, frozenset[str]]
 
 
 class BeginningFinder:
@@ -94,6 +98,10 @@ class BeginningFinder:
         if refused:
             raise refusal(refused, source, self._command)
         positions, chosen = await self._with_new_partitions(proven)
+        moved = {
+            table: self._moved_rows(table, evidence[table], standings[table], at, source)
+            for table, at in positions.items()
+        }
         starts = {p: at for p, at in read_from(positions.values()).items() if p in self._there}
         return Beginning(
             positions,
@@ -103,6 +111,8 @@ class BeginningFinder:
             last_identifier=max((s.identifier for s in standings.values()), default=0),
             last_epoch=max((s.epoch for s in standings.values()), default=0),
             progress=progress,
+            moved_rows=moved,
+            moved_row_files={table: _moved_row_files(seen) for table, seen in evidence.items()},
         )
 
     def settled(self, table: str) -> None:
@@ -192,6 +202,28 @@ class BeginningFinder:
             raise BadInput(f"{way}: {unknown[0]} holds no records for {table}")
         return start.offsets
 
+    def _moved_rows(
+        self, table: str, evidence: Evidence, standing: Standing, position: SourcePosition, source: SourceView
+    ) -> MovedRowsState:
+        """What is on its way according to the newest own snapshot, for a table that goes on from `position`.
+
+        Where somebody chose to go back, records are read again: the table has what came after them.
+        """
+        if not evidence.own:
+            return MovedRowsState()
+        state = moved_rows_of(evidence.own[0].properties, evidence.own[0].path)
+        ways = self._ways_out
+        if table not in self._open_ways or not (table in ways.rewinds or table in ways.snapshots):
+            return state
+        before, ends = standing.position, position.ends
+        had = before.ends
+        if {finding.problem for finding in standing.findings} & LOSES_POSITION and not had:
+            had = standing.lost.ends if standing.lost is not None else {p: at.end for p, at in source.bounds.items()}
+        elif identity_changes(before.identity, source.identity):
+            return state  # these are other records
+        again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
+        return replace(state, read_again={**state.read_again, **again})
+
     # ------------------------------------------------------------ partitions that came up since
 
     async def _with_new_partitions(
@@ -225,6 +257,11 @@ class BeginningFinder:
         """The source is asked once for all tables."""
         wanted: set[TopicPartition] = set().union(*partitions.values())
         return await self._source.offsets(wanted, start) if wanted else {}
+
+
+def _moved_row_files(evidence: Evidence) -> frozenset[str]:
+    files = (moved_rows_of(snapshot.properties, snapshot.path).file for snapshot in evidence.own)
+    return frozenset(file for file in files if file is not None)
 
 
 def _check_goes_back(way: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:

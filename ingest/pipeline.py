@@ -35,6 +35,8 @@ from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import DecodedBatch, Decoder
 from ingest.formats.source_table import SourceTable
 from ingest.keeper import Keeper
+from ingest.moved_rows import MovedRowsBudget, MovedRowsByTable
+from ingest.moved_rows_keeper import MovedRowsKeeper
 from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
 from ingest.router import Router
@@ -78,7 +80,7 @@ class Parts:
     start: for tables that have no position yet. queue_bytes: what each of the two channels may hold.
     routings: what the configuration says of each table. progress: None keeps none. ways_out: what a person decided
     about a position that can't be proven. command: runs this pipeline, for messages. expiry: of the tables' snapshots,
-    beside the commits.
+    beside the commits. moved: bounds for what is kept of rows on their way to another key.
     """
 
     source: Source
@@ -98,6 +100,7 @@ class Parts:
     ways_out: WaysOut = field(default_factory=WaysOut)
     command: str = "tidelake ingest run CONFIG"
     expiry: ExpiryWorker = field(default_factory=ExpiryWorker)
+    moved: MovedRowsBudget = field(default_factory=MovedRowsBudget)
 
 
 class Pipeline:
@@ -119,8 +122,17 @@ class Pipeline:
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
         self._finder = self._finder_with(parts.ways_out)
         self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
+        self._moved = MovedRowsByTable(parts.moved)
+        self._moved_keeper = MovedRowsKeeper(parts.sinks, self._moved)
         self._take_over = TakeOver(
-            parts.source, parts.sinks, parts.routings, parts.checkpoints, self._finder, self._keeper, self._publish
+            parts.source,
+            parts.sinks,
+            parts.routings,
+            parts.checkpoints,
+            self._finder,
+            self._keeper,
+            self._moved_keeper,
+            self._publish,
         )
 
     def _finder_with(self, ways_out: WaysOut) -> BeginningFinder:
@@ -207,8 +219,10 @@ class Pipeline:
         parts = self._parts
         beginning, self._coordinator = await self._take_over()
         await asyncio.to_thread(parts.dead_letters.recover, beginning.starts)
+        restore = self._moved_keeper.restore
+        await asyncio.to_thread(restore, beginning.moved_row_files, parts.ways_out.tables)
         floors = {table: position.ends for table, position in beginning.positions.items()}
-        self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors)
+        self._writer = BatchWriter(parts.sinks, floors, parts.dead_letters, parts.errors, self._moved)
         _log.info(
             "reading begins",
             tables=len(beginning.positions),
@@ -336,7 +350,7 @@ class Pipeline:
 
     async def _written(self, head: Pending, *, give_up: bool) -> Written:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""
-        stage = to_its_end if head.decoded.lacks_values else in_turn
+        stage = to_its_end if head.decoded.needs_lookups else in_turn
         staged = await stage(self._writer.stage, head.raw, head.decoded, head.start, give_up=give_up)
         write = to_its_end if staged.opens_buckets else in_turn
         written = await write(self._writer.write, staged, self._parts.waiting.wanted)
@@ -396,8 +410,8 @@ class Pipeline:
     async def _checkpoint(self, pin: Collection[str] = ()) -> None:
         """Everything written so far becomes visible. Call it with `_writing` held, or before records flow.
 
-        1. The source vouches for the records.  2. Dead letters are made durable.  3. Writers turn rows into files.
-        4. Each table publishes files and position.  5. The source is told, as a hint.
+        1. The source vouches for the records.  2. Dead letters are made durable, and rows on their way to another key.
+        3. Writers turn rows into files.  4. Each table publishes files and position.  5. The source is told, as a hint.
         """
         if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
             return
@@ -405,12 +419,14 @@ class Pipeline:
             identifier = self._coordinator.begin()
             await self._parts.source.check_identity()
             await to_its_end(self._parts.dead_letters.flush)
+            told: set[str] = await to_its_end(self._moved_keeper.save, self._coordinator.reached)
             sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
             messages = {name: await to_its_end(sink.prepare, identifier) for name, sink in sinks}
-            committables = self._coordinator.prepared(messages, self._parts.source.identity, pin)
+            committables = self._coordinator.prepared(messages, self._parts.source.identity, {*pin, *told})
             await self._keeper.strike([committable.table for committable in committables], identifier)
             await self._publish(committables, self._coordinator.committed)
             self._coordinator.completed()
+            await to_its_end(self._moved_keeper.committed, told)
             await self._keeper.committed(self._parts.source.identity, self._coordinator.reached)
         except BaseException:
             self._coordinator.failed()

@@ -215,6 +215,18 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     waiting_bytes_max: Positive = 64 << 20
 
 
+class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows whose primary key changed at the source, between the record that deletes them under the old key and the one
+    that brings them under the new: that one may lack values that did not change.
+
+    keep_ms: how long such a row is kept; of one that comes later the record counts as one that can't be decoded, if it
+    lacks values. bytes_max: how much is kept of all tables; beyond it the oldest are dropped.
+    """
+
+    keep_ms: Positive = 86_400_000
+    bytes_max: Positive = 64 << 20
+
+
 class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory and disk for rows on their way into files.
 
@@ -235,7 +247,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
     source: what is read. format: what its records are; this release decodes `debezium-json`. format_options: what the
     format takes. tables: what is written. checkpoint: when what was written is committed. errors: what becomes of
-    records that can't be decoded. write: memory and disk for rows on their way into files.
+    records that can't be decoded. moved_rows: what is kept of rows whose primary key changes. write: memory and disk
+    for rows on their way into files.
     """
 
     pipeline: Name
@@ -247,6 +260,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tables: Annotated[list[TableSettings], msgspec.Meta(min_length=1)]
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
+    moved_rows: MovedRowsSettings = MovedRowsSettings()
     write: WriteSettings = WriteSettings()
 
     @property

@@ -29,5 +29,5 @@ class TableLookup:
     snapshot: Snapshot | None
     uncommitted: Callable[[], Iterable[pa.RecordBatch]] = _nothing
 
-    def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        return newest_rows(self.context, self.snapshot, keys, deleted_too, self.uncommitted())
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        return newest_rows(self.context, self.snapshot, keys, self.uncommitted())

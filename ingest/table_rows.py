@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import TableRows, Unchanged
+from ingest.formats.base import KeyChanges, TableRows, Unchanged
 
 
 def between(batch: TableRows, start: int, stop: int | None) -> TableRows:
@@ -20,11 +20,15 @@ def between(batch: TableRows, start: int, stop: int | None) -> TableRows:
         batch.rows.slice(first, max(0, last - first)),
         batch.offsets[first:last],
         None if batch.unchanged is None else _unchanged_between(batch.unchanged, first, last),
+        None if batch.key_changes is None else _key_changes_between(batch.key_changes, first, last),
     )
 
 
 def without(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
-    """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out."""
+    """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out.
+
+    Which rows are halves of key changes is not told any more.
+    """
     keep = ~np.isin(batch.offsets, batch.offsets[rows])
     return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])
 
@@ -35,3 +39,8 @@ def _unchanged_between(unchanged: Unchanged, first: int, last: int) -> Unchanged
         return None
     columns = {name: flags[inside] for name, flags in unchanged.columns.items() if flags[inside].any()}
     return Unchanged(unchanged.rows[inside] - first, columns, unchanged.keys.filter(pa.array(inside)))
+
+
+def _key_changes_between(changes: KeyChanges, first: int, last: int) -> KeyChanges | None:
+    start, stop = np.searchsorted(changes.rows, (first, last)).tolist()
+    return KeyChanges(changes.rows[start:stop] - first, changes.changes[start:stop]) if start < stop else None

@@ -16,6 +16,7 @@ from checkpoint.evidence import Evidence, SeenSnapshot
 from checkpoint.fence import Fence
 from checkpoint.position_text import POSITION_PROPERTY
 from compaction.manager import compactors
+from ingest.moved_row_files import MovedRowFiles
 from ingest.table_history import HISTORY_SNAPSHOTS, TableHistory
 from ingest.unchanged_values import RowLookup
 from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
@@ -57,6 +58,11 @@ class TableSink(RowLookup, Protocol):
 
     def register(self, snapshot_id: int) -> None:
         """Have everybody's expiry spare this snapshot and those after it."""
+        ...
+
+    @property
+    def moved_row_files(self) -> MovedRowFiles:
+        """Where the pipeline keeps rows of the table that are on their way to another key."""
         ...
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
@@ -122,6 +128,7 @@ class StorageTable:
         self._context = context
         self._commit_user = commit_user
         self._history = TableHistory(context, commit_user, shared_with, history_snapshots)
+        self._moved = MovedRowFiles(context.io, context.paths.moved_rows_directory, commit_user, context.schema)
         manifests = ManifestStore(context)
         spill = None if spill_directory is None else str(spill_directory)
         self._writer = TableWriter(
@@ -167,6 +174,10 @@ class StorageTable:
 
     def register(self, snapshot_id: int) -> None:
         self._history.register(snapshot_id)
+
+    @property
+    def moved_row_files(self) -> MovedRowFiles:
+        return self._moved
 
     def _own_position(self) -> list[int]:
         """What our own expiry spares."""
@@ -232,5 +243,5 @@ class StorageTable:
     def abort(self) -> None:
         self._writer.abort()
 
-    def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        return newest_rows(self._context, self._history.latest(), keys, deleted_too, self._writer.uncommitted())
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        return newest_rows(self._context, self._history.latest(), keys, self._writer.uncommitted())

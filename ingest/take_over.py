@@ -12,6 +12,7 @@ from checkpoint.fence import Overtaken
 from checkpoint.routing import ROUTING_PROPERTY, Routing
 from ingest.beginning import Beginning, BeginningFinder
 from ingest.keeper import Keeper
+from ingest.moved_rows_keeper import MovedRowsKeeper
 from ingest.sources.base import Source
 from ingest.table_writer import TableSink
 
@@ -31,6 +32,7 @@ class TakeOver:
         policy: CheckpointPolicy,
         finder: BeginningFinder,
         keeper: Keeper,
+        moved: MovedRowsKeeper,
         publish: Publish,
     ) -> None:
         self._source = source
@@ -39,6 +41,7 @@ class TakeOver:
         self._policy = policy
         self._finder = finder
         self._keeper = keeper
+        self._moved = moved
         self._publish = publish
 
     async def __call__(self) -> tuple[Beginning, Coordinator]:
@@ -51,6 +54,7 @@ class TakeOver:
         while True:
             attempt += 1
             beginning = await self._finder.find()
+            self._moved.begin(beginning.moved_rows)
             try:
                 return beginning, await self._announce(beginning)
             except (Overtaken, ExceptionGroup) as error:
@@ -68,7 +72,8 @@ class TakeOver:
 
         def stamps(table: str) -> dict[str, str]:
             routing = self._routings.get(table)
-            return {EPOCH_PROPERTY: epoch.to_text()} | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
+            said = {EPOCH_PROPERTY: epoch.to_text(), **self._moved.properties(table)}
+            return said | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
 
         coordinator = Coordinator(beginning.positions, identifier, self._policy, stamps)
         announcements = [

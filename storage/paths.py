@@ -142,6 +142,11 @@ class TablePaths:
         return f"{self.statistics_directory}/{name}"
 
     @property
+    def moved_rows_directory(self) -> str:
+        """What pipelines keep of rows that move to another key; Paimon knows nothing of it."""
+        return f"{self.location}/moved-rows"
+
+    @property
     def data_root(self) -> str:
         """Holds the partition directories, or the bucket directories of an unpartitioned table."""
         return f"{self.location}/{self.data_directory.strip('/')}" if self.data_directory else self.location

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -28,6 +28,7 @@ class Target:
         their input and tables that aggregate need it; one that deduplicates by key does not, and skips the work.
     source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
         records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
+    holds_source_rows: whether the table's row of a key is the last one that the source sent, not one made of several.
     takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
     location: the table's root, for the commands in messages; "" where there is none.
@@ -39,13 +40,16 @@ class Target:
     source_types: Mapping[str, str] = field(default_factory=dict)
     takes_values_back: bool = False
     location: str = ""
+    holds_source_rows: bool = True
 
     @classmethod
     def of(cls, table: TableContext, source_types: Mapping[str, str]) -> Target:
         """As the table's key and options want it."""
         is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
         aggregates = _aggregates(table)
-        return cls(table.name, table.schema, is_log or aggregates, source_types, aggregates, table.location)
+        is_whole = table.options.merge_engine is MergeEngine.DEDUPLICATE
+        emits_old = is_log or aggregates
+        return cls(table.name, table.schema, emits_old, source_types, aggregates, table.location, is_whole)
 
 
 def _aggregates(table: TableContext) -> bool:
@@ -125,19 +129,49 @@ class Unchanged:
     keys: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One half of a primary key change; see `ingest.formats.key_change`.
+
+    id: the same in both halves. is_exact: no other key change has this id. If not, those of one row between the same
+    keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
+    """
+
+    id: bytes
+    is_exact: bool
+    old_key: str
+    new_key: str
+
+    def __str__(self) -> str:
+        return f"old key {self.old_key}, new key {self.new_key}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyChanges:
+    """Rows of a batch that are halves of key changes: -D rows leave their key, the others come to theirs.
+
+    rows (m,): rising row numbers. changes: m.
+    """
+
+    rows: NDArray[np.int64]
+    changes: Sequence[KeyChange]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRows:
     """The n rows a raw batch holds for one table, in source order.
 
     rows: the table's columns in their in-memory form and order, then int8 `_VALUE_KIND`.
     offsets (n,): the source offset of each row, never falling; equal where one record gave two rows.
-    unchanged: None, or what must be filled in before the rows may be written.
+    unchanged: None, or what must be filled in before the rows may be written. key_changes: None, or which rows are
+        halves of key changes.
     """
 
     target: Target
     rows: pa.RecordBatch
     offsets: NDArray[np.int64]
     unchanged: Unchanged | None = None
+    key_changes: KeyChanges | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,9 +192,9 @@ class DecodedBatch:
     nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
 
     @property
-    def lacks_values(self) -> bool:
-        """Whether old values must be looked up in a table."""
-        return any(part.unchanged is not None for part in self.tables)
+    def needs_lookups(self) -> bool:
+        """Whether old rows must be looked up in a table."""
+        return any(part.unchanged is not None or part.key_changes is not None for part in self.tables)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", sum(part.rows.nbytes for part in self.tables))

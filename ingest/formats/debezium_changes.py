@@ -66,26 +66,28 @@ def _rows_of_update(envelope: Envelope, shape: Shape, headers: Headers) -> list[
         if shape.needs_old_images:
             raise BadValue(_needs_old_image(shape, "the update has no before image"))
         return [after]
-    if _moves(before, after, shape):
-        return [_row(RowKind.DELETE, before, shape), replace(after, kind=RowKind.INSERT)]
+    old_key = _left_key(before, after, shape)
+    if old_key is not None:
+        moved = replace(after, kind=RowKind.INSERT, old_key=old_key if after.flagged else None)
+        return [_row(RowKind.DELETE, before, shape), moved]
     if shape.target.emit_update_before:
         return [_row(RowKind.UPDATE_BEFORE, before, shape), after]
     return [after]
 
 
-def _moves(before: Mapping[str, bytes], after: ChangedRow, shape: Shape) -> bool:
-    """Whether the row's primary key differs between the images.
+def _left_key(before: Mapping[str, bytes], after: ChangedRow, shape: Shape) -> Sequence[object] | None:
+    """The row's primary key in the before image, where it differs from the one in the other.
 
     A before image that lacks a key column says nothing about it. Nor does PostgreSQL's when the record's key names the
     row: Debezium makes two records of a key change, and a replica identity of another index leaves the key made up.
     """
     if not shape.primary_key or (shape.connector == "postgresql" and shape.key_names_the_row):
-        return False
+        return None
     old = [before.get(column.name, b"null") for column in shape.primary_key]
     if b"null" in old:
-        return False
+        return None
     old_key = [shape.read_cell(column, raw) for column, raw in zip(shape.primary_key, old, strict=True)]
-    return old_key != [after.cells[place] for place in shape.primary_key_places]
+    return old_key if old_key != [after.cells[place] for place in shape.primary_key_places] else None
 
 
 def _deleted_row(envelope: Envelope, shape: Shape, key: bytes | None) -> ChangedRow:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.base import TableRows, Target, Unchanged
+from ingest.formats.key_change import key_changes_among
 from ingest.raw_batch import RawBatch
 from storage.format import KIND_COLUMN
 
@@ -49,7 +50,7 @@ def assemble(pieces: Sequence[Piece], batch: RawBatch) -> TableRows:
         flags = {name: of_column[order] for name, of_column in flags.items()}
         old_keys = {int(place[row]): key for row, key in old_keys.items()}
     unchanged = _unchanged(flags, whole.select(target.schema.primary_keys), old_keys) if flags else None
-    return TableRows(target, whole, batch.offsets[rows], unchanged)
+    return TableRows(target, whole, batch.offsets[rows], unchanged, key_changes_among(rows, batch))
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

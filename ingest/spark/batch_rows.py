@@ -1,17 +1,17 @@
 """A micro-batch's Arrow batches as rows of the table, each with what orders it.
 
-    [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _letter, _old_<key> …]
+    [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _letter, _old_<key> …] [_key_change]
 
 The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival
 order.
-`_time` is the records' own, epoch milliseconds. The last ones are there only for rows whose unchanged values must be
-looked up, `_letter` for the case that they can't.
+`_time` is the records' own, epoch milliseconds. The next ones are there only for rows whose unchanged values must be
+looked up, `_letter` for the case that they can't; the last for rows that are halves of key changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Final, Protocol
 
@@ -39,6 +39,10 @@ TIME_COLUMN: Final = "_time"
 UNCHANGED_COLUMN: Final = "_unchanged"
 LETTER_COLUMN: Final = "_letter"
 OLD_KEY_PREFIX: Final = "_old_"
+KEY_CHANGE_COLUMN: Final = "_key_change"
+_KEY_CHANGE: Final = pa.struct(
+    [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
+)
 
 
 @dataclass(slots=True)
@@ -171,6 +175,10 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
         names += [UNCHANGED_COLUMN, LETTER_COLUMN]
         columns += [column.take(position) for column in unchanged.keys.columns]
         names += [OLD_KEY_PREFIX + name for name in unchanged.keys.schema.names]
+    if table.key_changes is not None:
+        halves = dict(zip(table.key_changes.rows.tolist(), table.key_changes.changes, strict=True))
+        columns.append(pa.array([asdict(halves[row]) if row in halves else None for row in range(n)], _KEY_CHANGE))
+        names.append(KEY_CHANGE_COLUMN)
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from compaction.manager import compactors
-from ingest.formats.base import TableRows, Target, Unchanged
+from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, Unchanged
+from ingest.moved_rows import MovedRows, MovedRowsBudget
 from ingest.spark.batch_rows import (
+    KEY_CHANGE_COLUMN,
     LETTER_COLUMN,
     OLD_KEY_PREFIX,
     ORDER_PREFIX,
@@ -23,9 +27,9 @@ from ingest.spark.batch_rows import (
 )
 from ingest.spark.shuffle import Kind, concat, from_ipc, part, seen_to_json
 from ingest.table_lookup import TableLookup
-from ingest.unchanged_values import NO_OLD_ROW, fill_unchanged
+from ingest.unchanged_values import fill_unchanged
 from storage.errors import BadInput
-from storage.format import KIND_COLUMN
+from storage.format import KIND_COLUMN, RowKind
 from storage.merge.kernels import merge_order
 from storage.merge.order_words import aligned_words, column_words
 from storage.snapshots.snapshot import SnapshotStore
@@ -117,38 +121,78 @@ class WriteBuckets:
             {name: np.array([name in row for row in missing]) for name in names},
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
-        offsets = rows.column(f"{ORDER_PREFIX}2").to_numpy()
         target = Target(self.context.name, self.context.schema)
         snapshot = SnapshotStore(self.context.io, self.context.paths).latest()
-        filled, lost = fill_unchanged(
-            TableRows(target, table_rows, offsets, unchanged), unchanged, TableLookup(self.context, snapshot)
-        )
+        lookup = TableLookup(self.context, snapshot)
+        batch = TableRows(target, table_rows, _record_numbers(rows), unchanged, _key_changes(rows))
+        # A row that left its key in another batch is not known: its record is refused.
+        moved = MovedRows(self.context.name, MovedRowsBudget())
+        found = fill_unchanged(batch, unchanged, lookup, moved, np.zeros(len(rows), np.bool_))
+        filled, lost = found.rows, found.lost
         if not lost.any():
             return filled
         if not self.is_alone:
             raise _LiesElsewhere
         lost_rows = rows.filter(pa.array(lost))
+        reasons = [found.reasons[row] for row in np.flatnonzero(lost).tolist()]
         if not self.keeps_letters:
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offset}: {NO_OLD_ROW}. Set REPLICA IDENTITY FULL at "
+                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. Set REPLICA IDENTITY FULL at "
                 "the source, or pass dead_letters=… to sink() to keep such records aside and go on"
             )
-        seen.letters += lost_rows.column(LETTER_COLUMN).to_pylist()
+        for letter, reason in zip(lost_rows.column(LETTER_COLUMN).to_pylist(), reasons, strict=True):
+            seen.letters.append(msgspec.json.encode(msgspec.json.decode(letter) | {"reason": reason}).decode())
         return filled.filter(pa.array(~lost))
+
+
+def _record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """Rising numbers, equal for the rows of one record: those lie beside one another."""
+    columns = [rows.column(name) for name in order_columns(rows.schema.names)]
+    codes = [column.dictionary_encode().indices.to_numpy() for column in columns]
+    is_new = np.logical_or.reduce([np.diff(code, prepend=code[:1]) != 0 for code in codes])
+    return np.cumsum(is_new)
+
+
+def _key_changes(rows: pa.RecordBatch) -> KeyChanges | None:
+    if KEY_CHANGE_COLUMN not in rows.schema.names:
+        return None
+    column = rows.column(KEY_CHANGE_COLUMN)
+    places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    return KeyChanges(places, [KeyChange(**half) for half in column.take(pa.array(places)).to_pylist()])
 
 
 def _by_time(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran
-    backwards.
+    backwards. A row that moved from one partition to another is seen leaving first, whatever the times.
 
-    rows: partition after partition, by offset. A row that moved from one partition to another is thus seen leaving
-    first.
+    rows: partition after partition, by offset.
     """
     topics = rows.column(f"{ORDER_PREFIX}0").dictionary_encode().indices.to_numpy().astype(np.int64)
     partitions = topics << 32 | rows.column(f"{ORDER_PREFIX}1").to_numpy()
     times = rows.column(TIME_COLUMN).to_numpy().copy()
     edges = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
-    for start, stop in pairwise(edges.tolist()):
-        np.maximum.accumulate(times[start:stop], out=times[start:stop])
+    halves = _matched(rows)
+    for _ in range(len(halves) + 1):
+        for start, stop in pairwise(edges.tolist()):
+            np.maximum.accumulate(times[start:stop], out=times[start:stop])
+        too_early = [(left, came) for left, came in halves if times[came] <= times[left]]
+        for left, came in too_early:
+            times[came] = times[left] + 1
+        if not too_early:
+            break
     return rows if len(edges) <= 2 else rows.take(pa.array(np.argsort(times, kind="stable")))
+
+
+def _matched(rows: pa.RecordBatch) -> list[tuple[int, int]]:
+    """Halves of key changes that lie in different partitions: the row that leaves, and the one that comes."""
+    changes = _key_changes(rows)
+    if changes is None:
+        return []
+    kinds = rows.column(KIND_COLUMN).to_numpy()
+    partitions = rows.column(f"{ORDER_PREFIX}1").to_numpy()
+    by_id: dict[bytes, tuple[list[int], list[int]]] = {}
+    for row, change in zip(changes.rows.tolist(), changes.changes, strict=True):
+        by_id.setdefault(change.id, ([], []))[kinds[row] != RowKind.DELETE].append(row)
+    pairs = [pair for left, came in by_id.values() for pair in zip(left, came, strict=False)]
+    return [(left, came) for left, came in pairs if partitions[left] != partitions[came]]

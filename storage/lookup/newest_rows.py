@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
-from storage.merge.merge_functions import Deduplicate, merge_function_of
+from storage.merge.merge_functions import merge_function_of
 from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
 from storage.merge.order_words import aligned_words, column_words
 from storage.read.predicate import And, IsIn, IsNan, Or, Predicate
 from storage.read.scan import TableScan
-from storage.row_kinds import is_retract, row_kinds
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -36,14 +35,11 @@ def newest_rows(
     context: TableContext,
     snapshot: Snapshot | None,
     keys: pa.RecordBatch,
-    deleted_too: NDArray[np.bool_],
     uncommitted: Iterable[pa.RecordBatch] = (),
 ) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
     """The row of each key, as the table's merge engine makes it; only for primary-key tables.
 
     keys (m,): the primary key columns, in the table's types; a key may occur twice.
-    deleted_too (m,): where a key that was deleted since still gives its last row as it was written, if a file still has
-        it.
     uncommitted: rows that are not in the snapshot: the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
     Returns (found (m,), rows (m,) with the table's columns, all null where nothing was found).
     """
@@ -59,12 +55,10 @@ def newest_rows(
     if versions is None or not versions.num_rows:
         nothing = pa.RecordBatch.from_pylist([], target)
         return np.zeros(keys.num_rows, np.bool_), nothing.take(pa.nulls(keys.num_rows, pa.int64()))
-    merged, last_added = _merged(context, versions.combine_chunks().to_batches()[0])
-    at, at_deleted = _positions(keys, merged), _positions(keys, last_added)
-    at = np.where((at < 0) & deleted_too & (at_deleted >= 0), merged.num_rows + at_deleted, at)
+    merged = _merged(context, versions.combine_chunks().to_batches()[0])
+    at = _positions(keys, merged)
     found: NDArray[np.bool_] = at >= 0
-    rows = pa.concat_batches([merged.select(names).cast(target), last_added.select(names).cast(target)])
-    return found, rows.take(pa.array(at, mask=~found))
+    return found, merged.select(names).cast(target).take(pa.array(at, mask=~found))
 
 
 def _condition_on(keys: pa.RecordBatch) -> Predicate:
@@ -94,13 +88,10 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(arrow_field(LEVEL_FIELD), pa.array(np.zeros(batch.num_rows, np.int32)))
 
 
-def _merged(context: TableContext, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The row of each key that has one now, and of each key the newest row that was added, in key order."""
-    options = context.options
-    order = MergeOrder.of(context.schema.primary_keys, options)
-    merged = merge_batch(rows, order, merge_function_of(context))
-    added = rows.filter(pa.array(~is_retract(row_kinds(rows))))
-    return next(drop_retracts(iter([merged]))), merge_batch(added, order, Deduplicate())
+def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The row of each key that has one, in key order."""
+    order = MergeOrder.of(context.schema.primary_keys, context.options)
+    return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context))])))
 
 
 def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:

@@ -25,6 +25,8 @@ from ingest.formats.base import (
     DecodedBatch,
     Failure,
     FailureKind,
+    KeyChange,
+    KeyChanges,
     Skipped,
     TableRows,
     Target,
@@ -32,6 +34,7 @@ from ingest.formats.base import (
     Unchanged,
 )
 from ingest.formats.source_table import SourceTable
+from ingest.moved_row_files import MovedRowFiles
 from ingest.pipeline import Parts, Pipeline
 from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
@@ -39,7 +42,7 @@ from ingest.router import Route, Router
 from ingest.sources.base import Earliest, Start
 from ingest.waiting import Waiting
 from storage.fileio.memory import MemoryFileIO
-from storage.format import KIND_COLUMN
+from storage.format import KIND_COLUMN, RowKind
 from storage.schema import TableSchema
 from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.types import BIGINT, STRING, DataField
@@ -50,6 +53,7 @@ from tests.support.manual_clock import ManualClock
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
 
 SCHEMA = TableSchema(0, (DataField(0, "id", BIGINT), DataField(1, "v", STRING)), 1, primary_keys=("id",))
+GONE = "gone"  # what a fake table shows of a deleted row
 ROWS = SCHEMA.arrow.append(pa.field(KIND_COLUMN, pa.int8(), False))
 
 
@@ -142,7 +146,7 @@ class FakeDecoder:
     """A row (offset, value) for each record, for table `t`, or for `orders` when the record says `orders/…`.
 
     `bad` is a bad record, `new column` has one that the table lacks; `same:<id>` left its value out: the row of that id
-    has it.
+    has it. `gone:<id>` deletes that row, which comes under another key: `moved:<id>` is that, and left its value out.
     """
 
     FAILURES: ClassVar = {"bad": FailureKind.BAD_RECORD, "new column": FailureKind.UNKNOWN_COLUMN}
@@ -175,14 +179,24 @@ class FakeDecoder:
         return DecodedBatch(tables, tuple(failures), skipped, unrouted)
 
     def _table_rows(self, target: Target, cells: list[tuple[int, str]]) -> TableRows:
-        left_out = [(at, int(value[5:])) for at, (_, value) in enumerate(cells) if value.startswith("same:")]
-        unchanged = None
+        said = [value.partition(":") for _, value in cells]
+        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("same", "moved")]
+        unchanged = key_changes = None
         if left_out:
             keys = pa.record_batch({"id": pa.array([id_ for _, id_ in left_out], pa.int64())})
             flags = {"v": np.ones(len(left_out), np.bool_)}
             unchanged = Unchanged(np.array([at for at, _ in left_out]), flags, keys)
-        filled = [(offset, None if value.startswith("same:") else value) for offset, value in cells]
-        return TableRows(target, rows(*filled), np.array([offset for offset, _ in cells]), unchanged)
+        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("gone", "moved")]
+        if halves:
+            changes = [KeyChange(b"%016d" % id_, True, str(id_), "new") for _, id_ in halves]
+            key_changes = KeyChanges(np.array([at for at, _ in halves]), changes)
+        filled = [
+            (int(id_), GONE) if word == "gone" else (offset, None if word in ("same", "moved") else word)
+            for (offset, _), (word, _, id_) in zip(cells, said, strict=True)
+        ]
+        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in said]
+        offsets = np.array([offset for offset, _ in cells])
+        return TableRows(target, rows(*filled, kinds=kinds), offsets, unchanged, key_changes)
 
 
 @dataclass
@@ -209,6 +223,7 @@ class FakeTable:
     log: list[str] = field(default_factory=list)
     snapshots: list[Published] = field(default_factory=list)
     registered_id: int | None = None
+    io: MemoryFileIO = field(default_factory=MemoryFileIO)
 
     @property
     def checkpoints(self) -> list[Published]:
@@ -273,6 +288,10 @@ class FakeSink:
     def register(self, snapshot_id: int) -> None:
         self._table.registered_id = snapshot_id
 
+    @property
+    def moved_row_files(self) -> MovedRowFiles:
+        return MovedRowFiles(self._table.io, f"memory://{self.name}/moved-rows", "fake", SCHEMA)
+
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         self.at_route()
         return RoutedRows([(BucketKey(b"", 0), rows)])
@@ -314,10 +333,11 @@ class FakeSink:
         self.at_abort()
         self.was_aborted = True
 
-    def newest(self, keys: pa.RecordBatch, deleted_too: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
         self.at_lookup()
         known = dict(self._table.rows + self._prepared + self._written)
         ids = keys["id"].to_pylist()
+        known = {id_: value for id_, value in known.items() if value != GONE}
         found = np.array([id_ in known for id_ in ids], np.bool_)
         old = [(id_ if id_ in known else None, known.get(id_)) for id_ in ids]
         return found, pa.RecordBatch.from_pylist([{"id": i, "v": v} for i, v in old], SCHEMA.arrow)

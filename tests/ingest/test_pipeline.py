@@ -17,7 +17,7 @@ from ingest.raw_batch import RawBatch
 from ingest.sources.base import Latest, SourceUnavailable
 from ingest.threads import in_turn
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
-from tests.ingest.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
+from tests.ingest.fakes import GONE, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
@@ -641,10 +641,10 @@ async def test_a_left_out_value_that_nobody_knows_makes_a_bad_record() -> None:
 
 # ---------------------------------------------------------------- values that another partition has
 
-MOVED = raw_batch([0, 1, 2], [b"v0", b"same:50", b"v2"])  # the second row came from key 50
-ORIGIN = raw_batch([50], [b"old"], partition=1)
+MOVED = raw_batch([0, 1, 2], [b"v0", b"moved:50", b"v2"])  # the second row came from key 50
+ORIGIN = raw_batch([50, 51], [b"old", b"gone:50"], partition=1)
 NEXT = raw_batch([3], [b"v3"])
-ALL_ROWS = [(0, "v0"), (50, "old"), (1, "old"), (2, "v2"), (3, "v3")]
+ALL_ROWS = [(0, "v0"), (50, "old"), (50, GONE), (1, "old"), (2, "v2"), (3, "v3")]
 
 
 async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
@@ -652,8 +652,8 @@ async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
     source = FakeSource([MOVED, NEXT, raw_batch([0], [b"w0"], partition=1), ORIGIN])
     progress = await Rig(source, [table], tolerance="none").pipeline.run()
     assert table.rows == [(0, "v0"), (0, "w0"), *ALL_ROWS[1:]]
-    assert table.checkpoints[-1].position.ranges == {T0: OffsetRange(0, 4), T1: OffsetRange(0, 51)}
-    assert (progress.records, progress.rows) == (6, 6)
+    assert table.checkpoints[-1].position.ranges == {T0: OffsetRange(0, 4), T1: OffsetRange(0, 52)}
+    assert (progress.records, progress.rows) == (7, 7)
 
 
 async def test_while_a_partition_waits_its_position_stays_before_the_record() -> None:
@@ -667,10 +667,10 @@ async def test_while_a_partition_waits_its_position_stays_before_the_record() ->
 
 async def test_partitions_may_wait_for_one_another_in_turn() -> None:
     table = FakeTable("t")
-    left = raw_batch([0, 1], [b"same:10", b"v1"])
-    right = raw_batch([10, 11], [b"v10", b"same:1"], partition=1)
+    left = raw_batch([0, 1, 2], [b"moved:10", b"v1", b"gone:1"])
+    right = raw_batch([10, 11, 12], [b"v10", b"gone:10", b"moved:1"], partition=1)
     await Rig(FakeSource([left, right]), [table]).pipeline.run()
-    assert table.rows == [(10, "v10"), (0, "v10"), (1, "v1"), (11, "v1")]
+    assert table.rows == [(10, "v10"), (10, GONE), (0, "v10"), (1, "v1"), (1, GONE), (12, "v1")]
 
 
 async def test_a_value_that_never_comes_is_given_up_at_the_end_of_the_source() -> None:
@@ -698,7 +698,7 @@ async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
 
 async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
     table = FakeTable("t")
-    source = FakeSource([raw_batch([0, 1], [b"v0", b"same:50"])], ends=False)
+    source = FakeSource([raw_batch([0, 1], [b"v0", b"moved:50"])], ends=False)
     rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=1_000)
     run = asyncio.create_task(rig.pipeline.run())
     await until_due_in(rig, 1_000)
@@ -714,7 +714,7 @@ async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
 
 async def test_however_many_values_never_come_a_partition_waits_once_for_what_came_at_once() -> None:
     table = FakeTable("t")
-    lost = [raw_batch([n, n + 1], [b"same:%d" % (100 + n), b"same:%d" % (200 + n)]) for n in range(0, 6, 2)]
+    lost = [raw_batch([n, n + 1], [b"moved:%d" % (100 + n), b"moved:%d" % (200 + n)]) for n in range(0, 6, 2)]
     rig = Rig(FakeSource([*lost, raw_batch([6])], ends=False), [table], tolerance="all", waiting_ms_max=5_000)
     run = asyncio.create_task(rig.pipeline.run())
     await until_read(rig, 7)
@@ -731,7 +731,7 @@ async def test_however_many_values_never_come_a_partition_waits_once_for_what_ca
 
 async def test_a_batch_that_came_later_waits_as_long() -> None:
     table = FakeTable("t")
-    source = FakeSource([raw_batch([0], [b"same:50"]), raw_batch([0], partition=1), raw_batch([1], [b"same:51"])])
+    source = FakeSource([raw_batch([0], [b"moved:50"]), raw_batch([0], partition=1), raw_batch([1], [b"moved:51"])])
     source.batches.append(raw_batch([2], partition=2))
     rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=60_000)
     later = Gate()
@@ -754,15 +754,23 @@ async def test_a_batch_that_came_later_waits_as_long() -> None:
     await cancelled(run)
 
 
-async def test_a_value_is_looked_for_again_only_when_a_row_comes_that_may_have_it() -> None:
+async def test_a_partition_goes_on_only_when_the_row_that_it_waits_for_is_seen_leaving() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     others = [raw_batch([n], [b"a/x"], partition=1) for n in range(20)]
-    others += [raw_batch([50], [b"b/x"], partition=2)]
-    source = FakeSource([raw_batch([0, 1], [b"a/v0", b"a/same:50"]), *others, raw_batch([50], [b"a/x"], partition=1)])
+    others += [raw_batch([50, 51], [b"b/x", b"b/gone:50"], partition=2)]
+    leaves = [raw_batch([50], [b"a/x"], partition=1), raw_batch([51], [b"a/gone:50"], partition=1)]
+    source = FakeSource([raw_batch([0, 1], [b"a/v0", b"a/moved:50"]), *others, *leaves])
     rig, looks = Rig(source, [a, b]), list[None]()
     rig.sinks["a"].at_lookup = lambda: looks.append(None)
     await rig.pipeline.run()
-    assert (len(a.rows), a.rows[-1], len(looks)) == (23, (1, "x"), 2)
+    assert (len(a.rows), a.rows[-1], len(looks)) == (24, (1, "x"), 1)
+
+
+async def test_a_row_under_the_old_key_is_no_value_until_it_was_seen_leaving() -> None:
+    table = FakeTable("t")
+    there, leaves = raw_batch([50], [b"old"], partition=1), raw_batch([51], [b"gone:50"], partition=1)
+    await Rig(FakeSource([there, MOVED, leaves]), [table], bytes_max=1).pipeline.run()
+    assert table.rows == [(50, "old"), (0, "v0"), (50, GONE), (1, "old"), (2, "v2")]
 
 
 async def test_not_more_than_so_much_waits() -> None:
@@ -771,6 +779,12 @@ async def test_not_more_than_so_much_waits() -> None:
     with pytest.raises(RecordRefused, match="offset 1: a value did not change"):
         await rig.pipeline.run()
     assert table.rows == values(0)
+
+
+async def test_a_record_that_is_given_up_is_told_with_both_keys() -> None:
+    table = FakeTable("t")
+    with pytest.raises(RecordRefused, match=r"under its old key is not known: no record with header .*old key 50, new"):
+        await Rig(FakeSource([MOVED]), [table]).pipeline.run()
 
 
 async def test_after_a_stop_what_waited_is_read_again() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch
+from ingest.formats.base import DecodedBatch, KeyChange
 from ingest.unchanged_values import Wanted
 from ingest.waiting import Pending, Waiting
 from tests.ingest.fakes import raw_batch
@@ -19,7 +17,7 @@ def pending(*offsets: int, partition: int = 0, came_ms: int = 0) -> Pending:
 
 
 def wanted(offset: int) -> Wanted:
-    return Wanted(offset, "t", pa.record_batch({"id": [99]}))
+    return Wanted(offset, "t", KeyChange(b"99", True, "99", "1"))
 
 
 def test_batches_of_a_partition_stay_in_order() -> None:

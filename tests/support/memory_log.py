@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
-from ingest.raw_batch import RawBatch
+from ingest.raw_batch import Headers, RawBatch
 from ingest.sources.base import Earliest, Start
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
@@ -25,13 +25,18 @@ class MemoryLog:
     records: dict[TopicPartition, list[tuple[bytes | None, bytes | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    headers: dict[tuple[TopicPartition, int], Headers] = field(default_factory=dict)
     first: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def append(self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0) -> int:
+    def append(
+        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, headers: Headers = ()
+    ) -> int:
         """Returns the record's offset."""
         self.topic_ids.setdefault(topic, f"id-of-{topic}")
         records = self.records[TopicPartition(topic, partition)]
         records.append((key, value))
+        if headers:
+            self.headers[TopicPartition(topic, partition), len(records) - 1] = headers
         return len(records) - 1
 
     def bounds(self, partition: TopicPartition) -> OffsetRange:
@@ -40,11 +45,15 @@ class MemoryLog:
 
 
 class MemoryLogSource:
-    """See `ingest.sources.base.Source`. Partitions are read in turns, a batch each, in an order that never varies."""
+    """See `ingest.sources.base.Source`. Partitions are read in turns, a batch each, in an order that never varies.
 
-    def __init__(self, log: MemoryLog, batch_records: int = 3) -> None:
+    first: these are read before, each time a batch, as far as they have one.
+    """
+
+    def __init__(self, log: MemoryLog, batch_records: int = 3, first: Sequence[int] = ()) -> None:
         self._log = log
         self._batch_records = batch_records
+        self._first = first
         self.confirmed: dict[TopicPartition, int] = {}
 
     @property
@@ -63,6 +72,12 @@ class MemoryLogSource:
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         at = dict(positions)
+        for number in self._first:
+            for partition in sorted(self._log.records):
+                if partition.partition == number and at.get(partition, 0) < len(self._log.records[partition]):
+                    batch = self._batch(partition, at.get(partition, 0))
+                    at[partition] = batch.next_offset
+                    yield batch
         while left := [p for p in sorted(self._log.records) if at.get(p, 0) < len(self._log.records[p])]:
             for partition in left:
                 batch = self._batch(partition, at.get(partition, 0))
@@ -73,7 +88,17 @@ class MemoryLogSource:
         records = self._log.records[partition][start : start + self._batch_records]
         offsets = np.arange(start, start + len(records), dtype=np.int64)
         keys, values = (pa.array([record[part] for record in records], pa.binary()) for part in (0, 1))
-        return RawBatch(partition.topic, partition.partition, offsets, offsets, keys, values, start + len(records))
+        headers = {row: self._log.headers.get((partition, start + row), ()) for row in range(len(records))}
+        return RawBatch(
+            partition.topic,
+            partition.partition,
+            offsets,
+            offsets,
+            keys,
+            values,
+            start + len(records),
+            {row: found for row, found in headers.items() if found},
+        )
 
     async def check_identity(self) -> None:
         """A log stays what it is while it is read."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingest.assembly
+from checkpoint.moved_rows_state import MovedRowsState
 from ingest.beginning import Beginning
 from ingest.config import load_config, shown
 from ingest.pipeline import Progress
 from ingest.settings import HIDDEN, SECRET_NAME, Config
 from ingest.ways_out import parse_ways_out
 from storage.catalog.opening import open_catalog
+from storage.clock import epoch_ms
 from storage.errors import TidelakeError
 from tidelake.cli.output import Output
 from tidelake.cli.texts import offsets_by_topic, size_text
@@ -174,12 +176,21 @@ def _plan(config: Config, beginning: Beginning) -> dict[str, Any]:
                 "match": table.match_patterns,
                 "position_from": "start" if table.name in beginning.fresh else "table",
                 "next_offsets": offsets_by_topic(beginning.positions[table.name].ends),
+                "moved_rows": _moved_rows(beginning.moved_rows[table.name]),
             }
             for table in config.tables
         ],
         "reads_from": offsets_by_topic(beginning.starts),
         "settings": settings,
     }
+
+
+def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
+    """Rows that left their key and have not come to another."""
+    if state.file is None:
+        return None
+    oldest = None if state.oldest_ms is None else max(0, epoch_ms() - state.oldest_ms)
+    return {"rows": state.rows, "bytes": state.nbytes, "oldest_age_ms": oldest, "dropped": state.dropped}
 
 
 def _print_plan(out: Output, planned: dict[str, Any]) -> None:
@@ -210,8 +221,20 @@ def _print_plan(out: Output, planned: dict[str, Any]) -> None:
     for table in planned["tables"]:
         state = "there" if table["exists"] else "made from its first record"
         grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table))))
-    for shown_part in (facts, Text(), grid):
+    on_their_way = [
+        Text(f"{table['name']}: {_moved_rows_text(table['moved_rows'])}")
+        for table in planned["tables"]
+        if table["moved_rows"] is not None
+    ]
+    for shown_part in (facts, Text(), grid, *([Text()] if on_their_way else []), *on_their_way):
         out.console.print(shown_part)
+
+
+def _moved_rows_text(moved: dict[str, Any]) -> str:
+    text = f"{moved['rows']:,} rows ({size_text(moved['bytes'])}) left their key, and have not come to another"
+    if moved["oldest_age_ms"] is not None:
+        text += f"; the oldest left {moved['oldest_age_ms'] / 1000:,.0f} s ago"
+    return text + (f"; {moved['dropped']:,} more are not kept" if moved["dropped"] else "")
 
 
 def _source_text(source: dict[str, Any]) -> str:

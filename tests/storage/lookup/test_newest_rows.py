@@ -36,7 +36,7 @@ def test_every_key_finds_its_own_row(kind: pa.DataType, keys: Sequence[Any]) -> 
             writer.commit()
     for asked in (slice(None), slice(0, 1), slice(1, None)):
         part = pa.record_batch([pa.array(keys[asked], kind)], ["k"])
-        found, rows = newest_rows(table.context, table.snapshots()[-1], part, np.zeros(len(part), np.bool_))
+        found, rows = newest_rows(table.context, table.snapshots()[-1], part)
         assert found.all()
         assert rows.column("v").to_pylist() == list(range(100, 100 + len(keys)))[asked]
 
@@ -54,16 +54,15 @@ def test_a_row_is_what_the_merge_engine_makes_of_its_versions() -> None:
             writer.write(pa.table(rows))
             writer.commit()
     asked = pa.record_batch([pa.array([3, 2, 2, 1, 4], pa.int32())], ["k"])
-    deleted_too = np.array([False, False, True, False, True])
     system = [("_SEQUENCE_NUMBER", pa.int64()), ("_VALUE_KIND", pa.int8())]
     of_writer = [*table.context.schema.arrow, *(pa.field(name, kind, nullable=False) for name, kind in system)]
     held = pa.RecordBatch.from_pylist(
         [{"k": 3, "a": None, "b": "new", "_SEQUENCE_NUMBER": 9, "_VALUE_KIND": 2}], pa.schema(of_writer)
     )
-    found, rows = newest_rows(table.context, table.snapshots()[-1], asked, deleted_too, [held])
-    assert found.tolist() == [True, False, True, True, False]
-    assert rows.column("a").to_pylist() == [30, None, 20, 11, None]
-    assert rows.column("b").to_pylist() == ["new", None, "y", "x", None]
+    found, rows = newest_rows(table.context, table.snapshots()[-1], asked, [held])
+    assert found.tolist() == [True, False, False, True, False]
+    assert rows.column("a").to_pylist() == [30, None, None, 11, None]
+    assert rows.column("b").to_pylist() == ["new", None, None, "x", None]
 
 
 def test_what_is_looked_through_is_not_all_in_memory_at_once() -> None:
@@ -88,6 +87,6 @@ def test_what_is_looked_through_is_not_all_in_memory_at_once() -> None:
         yield from ()
 
     before = pool.bytes_allocated()
-    found, _ = newest_rows(table.context, table.snapshots()[-1], asked, np.array([False]), held())
+    found, _ = newest_rows(table.context, table.snapshots()[-1], asked, held())
     assert not found.any()
     assert read[0] < 5 * rows.nbytes
