@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -22,6 +22,19 @@ NEW_KEY_HEADER: Final = "__debezium.newkey"
 KEPT_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """`pa.array(values, pa.binary())` for less than 2 GiB of bytes, three times as fast: joined at once."""
+    n = len(values)
+    present: Sequence[bytes] = values if None not in values else [v or b"" for v in values]  # type: ignore[assignment]
+    ends = np.zeros(n + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, present), np.int32, n), out=ends[1:])
+    validity = None
+    if present is not values:
+        flags = np.fromiter((v is not None for v in values), np.bool_, n)
+        validity = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.BinaryArray.from_buffers(pa.binary(), n, [validity, pa.py_buffer(ends), pa.py_buffer(b"".join(present))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

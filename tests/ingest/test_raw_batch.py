@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.raw_batch import OLD_KEY_HEADER, RawBatch
+from ingest.raw_batch import OLD_KEY_HEADER, RawBatch, binary_column
 from storage.errors import BadInput
 
 
@@ -20,6 +20,17 @@ def _batch(n: int = 4, **changed: Any) -> RawBatch:
         "headers": {2: ((OLD_KEY_HEADER, b"{}"),)},
     }
     return RawBatch("t", 3, **(columns | changed))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [None], [b""], [b"a", None, b"", b"\0" * 300], [None] * 9 + [b"x"], [b"abc"] * 20],
+    ids=["no value", "a null", "no bytes", "all kinds", "many nulls", "alike"],
+)
+def test_a_column_joined_at_once_is_the_column_of_its_values(values: list[bytes | None]) -> None:
+    column = binary_column(values)
+    column.validate(full=True)
+    assert column.equals(pa.array(values, pa.binary()))
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
+from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch, binary_column
+
+_NAME: Final = itemgetter(0)  # of a header
 
 
 class Gathering:
@@ -27,17 +30,23 @@ class Gathering:
         self._headers: dict[int, Headers] = {}
 
     def add(self, records: Sequence[Any]) -> None:
-        """Append aiokafka's ConsumerRecords."""
+        """Append aiokafka's records, wrapped as ConsumerRecords or as its parser made them."""
         first = len(self._offsets)
+        keys = [record.key for record in records]
+        values = [record.value for record in records]
         self._offsets += [record.offset for record in records]
         self._timestamps_ms += [-1 if record.timestamp is None else record.timestamp for record in records]
-        self._keys += [record.key for record in records]
-        self._values += [record.value for record in records]
-        self.nbytes += sum(record.serialized_key_size + record.serialized_value_size + 16 for record in records)
-        for row in {
-            row for row, record in enumerate(records) for header in record.headers if header[0] in KEPT_HEADERS
-        }:
+        self._keys += keys
+        self._values += values
+        self.nbytes += sum(map(len, filter(None, chain(keys, values)))) + 16 * len(records)
+        has_none = KEPT_HEADERS.isdisjoint
+        for row in [row for row, record in enumerate(records) if not has_none(map(_NAME, record.headers))]:
             self._headers[first + row] = tuple(header for header in records[row].headers if header[0] in KEPT_HEADERS)
+
+    @property
+    def next_offset(self) -> int:
+        """After the last record."""
+        return self._offsets[-1] + 1 if self._offsets else 0
 
     def batch(self, partition: TopicPartition, next_offset: int) -> RawBatch:
         """All of them. next_offset: where the consumer stands, past what it skipped."""
@@ -46,8 +55,8 @@ class Gathering:
             partition.partition,
             np.array(self._offsets, np.int64),
             np.array(self._timestamps_ms, np.int64),
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
+            binary_column(self._keys),
+            binary_column(self._values),
             next_offset,
             self._headers,
         )

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
@@ -87,6 +87,27 @@ def server_of(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int | No
     """The broker that the consumer fetches from: the leader, or with `client_rack` a follower. None, -1: none now."""
     server: int | None = consumer._fetcher._select_read_replica(partition)
     return server
+
+
+def has_fetched(consumer: AIOKafkaConsumer) -> bool:
+    """Whether a poll would find something without waiting; True where nobody can tell."""
+    fetched = getattr(consumer._fetcher, "_records", None)
+    return fetched is None or bool(fetched)
+
+
+def unwrap_fetched(consumer: AIOKafkaConsumer) -> None:
+    """Have the next poll hand over what was fetched as its parser made it, without a ConsumerRecord around each record.
+
+    Both have offset, timestamp, key, value and headers, and a ConsumerRecord costs more than to parse the record. What
+    is fetched while that poll waits comes wrapped, and so does all in a release that wraps in another way.
+    """
+    for fetched in getattr(consumer._fetcher, "_records", {}).values():
+        if (records := getattr(fetched, "_partition_records", None)) is not None:
+            records._consumer_record = _unwrapped
+
+
+def _unwrapped(_: KafkaPartition, record: Any) -> Any:
+    return record
 
 
 async def stop(consumer: AIOKafkaConsumer) -> None:

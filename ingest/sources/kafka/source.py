@@ -37,7 +37,15 @@ from ingest.sources.base import (
 )
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.gathering import Gathering, gather
-from ingest.sources.kafka.internals import Client, check_aiokafka, check_started, server_of, stop
+from ingest.sources.kafka.internals import (
+    Client,
+    check_aiokafka,
+    check_started,
+    has_fetched,
+    server_of,
+    stop,
+    unwrap_fetched,
+)
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence
 from ingest.threads import in_turn
@@ -48,6 +56,8 @@ T = TypeVar("T")
 
 BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before they are handed on
 _POLL_WAIT_MS: Final = 500
+_FULL_BYTES: Final = 4 << 20  # what comes after is as fast with these as with more
+_FULLER_WAIT_MS: Final = 100
 _RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000
 _PATIENCE_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
@@ -252,7 +262,7 @@ class KafkaSource:
         """The records of one poll and of those after it that find more already there, up to BATCH_BYTES."""
         gathered: dict[TopicPartition, Gathering] = {}
         nbytes = 0
-        while nbytes < BATCH_BYTES and (polled := await self._poll(0 if gathered else _POLL_WAIT_MS)):
+        while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(gathered, nbytes))):
             nbytes += gather(polled, gathered)
         moved = {}
         for partition, before in self._reached.items():
@@ -264,15 +274,25 @@ class KafkaSource:
         # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
         return await in_turn(lambda: [gathered.get(p, Gathering()).batch(p, position) for p, position in moved.items()])
 
+    def _wait_ms(self, gathered: Mapping[TopicPartition, Gathering], nbytes: int) -> int:
+        """How long to wait for the next poll. Where brokers hold more for sure, a fuller batch is worth a moment: an
+        answer brings a MiB of a partition (`max_partition_fetch_bytes`), and the next one is on its way.
+        """
+        if not gathered:
+            return _POLL_WAIT_MS
+        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in gathered} if nbytes < _FULL_BYTES else {}
+        return _FULLER_WAIT_MS if any(end and gathered[p].next_offset < end for p, end in ends.items()) else 0
+
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
         if not self._reached:
             await self._clock.sleep_ms(wait_ms)
             return {}
+        # One record, where the poll has to wait: what it waits for comes wrapped (`unwrap_fetched`).
+        records_max = self._settings.records_max if has_fetched(self._consumer) else 1
+        unwrap_fetched(self._consumer)
         try:
-            polled: Mapping[Any, Any] = await self._consumer.getmany(
-                timeout_ms=wait_ms, max_records=self._settings.records_max
-            )
+            polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
         except OffsetOutOfRangeError as error:
             await self._discovered()  # knows better what happened if the topic was made anew
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
