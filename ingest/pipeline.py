@@ -29,6 +29,7 @@ from checkpoint.states import State
 from ingest.batch_writer import BatchWriter, Written
 from ingest.beginning import Beginning, BeginningFinder
 from ingest.channel import Channel
+from ingest.checkpoint_times import CheckpointTimes
 from ingest.clock import Clock, SystemClock, wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
@@ -50,7 +51,7 @@ from storage.errors import BadInput, PositionRefused, WriterFenced
 from storage.logs import get_logger
 from storage.snapshots.expire_worker import ExpiryWorker
 
-COMMITS_AT_ONCE: Final = 4  # tables published at the same time: a commit mostly waits for the store
+TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
 
 _log = get_logger(__name__)
 
@@ -120,6 +121,7 @@ class Pipeline:
         self._is_halted = False
         self._is_cleaning_up = False
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
+        self._times = CheckpointTimes(parts.checkpoints.interval_ms, parts.clock)
         self._finder = self._finder_with(parts.ways_out)
         self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
         self._moved = MovedRowsByTable(parts.moved)
@@ -415,16 +417,23 @@ class Pipeline:
         """
         if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
             return
+        self._times.begin()
         try:
             identifier = self._coordinator.begin()
-            await self._parts.source.check_identity()
-            await to_its_end(self._parts.dead_letters.flush)
-            told: set[str] = await to_its_end(self._moved_keeper.save, self._coordinator.reached)
+            with self._times.step("source"):
+                await self._parts.source.check_identity()
+            with self._times.step("dead_letters"):
+                await to_its_end(self._parts.dead_letters.flush)
+            with self._times.step("moved_rows"):
+                told: set[str] = await to_its_end(self._moved_keeper.save, self._coordinator.reached)
             sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
-            messages = {name: await to_its_end(sink.prepare, identifier) for name, sink in sinks}
+            with self._times.step("prepare"):
+                prepared = await each_to_its_end(lambda item: item[1].prepare(identifier), sinks, TABLES_AT_ONCE)
+            messages = {name: files for (name, _), files in zip(sinks, prepared, strict=True)}
             committables = self._coordinator.prepared(messages, self._parts.source.identity, {*pin, *told})
             await self._keeper.strike([committable.table for committable in committables], identifier)
-            await self._publish(committables, self._coordinator.committed)
+            with self._times.step("publish"):
+                await self._publish(committables, self._coordinator.committed)
             self._coordinator.completed()
             await to_its_end(self._moved_keeper.committed, told)
             await self._keeper.committed(self._parts.source.identity, self._coordinator.reached)
@@ -432,7 +441,8 @@ class Pipeline:
             self._coordinator.failed()
             raise
         self.progress.checkpoints += 1
-        _log.info("checkpoint", identifier=identifier, tables=len(committables))
+        times = self._times.end(len(committables))
+        _log.info("checkpoint", identifier=identifier, tables=len(committables), **times)
         await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
 
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
@@ -451,7 +461,7 @@ class Pipeline:
                 self.progress.snapshots[committable.table] = snapshot
 
         try:
-            await each_to_its_end(commit, committables, COMMITS_AT_ONCE, told, keep_going=True)
+            await each_to_its_end(commit, committables, TABLES_AT_ONCE, told, keep_going=True)
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
             raise fenced[0] if fenced else group from None  # every table says the same

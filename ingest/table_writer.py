@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class TableSink(RowLookup, Protocol):
-    """All methods block, and are called one at a time; `commit` of different tables may overlap."""
+    """All methods block, and are called one at a time; only `prepare` of different tables may overlap, and `commit`."""
 
     @property
     def name(self) -> str: ...
@@ -218,7 +218,8 @@ class StorageTable:
             self._writer.committed(snapshot_id)
             self._published(snapshot_id)
         else:
-            self._writer.dropped()
+            self._writer.dropped()  # before its files go: a compaction may be reading them
+            self._commit.discard_replayed(committable)
         return snapshot_id
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:

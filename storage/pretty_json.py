@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 Json: TypeAlias = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
 
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make an encoder for each text
 _LOWER_CASE_ESCAPE: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 
 
@@ -34,5 +35,4 @@ def pretty_json(value: Json, indent: str = "") -> str:
 
 def _text(text: str) -> str:
     """Quoted. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", quoted)
+    return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", _quoted(text))

@@ -399,7 +399,8 @@ class Writer:
             self._writer.committed(published)
             self._expire(published)
         else:
-            self._writer.dropped()
+            self._writer.dropped()  # before its files go: a compaction may be reading them
+            self._commit.discard_replayed(committable)
         return published
 
     def _publish(self, committable: Committable) -> int | None:

@@ -79,7 +79,9 @@ class BatchCommits:
         return reached
 
     def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: Reached | None) -> int | None:
-        """Returns the snapshot; None for a batch that changes nothing and has nothing to tell."""
+        """Returns the snapshot; None for a batch that changes nothing and has nothing to tell, and for one that another
+        driver committed meanwhile: its files are deleted.
+        """
         if not messages and (reached is None or not reached.has_begun):
             return None
         # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
@@ -88,7 +90,10 @@ class BatchCommits:
         properties = {} if reached is None else reached.properties
         if self._query is not None:
             properties[QUERY_PROPERTY] = self._query
-        published = commit.commit(Committable(batch_id, list(messages), properties=properties))
+        committable = Committable(batch_id, list(messages), properties=properties)
+        published = commit.commit(committable)
+        if published is None:
+            commit.discard_replayed(committable)
         _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
         return published
 

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
@@ -270,7 +271,7 @@ def _link(temporary: str, target: str) -> bool:
 
 def _rename_no_replace(source: str, target: str) -> bool:
     try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+        renameat2 = _libc().renameat2
     except AttributeError:
         code = errno.ENOSYS
     else:
@@ -304,9 +305,15 @@ def _keeps_names(directory: str) -> bool:
     """Whether what was done to names in this directory becomes durable with the next fsync of the file concerned."""
     if sys.platform != "linux":
         return False
-    found = ctypes.create_string_buffer(512)  # struct statfs has 120 bytes or less, and begins with f_type
-    failed = ctypes.CDLL(None).statfs(os.fsencode(directory or os.curdir), found)
-    return not failed and ctypes.c_long.from_buffer(found).value in _KEEPS_NAMES
+    found = (ctypes.c_long * 64)()  # struct statfs has 120 bytes or less, and begins with f_type
+    failed = _libc().statfs(os.fsencode(directory or os.curdir), found)
+    return not failed and found[0] in _KEEPS_NAMES
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Made once: each new one costs more than the calls that are made of it."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _sync_directory(directory: str) -> None:

@@ -44,7 +44,7 @@ class RollingFileWriter:
     """Writes batches to one file after the other. Not thread-safe.
 
     directory: the bucket's. names: of the writer's files; None begins a new series. changelog: whether these are
-    changelog files, which have settings of their own and only roll by size.
+    changelog files, which have settings of their own and only roll by size. plan: of such files, where it is known.
     After an exception only `abort` may be called.
     """
 
@@ -58,12 +58,13 @@ class RollingFileWriter:
         changelog: bool = False,
         names: DataFileNames | None = None,
         clock_ms: Callable[[], int] = local_time_as_utc_ms,
+        plan: FilePlan | None = None,
     ) -> None:
         options = context.options
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
         self._context = context
         self._directory = directory
-        self._plan = FilePlan(context, level, file_source, changelog)
+        self._plan = plan or FilePlan(context, level, file_source, changelog)
         self._names = names or DataFileNames(prefix)
         self._clock_ms = clock_ms
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
@@ -109,7 +110,7 @@ class RollingFileWriter:
 
 
 class FilePlan:
-    """How the files of one kind and level look; the same for all that a writer makes."""
+    """How the files of one kind and level look; the same for all that a writer makes. Never changes."""
 
     def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
         schema, options = context.schema, context.options

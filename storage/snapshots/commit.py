@@ -8,20 +8,21 @@ Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.j
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from storage.bucketing import Bucketing
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
 from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
 from storage.options import TableOptions
 from storage.snapshots.changes import Changes, changes_of
 from storage.snapshots.commit_message import CommitMessage, Committable, reasons_text
 from storage.snapshots.conflicts import Bucket
-from storage.snapshots.live_files import live_entries_of
+from storage.snapshots.live_files import changelog_entries, delta_entries, live_entries_of
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.overwrite import deletes_of, matching_partitions, upgraded
@@ -42,7 +43,8 @@ class TableCommit:
     jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
     without it.
     Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
-    before, or when there was nothing to commit and an empty snapshot isn't asked for.
+    before (then drop the files with `discard_replayed`), or when there was nothing to commit and an empty snapshot
+    isn't asked for.
 
     What an error says:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
@@ -173,6 +175,31 @@ class TableCommit:
                 paths += all_paths(directory, file)
         self._context.io.delete_all(paths)
 
+    def discard_replayed(self, committable: Committable) -> None:
+        """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
+
+        An attempt whose outcome stayed unknown may have committed these very files: what the snapshots of the
+        identifier name stays, and everything where one of them is gone or can't be read.
+        """
+        try:
+            named = self._named_by(committable.identifier)
+            if named is not None:
+                self.abort([_without(message, named) for message in committable.messages])
+        except Exception as error:  # the rows are in the table all the same
+            _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
+
+    def _named_by(self, identifier: int) -> set[str] | None:
+        """Data and changelog files that our snapshots of an identifier added; None when that can't be told any more."""
+        own = self._publisher.own_snapshots_of(identifier)
+        if own is None:
+            return None
+        names = set()
+        for snapshot in own:
+            entries = delta_entries(self._context, snapshot, manifests=self._manifests)
+            entries += changelog_entries(self._context, snapshot, manifests=self._manifests)
+            names |= {entry.file.file_name for entry in entries}
+        return names
+
     # ------------------------------------------------------------ what to publish
 
     def _publish_compaction(self, proposal: Proposal, rows: Settled) -> Settled:
@@ -275,6 +302,21 @@ class TableCommit:
         proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
         settled = self._publisher.publish(proposal)
         return None if settled.is_replay else settled.snapshot.id
+
+
+def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
+    """The message without what it made of files with these names."""
+
+    def others(files: Iterable[DataFileMeta]) -> tuple[DataFileMeta, ...]:
+        return tuple(file for file in files if file.file_name not in names)
+
+    return replace(
+        message,
+        new_files=others(message.new_files),
+        changelog_files=others(message.changelog_files),
+        compact_after=others(message.compact_after),
+        compact_changelog=others(message.compact_changelog),
+    )
 
 
 def new_commit_user(options: TableOptions) -> str:

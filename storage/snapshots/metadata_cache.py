@@ -35,6 +35,7 @@ class CacheBudget:
         self._max_bytes = max_bytes
         self._caches: WeakSet[MetadataCache] = WeakSet()
         self._uses = count()
+        self._at_most = 0  # what the caches take; less where some are gone, or dropped something by themselves
 
     def add(self, cache: MetadataCache) -> None:
         with self.lock:
@@ -43,12 +44,15 @@ class CacheBudget:
     def next_use(self) -> int:
         return next(self._uses)
 
-    def make_room(self) -> None:
-        """The lock must be held."""
-        caches = list(self._caches)
-        excess = sum(cache.size_bytes for cache in caches) - self._max_bytes
-        while excess > 0:
-            excess -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
+    def grown(self, nbytes: int) -> None:
+        """Makes room, if need be, for what a cache took. The lock must be held."""
+        self._at_most += nbytes
+        if self._at_most <= self._max_bytes:
+            return
+        caches = list(self._caches)  # only now: there may be hundreds
+        self._at_most = sum(cache.size_bytes for cache in caches)
+        while self._at_most > self._max_bytes:
+            self._at_most -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
 
 
 _OF_PROCESS: Final = CacheBudget(_BYTES_OF_PROCESS)
@@ -83,7 +87,7 @@ class MetadataCache:
             self.size_bytes += size_bytes
             while self.size_bytes > self._max_bytes:
                 self.drop_oldest()
-            self._budget.make_room()
+            self._budget.grown(size_bytes)
 
     # For the budget, which holds the lock.
 

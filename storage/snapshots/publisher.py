@@ -56,7 +56,7 @@ from storage.snapshots.foreign_writes import ForeignWrites
 from storage.snapshots.live_files import base_list, delta_entries, delta_list, live_entries_of, merged, table_manifests
 from storage.snapshots.manifest_entry import Identity, ManifestEntry
 from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
 from storage.snapshots.snapshot_builder import Draft, Envelope, SnapshotBuilder
 from storage.snapshots.snapshot_tail import News, SnapshotTail
 from storage.table import TableContext
@@ -183,6 +183,24 @@ class Publisher:
     def unguarded(self) -> Sequence[Snapshot]:
         """What came since the guard was last asked: at first since our newest snapshot. Nothing is read."""
         return self._unguarded.snapshots
+
+    def own_snapshots_of(self, identifier: int) -> Sequence[Snapshot] | None:
+        """Our snapshots of the newest identifier that is known: of its rows, of its compaction, or both.
+
+        None when one may have expired.
+        """
+        found: list[Snapshot] = []
+        newest = self._tail.newest_own
+        for snapshot in self._store.back_from(newest) if newest is not None else ():
+            if snapshot.commit_user == self._commit_user and snapshot.is_numbered:
+                if snapshot.commit_identifier != identifier:
+                    return found
+                found.append(snapshot)
+                if snapshot.commit_kind is not CommitKind.COMPACT:
+                    return found
+            if snapshot.id == FIRST_SNAPSHOT_ID:
+                return found
+        return None
 
     # ------------------------------------------------------------ one attempt
 

@@ -12,7 +12,7 @@ from storage.files.bucket_directory import all_paths, bucket_directory, data_fil
 from storage.files.data_file import DataFileMeta
 from storage.files.formats.base import BATCH_BYTES_MAX
 from storage.files.reader import read_data_file
-from storage.files.writer import RollingFileWriter
+from storage.files.writer import FilePlan, RollingFileWriter
 from storage.format import FileSource
 from storage.merge.merge_functions import check_no_nulls
 from storage.paths import DataFileNames
@@ -33,15 +33,30 @@ class BucketFiles:
         self.directory = bucket_directory(context, key.partition, key.bucket)
         self._data_names = DataFileNames(context.options.data_file_prefix)
         self._changelog_names = DataFileNames(context.options.changelog_file_prefix)
+        self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a small file costs less to write than to plan
 
     def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
         """For a sorted run of this level, or for rows of an append table."""
-        return RollingFileWriter(
-            self._context, self.directory, level=level, file_source=file_source, names=self._data_names
-        )
+        return self._writer(level, file_source, self._data_names, changelog=False)
 
     def changelog(self) -> RollingFileWriter:
-        return RollingFileWriter(self._context, self.directory, changelog=True, names=self._changelog_names)
+        return self._writer(0, FileSource.APPEND, self._changelog_names, changelog=True)
+
+    def _writer(
+        self, level: int, file_source: FileSource, names: DataFileNames, *, changelog: bool
+    ) -> RollingFileWriter:
+        kind = level, file_source, changelog
+        if kind not in self._plans:
+            self._plans[kind] = FilePlan(self._context, *kind)
+        return RollingFileWriter(
+            self._context,
+            self.directory,
+            level=level,
+            file_source=file_source,
+            changelog=changelog,
+            names=names,
+            plan=self._plans[kind],
+        )
 
     def delete(self, files: Iterable[DataFileMeta]) -> None:
         """Files that no snapshot holds."""

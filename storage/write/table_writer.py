@@ -167,8 +167,11 @@ class TableWriter:
                 key, writer = item
                 writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
 
-            with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
-                list(threads.map(prepare, writers))
+            if len(writers) == 1:
+                prepare(writers[0])
+            else:
+                with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
+                    list(threads.map(prepare, writers))
             # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
             messages = []
             for key, writer in writers:

@@ -127,7 +127,7 @@ class PipelineWorld:
             for opener in (assembly, opening):
                 patches.setattr(opener, "open_file_io", lambda *_: io)
             patches.setattr(assembly, "source_of", lambda _: MemoryLogSource(self.log, batch_records=2))
-            patches.setattr(pipeline, "COMMITS_AT_ONCE", 1)
+            patches.setattr(pipeline, "TABLES_AT_ONCE", 1)
             return asyncio.run(assembly.assemble(config).run())
 
     # ------------------------------------------------------------ what a new process finds

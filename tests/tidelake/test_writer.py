@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +17,10 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 OPTIONS = {"full-compaction.delta-commits": "1", "commit.max-retries": "1"}
 
 
-def make_table(place: Path) -> tidelake.Table:
+def make_table(place: Path, options: Mapping[str, str] | None = None) -> tidelake.Table:
     catalog = tidelake.open_catalog(str(place))
     catalog.create_database("db")
-    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options=OPTIONS)
+    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options={**OPTIONS, **(options or {})})
 
 
 def faulty(table: tidelake.Table) -> tuple[FaultyFileIO, tidelake.Table]:
@@ -187,3 +187,59 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
         slow.close()
     assert files_of(tmp_path) == live_files_of(table)
     assert slow._expiry.is_closing
+
+
+# ---------------------------------------------------------------- replays
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("overwrite", [False, True], ids=["commit", "overwrite"])
+def test_a_replayed_identifier_leaves_no_file_of_its_rows(tmp_path: Path, producer: str, overwrite: bool) -> None:
+    """Neither data, changelog nor what was compacted; and the writer goes on."""
+    table = make_table(tmp_path, {"changelog-producer": producer})
+    with table.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        writer.commit(1)
+    with table.writer(commit_user="etl", overwrite=overwrite) as writer:
+        before = {path for path in tmp_path.rglob("*") if path.is_file()}
+        write(writer, 1)
+        assert writer.commit(1) is None
+        assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+        write(writer, 2)
+        assert writer.commit(2) is not None
+    assert ids_of(table) == ([2] if overwrite else [1, 2])
+    assert verify(table.context, deep=True) == []
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "left"),
+    [pytest.param(1, 1, id="rows landed, compaction not"), pytest.param(2, 0, id="both landed")],
+)
+def test_a_replay_of_what_landed_unheard_keeps_its_files(tmp_path: Path, unanswered: int, left: int) -> None:
+    """unanswered: after the publication of so many snapshots nothing answers. left: uncompacted files."""
+    table = make_table(tmp_path)
+    io, same = faulty(table)
+    with same.writer(commit_user="etl") as writer:
+        write(writer, 1)
+        published = 0
+
+        def fault(call: Call) -> Fault | None:
+            nonlocal published
+            published += call.name == "create_if_absent"
+            if published < unanswered:
+                return None
+            io.fault = lambda _: Fault.BEFORE
+            return Fault.AFTER
+
+        io.fault = lambda call: fault(call) if call.name == "create_if_absent" else None
+        with pytest.raises(tidelake.CommitOutcomeUnknown):
+            writer.commit(1)
+        io.fault = nothing
+        assert writer.commit(1) is None
+        assert files_of(tmp_path) >= live_files_of(table)
+        levels = [file.level for split in table.scan().splits() for file in split.files]
+        assert levels.count(0) == left
+        write(writer, 2)
+        writer.commit(2)
+    assert ids_of(table) == [1, 2]
+    assert verify(table.context, deep=True) == []

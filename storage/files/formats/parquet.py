@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -217,12 +219,7 @@ class ParquetWriter:
         self._settings = settings
         self._options = _Options(settings)
         self._fields = fields
-        stored = pa.schema([_stored_field(f) for f in fields])
-        self._stored_schema = with_field_ids(stored, fields, _FIELD_ID_KEY)
-        self._rebuilt = {f.name for f, s in zip(fields, stored, strict=True) if s.type != arrow_type(f.type)}
-        self._rebuilt |= {f.name for f in fields if any(map(_has_required_parts, parts_of(f.type)))}
-        leaves = [kind for f in stored for _, kind in leaves_of(f.name, f.type)]
-        self._int96_leaves = [number for number, kind in enumerate(leaves) if kind == INT96]
+        self._form = _stored_form(tuple(fields))
         self._spans = ChunkSpans(fields, settings.bounds_for)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -267,21 +264,21 @@ class ParquetWriter:
         self._spans.note(table)
         columns = []
         for column, f in zip(table.columns, self._fields, strict=True):
-            if f.name not in self._rebuilt:
+            if f.name not in self._form.rebuilt:
                 columns.append(column)
                 continue
             with _told_as_bad_input(f.name):
                 columns.append(rebuild(one_array(column), f.type, _stored_leaf))
-        return pa.Table.from_arrays(columns, schema=self._stored_schema)
+        return pa.Table.from_arrays(columns, schema=self._form.schema)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
         sink = self._stream
-        if self._int96_leaves:
+        if self._form.int96_leaves:
             self._footer_catcher = _FooterCatcher(self._stream)
             sink = pa.PythonFile(self._footer_catcher, mode="w")
         return pq.ParquetWriter(
             sink,
-            self._stored_schema,
+            self._form.schema,
             compression=self._options.codec,
             compression_level=self._options.zstd_level if self._options.codec == "ZSTD" else None,
             use_dictionary=sorted(encodings.dictionary),
@@ -298,7 +295,7 @@ class ParquetWriter:
 
     def _paths_with_statistics(self) -> list[str]:
         """What the table keeps bounds of has some in the footer too: readers skip row groups by them."""
-        return [f.name for f in self._stored_schema if f.name in self._settings.bounds_for and f.type != INT96]
+        return [f.name for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
 
     def close(self) -> Spans:
         if self._held:
@@ -310,7 +307,7 @@ class ParquetWriter:
         else:
             with self._footer_catcher as caught:
                 self._writer.close()
-            self._stream.write(framed(binary_as_int96(caught.footer, self._int96_leaves)))
+            self._stream.write(framed(binary_as_int96(caught.footer, self._form.int96_leaves)))
         return self._spans.of_file(self._metadata[0])
 
     def abandon(self) -> None:
@@ -410,6 +407,27 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
         return variant(column, arrow_type(data_type))
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
     return encode_int96(column) if in_nanoseconds else stored_leaf(column, data_type)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredForm:
+    """How columns lie in a file. schema: with field ids. rebuilt: columns that don't lie as they are in memory.
+    int96_leaves: numbers of the leaves that are INT96.
+    """
+
+    schema: pa.Schema
+    rebuilt: frozenset[str]
+    int96_leaves: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)  # asked for once a file, and a table's files all look alike
+def _stored_form(fields: tuple[DataField, ...]) -> _StoredForm:
+    stored = pa.schema([_stored_field(f) for f in fields])
+    rebuilt = {f.name for f, s in zip(fields, stored, strict=True) if s.type != arrow_type(f.type)}
+    rebuilt |= {f.name for f in fields if any(map(_has_required_parts, parts_of(f.type)))}
+    leaves = [kind for f in stored for _, kind in leaves_of(f.name, f.type)]
+    int96_leaves = tuple(number for number, kind in enumerate(leaves) if kind == INT96)
+    return _StoredForm(with_field_ids(stored, fields, _FIELD_ID_KEY), frozenset(rebuilt), int96_leaves)
 
 
 def _stored_field(field: DataField) -> pa.Field:

@@ -21,6 +21,7 @@ from storage.files.spans import Span, Spans, has_nan, span_of, widened
 from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
 _FOOTER_TEXT_BYTES: Final = 4096  # Arrow leaves longer values out of the footer
+_FEW_ROWS: Final = 4096  # to look at so many costs less than to turn what the footer says into values
 
 
 class ChunkSpans:
@@ -35,7 +36,7 @@ class ChunkSpans:
         """table: the rows of the next row group, in their in-memory form."""
         for f in self._fields:
             column = table.column(f.name)
-            if _footer_is_silent(f.type, column):
+            if table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
                 self._looked_up[self._row_groups, f.name] = span_of(column)
         self._row_groups += 1
 
@@ -49,20 +50,20 @@ class ChunkSpans:
         return {name: span for name, span in found.items() if span is not None}
 
     def _of_column(self, metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, field: DataField) -> Span | None:
-        known = row_group_bounds(metadata, leaf, stored, field.type)
-        spans = []
+        spans: list[Span | None] = []
+        known: ColumnBounds | None = None
         for i in range(metadata.num_row_groups):
             if (i, field.name) in self._looked_up:
-                span = self._looked_up[i, field.name]
-            elif known.null_count[i] == known.row_count[i]:
-                span = None
+                spans.append(self._looked_up[i, field.name])
+                continue
+            known = known or row_group_bounds(metadata, leaf, stored, field.type)
+            if known.null_count[i] == known.row_count[i]:
+                spans.append(None)
             elif known.minimum[i].is_valid and known.maximum[i].is_valid:
-                span = Span(known.minimum[i], known.maximum[i])
+                spans.append(Span(known.minimum[i], known.maximum[i]))
             else:
                 return None
-            if span is not None:
-                spans.append(span)
-        return widened(spans)
+        return widened(span for span in spans if span is not None)
 
 
 def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:

@@ -155,7 +155,7 @@ def test_which_file_systems_keep_names_with_files(
             ctypes.c_long.from_buffer(found).value = number or 0
             return 0 if number else -1
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_: LibC())
+    monkeypatch.setattr(local, "_libc", LibC)
     assert local._keeps_names(str(tmp_path)) is keeps
 
 
@@ -310,7 +310,7 @@ def test_with_neither_the_file_system_is_refused(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     refuse_links(monkeypatch, errno.EPERM)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: LibC(code))
+    monkeypatch.setattr(local, "_libc", lambda: LibC(code))
     monkeypatch.setattr(ctypes, "get_errno", lambda: code)
     with pytest.raises(UnsupportedFeature, match="neither hard links nor"):
         io.create_if_absent(f"{tmp_path}/f", b"1")
@@ -319,7 +319,7 @@ def test_with_neither_the_file_system_is_refused(
 
 def test_a_c_library_without_renameat2_is_refused(io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_links(monkeypatch, errno.EPERM)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setattr(local, "_libc", object)
     with pytest.raises(UnsupportedFeature, match="neither hard links nor"):
         io.create_if_absent(f"{tmp_path}/f", b"1")
     assert names(tmp_path) == set()

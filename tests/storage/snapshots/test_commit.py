@@ -154,6 +154,28 @@ def test_a_replayed_identifier_publishes_nothing(table: TableContext) -> None:
     assert live_names(table) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("expired", [False, True], ids=["both snapshots are there", "that of the rows has expired"])
+def test_files_of_a_replay_go_where_it_can_be_told_that_no_snapshot_names_them(
+    table: TableContext, expired: bool
+) -> None:
+    committer(table).commit(Committable(3, [added("a")]))
+    first = replace(added("b"), compact_before=(data_file("a", keys=(0, 0)),), compact_after=(data_file("c"),))
+    committer(table).commit(Committable(4, [first]))
+    again = replace(
+        added("b", "d"), compact_before=first.compact_before, compact_after=(data_file("c"), data_file("e"))
+    )
+    for name in "abcde":
+        table.io.write(f"{table.location}/bucket-0/{name}", b"")
+    if expired:
+        for snapshot_id in (1, 2):
+            table.io.delete(table.paths.snapshot(snapshot_id))
+    commit = committer(table)
+    assert commit.commit(Committable(4, [again])) is None
+    commit.discard_replayed(Committable(4, [again]))
+    left = sorted(entry.name for entry in table.io.list_directory(f"{table.location}/bucket-0"))
+    assert left == (["a", "b", "c", "d", "e"] if expired else ["a", "b", "c"])
+
+
 def test_a_smaller_identifier_is_refused(table: TableContext) -> None:
     committer(table).commit(Committable(4, [added("a")]))
     with pytest.raises(BadInput, match="identifier 3 is below 4, the newest that 'etl' committed"):
