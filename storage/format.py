@@ -93,3 +93,9 @@ EARLIEST_HINT: Final = "EARLIEST"
 
 AVRO_NAMESPACE: Final = "org.apache.paimon.avro.generated"
 AVRO_RECORD: Final = "record"
+
+# Deletion vectors (Java: DeletionVectorsIndexFile, BitmapDeletionVector, Bitmap64DeletionVector).
+DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"  # `_INDEX_TYPE` of an index manifest's entry
+DELETION_VECTORS_VERSION: Final = 1  # first byte of an index file. A reader refuses a version it does not know
+DELETION_VECTOR_32_MAGIC: Final = 1581511376  # big-endian
+DELETION_VECTOR_64_MAGIC: Final = 1681511377  # little-endian; Apache Iceberg's

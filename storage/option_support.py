@@ -78,7 +78,7 @@ _PASS_TO_SCAN: Final = "Unset it, and pass snapshot=, tag= or as_of= to scan()"
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     Refusal("type", _ALL, "only ordinary tables are supported", _USE_JAVA, _other_than("table")),
-    Refusal("deletion-vectors.enabled", _ALL, "rows marked as deleted would reappear", _USE_JAVA, _is_true),
+    Refusal("deletion-vectors.enabled", _WRITE, "rows marked as deleted would reappear", _USE_JAVA, _is_true),
     Refusal(
         "changelog-producer",
         _ADD_ROWS,

@@ -48,6 +48,7 @@ def read_data_file(
     batch_rows: int = DEFAULT_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES_MAX,
     predicate: SkipsRows | None = None,
+    deleted: NDArray[np.int64] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most batch_rows rows and batch_bytes bytes (or one row), never empty, with the columns
     `read_fields`, in file order.
@@ -57,6 +58,7 @@ def read_data_file(
         written).
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
+    deleted: positions in the file of rows that are left out (its deletion vector).
 
     Raises CorruptFile; UnsupportedFeature for formats and values that can't be read here.
     """
@@ -68,7 +70,7 @@ def read_data_file(
         source.close()
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
-    rows = _RowCount(file.row_count, path)
+    rows = _Rows(file.row_count, path, deleted)
     stored_batches = file_format.read(
         source,
         path,
@@ -77,35 +79,55 @@ def read_data_file(
         batch_bytes=batch_bytes,
         chunk_filter=plan.chunk_filter(context, predicate, rows),
     )
-    for stored in rows.counted(stored_batches):
+    for stored in rows.live(stored_batches):
         plan.check_never_null(stored, path)
         yield from _halved(
             batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema), batch_bytes
         )
 
 
-@dataclass(slots=True)
-class _RowCount:
-    """Whether a file has as many rows as its manifest says: another in its place would give wrong rows unnoticed."""
+class _Rows:
+    """Which rows of a file count. Positions are those of the file, also where a format leaves parts of it out.
 
-    expected: int
-    path: str
-    is_checked: bool = False
+    expected: rows of the file, as its manifest says. Another number means another file in its place, which would give
+    wrong rows unnoticed. deleted: positions of rows that don't count.
+    """
 
-    def check(self, found: int) -> None:
-        """Raises CorruptFile. found: rows of the whole file."""
-        self.is_checked = True
-        if found != self.expected:
-            raise CorruptFile(self.path, f"{self.expected} rows, as its manifest says", f"{found}")
+    def __init__(self, expected: int, path: str, deleted: NDArray[np.int64] | None) -> None:
+        self._expected = expected
+        self._path = path
+        self._is_checked = False
+        self._is_live: NDArray[np.bool_] | None = None  # of the rows that the format hands out
+        if deleted is not None and len(deleted):
+            if int(deleted.max()) >= expected:
+                raise CorruptFile(path, f"deleted rows among {expected}", f"position {int(deleted.max())}")
+            self._is_live = np.ones(expected, np.bool_)
+            self._is_live[deleted] = False
 
-    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; at their end the check, unless the file's own parts were counted, of which some are left out."""
+    def chunks(self, row_counts: NDArray[np.int64], kept: NDArray[np.bool_] | None) -> None:
+        """How many rows the parts of the file have, and which parts come. Raises CorruptFile."""
+        self._check(int(np.sum(row_counts)))
+        if self._is_live is not None and kept is not None:
+            self._is_live = self._is_live[np.repeat(kept, row_counts)]
+
+    def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that count. Raises CorruptFile at the end, unless the parts were checked, of which some are left
+        out.
+        """
         found = 0
         for batch in batches:
-            found += batch.num_rows
-            yield batch
-        if not self.is_checked:
-            self.check(found)
+            begin, found = found, found + batch.num_rows
+            if self._is_live is None:
+                yield batch
+            elif (live := self._is_live[begin:found]).any():
+                yield batch if live.all() else batch.filter(pa.array(live))
+        if not self._is_checked:
+            self._check(found)
+
+    def _check(self, found: int) -> None:
+        self._is_checked = True
+        if found != self._expected:
+            raise CorruptFile(self._path, f"{self._expected} rows, as its manifest says", f"{found}")
 
 
 def _halved(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -176,15 +198,16 @@ class _ReadPlan:
         with in_column(wanted.name):
             return cast(batch.column(position), self.stored[position].type, wanted.type)
 
-    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None, rows: _RowCount) -> ChunkFilter | None:
+    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None, rows: _Rows) -> ChunkFilter | None:
         if predicate is None:
             return None
 
         def keep(chunks: Bounds) -> NDArray[np.bool_] | None:
-            rows.check(int(np.sum(chunks("").row_count.to_numpy())))
-            return predicate.may_match(
+            kept = predicate.may_match(
                 lambda name: self._bounds(context.schema.by_name[name], chunks), context.schema.arrow
             )
+            rows.chunks(chunks("").row_count.to_numpy(), kept)
+            return kept
 
         return keep
 

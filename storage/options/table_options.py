@@ -207,6 +207,11 @@ class TableOptions(RetentionOptions):
         return self.is_on("deletion-vectors.enabled")
 
     @property
+    def deletion_vectors_merge_on_read(self) -> bool:
+        """Readers of a table with deletion vectors see level 0, too, and merge it."""
+        return self.is_on("deletion-vectors.merge-on-read")
+
+    @property
     def pk_clustering_override(self) -> bool:
         """Whether files of a primary-key table are sorted by other columns than the key."""
         return self.is_on("pk-clustering-override")

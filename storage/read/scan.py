@@ -24,6 +24,7 @@ from storage.options import MergeEngine
 from storage.read.expired import told_from_damage
 from storage.read.predicate import Compare, Maybe, Predicate
 from storage.read.split import Packing, Split, append_groups, merge_tree_groups
+from storage.snapshots.index_manifest import deletion_files
 from storage.snapshots.live_files import live_entries
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot
@@ -46,17 +47,25 @@ class TableScan:
         buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
         for entry in self._entries(snapshot):
             buckets[entry.partition, entry.bucket].append(entry.file)
+        with told_from_damage(self.context, snapshot.id):
+            vectors = deletion_files(self.context, snapshot.index_manifest) if self._has_vectors else {}
         splits = []
         for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
+            of_bucket = vectors.get((partition, bucket), {})
             for sections, raw_convertible in self._groups(files):
-                splits.append(Split(snapshot.id, partition, bucket, tuple(sections), raw_convertible))
+                names = {file.file_name for section in sections for run in section for file in run}
+                of_split = {name: of_bucket[name] for name in of_bucket.keys() & names}
+                splits.append(Split(snapshot.id, partition, bucket, tuple(sections), raw_convertible, of_split))
         return splits
+
+    @property
+    def _has_vectors(self) -> bool:
+        return self.context.options.deletion_vectors_enabled
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with told_from_damage(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot)
-        if self.context.schema.has_primary_key and self.context.options.merge_engine is MergeEngine.FIRST_ROW:
-            # level 0 may hold keys anew that have their first row already: compaction finds out
+        if self._passes_over_level_0:
             entries = [entry for entry in entries if entry.file.level > 0]
         if self.predicate is None:
             return entries
@@ -76,6 +85,18 @@ class TableScan:
                     continue
             kept.append(entry)
         return kept
+
+    @property
+    def _passes_over_level_0(self) -> bool:
+        """Level 0 may hold new versions of keys whose older row is still unmarked (deletion vectors), or keys that have
+        their first row already (first-row): compaction finds out, and until then the rows are not visible.
+        """
+        options = self.context.options
+        if not self.context.schema.has_primary_key:
+            return False
+        if self._has_vectors:
+            return not options.deletion_vectors_merge_on_read
+        return options.merge_engine is MergeEngine.FIRST_ROW
 
     def _has_bucket_key_types(self, schema_id: int) -> bool:
         """Java lets the type of a bucket key change: older rows stay in the buckets of their values as they were."""
@@ -116,7 +137,9 @@ class TableScan:
         if not matching:
             return []
         types = [field.type for field in self.context.schema.key_fields]
-        groups = merge_tree_groups(key_ranges(matching, types), packing, options.merge_engine)
+        groups = merge_tree_groups(
+            key_ranges(matching, types), packing, options.merge_engine, deletion_vectors=self._has_vectors
+        )
         return [(kept, raw) for sections, raw in groups if (kept := self._without_files_that_cannot_match(sections))]
 
     def _without_files_that_cannot_match(self, sections: Sequence[Section]) -> list[Section]:

@@ -5,13 +5,14 @@ Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage.deletion_vectors.index_file import DeletionFile, read_vector
 from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
@@ -27,6 +28,15 @@ from storage.read.split import Split
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Where the files of a split lie, and what they have in common. partition: serialized BinaryRow."""
+
+    directory: str
+    partition: bytes
+    deletion_files: Mapping[str, DeletionFile]
 
 
 @dataclass(frozen=True)
@@ -49,29 +59,26 @@ class SnapshotReader:
         """Batches of at least one row. Raises SnapshotExpired when files are gone with their snapshot."""
         for split in splits:
             directory = bucket_directory(self.context, split.partition, split.bucket)
+            bucket = _Bucket(directory, split.partition, split.deletion_files)
             with told_from_damage(self.context, split.snapshot_id):
                 for section in split.sections:
-                    for batch in self._section(section, directory, split.partition):
+                    for batch in self._section(section, bucket):
                         if batch.num_rows:
                             yield batch.select(self.columns)
 
-    def _section(self, section: Section, directory: str, partition: bytes) -> Iterator[pa.RecordBatch]:
+    def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
         needs_kinds = any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
-            return self._single_run(section[0], directory, partition, needs_kinds)
-        return self._merged(section, directory, partition, needs_kinds)
+            return self._single_run(section[0], bucket, needs_kinds)
+        return self._merged(section, bucket, needs_kinds)
 
-    def _single_run(
-        self, run: SortedRun, directory: str, partition: bytes, needs_kinds: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _single_run(self, run: SortedRun, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
-        batches = self._read_run(run, directory, partition, fields, batch_size([run]), self.predicate)
+        batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate)
         return drop_retracts(batches)
 
-    def _merged(
-        self, section: Section, directory: str, partition: bytes, needs_kinds: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
         schema, options = self.context.schema, self.context.options
         runs, in_order = oldest_first(section)
@@ -85,7 +92,7 @@ class SnapshotReader:
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
         size = batch_size(runs)
-        streams = [self._read_run(run, directory, partition, fields, size, key_condition) for run in runs]
+        streams = [self._read_run(run, bucket, fields, size, key_condition) for run in runs]
         merged = merge_in_passes(
             streams,
             arrow_schema(fields),
@@ -109,24 +116,25 @@ class SnapshotReader:
     def _read_run(
         self,
         run: SortedRun,
-        directory: str,
-        partition: bytes,
+        bucket: _Bucket,
         fields: Sequence[DataField],
         size: BatchSize,
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
         for file in run:
-            path = data_file_path(directory, file)
+            path = data_file_path(bucket.directory, file)
+            deletion = bucket.deletion_files.get(file.file_name)
             batches = read_data_file(
                 self.context,
                 file,
                 path,
                 fields,
-                partition=partition,
+                partition=bucket.partition,
                 batch_rows=size.rows,
                 batch_bytes=size.bytes,
                 predicate=condition,
+                deleted=None if deletion is None else read_vector(self.context.io, deletion),
             )
             yield from self._filtered(batches, condition)
 

@@ -6,10 +6,11 @@ vectors `split_generator.json`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.merge.sorted_run import KeyRange, Section, interval_partition
 from storage.options import MergeEngine
@@ -24,6 +25,7 @@ class Split:
     partition: serialized BinaryRow. sections: in key order; inside one, every run lies in key order and runs may
     overlap. Files that need no merge are sections of one run with one file.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
+    deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
     """
 
     snapshot_id: int
@@ -31,6 +33,7 @@ class Split:
     bucket: int
     sections: tuple[Section, ...]
     raw_convertible: bool
+    deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     @property
     def files(self) -> list[DataFileMeta]:
@@ -38,7 +41,7 @@ class Split:
 
     @property
     def row_count(self) -> int:
-        """Rows in the files, before merging."""
+        """Rows in the files, before merging, deleted ones included."""
         return sum(file.row_count for file in self.files)
 
 

@@ -19,6 +19,9 @@ from tidelake.verification import inspect_table
 # What this release reads. A table moves here when its feature arrives.
 READ: Final = frozenset(
     {
+        "java/append_deletion_vectors",
+        "java/pk_deletion_vectors",
+        "java/pk_deletion_vectors_lookup_changelog",
         "java/append_bucketed_ordered",
         "java/append_compacted",
         "java/bucket_function_hive",
@@ -106,11 +109,8 @@ READ: Final = frozenset(
 
 # What it refuses, and the word that names the feature in the message.
 REFUSED: Final[Mapping[str, str]] = {
-    "java/append_deletion_vectors": "deletion-vectors",
     "java/data_evolution": "data-evolution",
     "java/orc_time_quirks": r"TIMESTAMP\(9\)",  # years 0 to 2262 in nanoseconds: more than 64 bits hold
-    "java/pk_deletion_vectors": "deletion-vectors",
-    "java/pk_deletion_vectors_lookup_changelog": "deletion-vectors",
     "java/pk_postpone": "postpone",
     "java/pk_postpone_rescued": "postpone",
     "java/types_blob": "data-evolution|BLOB",

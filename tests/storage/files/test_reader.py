@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -196,3 +197,37 @@ def test_formats_without_code_are_refused_by_name(name: str, tmp_path: Path) -> 
     file = replace(written(context, {"a": [1]}), file_name=name)
     with pytest.raises(UnsupportedFeature, match=f"data files in {name.rpartition('.')[2]}"):
         rows(context, file, context.schema.fields)
+
+
+@pytest.mark.parametrize("condition", [None, col("a") == 2500, (col("a") < 1500) | (col("a") >= 9000)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_deleted_rows_are_left_out_by_their_position_in_the_file(
+    name: str, condition: Predicate | None, tmp_path: Path
+) -> None:
+    context = context_of(tmp_path, table_schema({"a": "INT"}, options={"file.format": name, "file.block-size": "1 b"}))
+    writer = RollingFileWriter(context, bucket(context))
+    for start in range(0, 10_000, 1000):
+        rows_of_group = pa.RecordBatch.from_pydict({"a": range(start, start + 1000)}, context.schema.arrow)
+        writer.write(rows_of_group, first_sequence_number=start)
+    (file,) = writer.close()
+    deleted = np.array([0, 1, 999, 1000, 2500, 9_999, *range(3000, 5000)])
+    path = f"{bucket(context)}/{file.file_name}"
+    whole = read_data_file(context, file, path, context.schema.fields, predicate=condition)
+    kept = set(range(10_000)) - set(deleted.tolist())
+    expected = [a for batch in whole for a in batch.column("a").to_pylist() if a in kept]
+    found = read_data_file(context, file, path, context.schema.fields, predicate=condition, deleted=deleted)
+    assert [a for batch in found for a in batch.column("a").to_pylist()] == expected
+
+
+def test_a_deleted_row_beyond_the_end_of_the_file_is_no_vector_of_it(tmp_path: Path) -> None:
+    context = context_of(tmp_path, table_schema({"a": "INT"}))
+    file = written(context, {"a": [1, 2]})
+    with pytest.raises(CorruptFile, match=r"deleted rows among 2.*position 2"):
+        rows(context, file, context.schema.fields, deleted=np.array([2]))
+
+
+def test_a_file_whose_rows_are_all_deleted_gives_none(tmp_path: Path) -> None:
+    context = context_of(tmp_path, table_schema({"a": "INT"}))
+    file = written(context, {"a": [1, 2]})
+    path = f"{bucket(context)}/{file.file_name}"
+    assert list(read_data_file(context, file, path, context.schema.fields, deleted=np.array([0, 1]))) == []

@@ -1,0 +1,86 @@
+"""Tables with deletion vectors that Java writes: we read what Java reads, whichever form the vectors have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+import tidelake
+from tests.interop.shared_table import values
+from tests.support.expected import difference
+from tests.support.java_oracle import JavaOracle
+
+NAME: Final = "db.t"
+COLUMNS: Final = (
+    {"name": "k", "type": "INT NOT NULL"},
+    {"name": "v", "type": "BIGINT"},
+    {"name": "t", "type": "STRING"},
+)
+KEYS: Final = 400
+COMMITS: Final = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    options: Mapping[str, str]
+
+
+CASES: Final = (
+    Case("bitmaps of 32 bits", {}),
+    Case("bitmaps of 64 bits", {"deletion-vectors.bitmap64": "true"}),
+    Case("ORC", {"file.format": "orc"}),
+    Case("Avro", {"file.format": "avro"}),
+    Case("many row groups", {"file.block-size": "1 kb", "file.compression": "none"}),
+    Case("merge on read", {"deletion-vectors.merge-on-read": "true", "num-sorted-run.compaction-trigger": "3"}),
+    Case("vectors beside the data files", {"index-file-in-data-file-dir": "true"}),
+)
+
+
+def some_rows(random: Random, commit: int) -> list[dict[str, Any]]:
+    keys = random.sample(range(KEYS), KEYS // 4 if commit else KEYS)
+    kinds = ["-D" if commit and random.random() < 0.3 else "+I" for _ in keys]
+    return [{"k": k, "v": commit, "t": f"{k}-{commit}", "_kind": kind} for k, kind in zip(keys, kinds, strict=True)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_table_with_vectors_is_read_as_java_reads_it(case: Case, java_oracle: JavaOracle, tmp_path: Path) -> None:
+    options = {"bucket": "2", "deletion-vectors.enabled": "true", **case.options}
+    java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["k"], options=options)
+    random = Random(case.id)
+    for commit in range(COMMITS):
+        java_oracle.write(tmp_path, NAME, some_rows(random, commit), wait_compaction=commit % 3 != 2)
+    table = tidelake.open_catalog(str(tmp_path)).table(NAME)
+    for snapshot in table.snapshots():
+        expected = java_oracle.read(tmp_path, NAME, snapshot=snapshot.id)
+        assert difference(table.scan(snapshot=snapshot.id).to_arrow(), values(expected)) is None, snapshot.id
+    assert expected
+    assert any(split.deletion_files for split in table.scan().splits()), "no vector was written: nothing was tried"
+    newest = {row["k"]: row for row in expected}
+    for key in (0, 7, KEYS // 2, KEYS - 1):
+        found = table.scan(filter=tidelake.col("k") == key).to_arrow()
+        assert difference(found, values([newest[key]] if key in newest else [])) is None
+    for commit in range(COMMITS):
+        found = table.scan(filter=tidelake.col("v") == commit).to_arrow()
+        assert difference(found, values(row for row in expected if row["v"] == commit)) is None
+
+
+def test_deletes_from_an_append_table_are_seen(java_oracle: JavaOracle, tmp_path: Path) -> None:
+    options = {"deletion-vectors.enabled": "true"}
+    java_oracle.create(tmp_path, NAME, COLUMNS, options=options)
+    for commit in range(3):
+        rows = [{"k": k, "v": commit, "t": "x"} for k in range(100)]
+        java_oracle.write(tmp_path, NAME, rows)
+    for key in (3, 4, 99):
+        java_oracle.delete(tmp_path, NAME, {"k": key})
+    table = tidelake.open_catalog(str(tmp_path)).table(NAME)
+    expected = java_oracle.read(tmp_path, NAME)
+    assert len(expected) == 3 * 97
+    assert difference(table.scan().to_arrow(), values(expected)) is None
+    assert table.scan(filter=tidelake.col("k") >= 98).to_arrow().num_rows == 3
