@@ -1,12 +1,19 @@
 """A source position as the text a snapshot keeps in its properties.
 
-Version 1 is one line of JSON; `docs/positions.md` shows it. On disk for ever: a reader refuses a version it doesn't
-know, and no key is ever given another meaning.
+Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: a position of many
+topics would else make every snapshot file larger than all the rest of it. On disk for ever: a reader refuses a version
+it doesn't know, and no key is ever given another meaning.
+
+Why nothing is left out of a long one, the topics that never had a record for the table least of all: what the others
+say of them holds for this table only as long as all tables are as the pipeline left them. A table that was rolled back,
+restored or copied would skip what its lost snapshots had brought, and retention could pass its position unseen.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -16,14 +23,30 @@ from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
 POSITION_VERSION: Final = 1
+PACKED_VERSION: Final = 2
+PACKED_FROM: Final = 2_048  # characters; shorter ones stay readable
+
+_UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
 
 # Equal numbers in a row are written `[number, how often]`: of 1,000 partitions most rest at any one time.
 _SHORTEST_RUN: Final = 3
 _Runs: TypeAlias = list[int | list[int]]
 
 
-def position_to_text(position: SourcePosition) -> str:
-    """One line: about 17 bytes for a partition that moved, fewer for one that rests. All is sorted."""
+def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -> str:
+    """One line: about 17 bytes for a partition that moved, fewer for one that rests; a third where many are compressed.
+
+    packed_from: from this many characters on it is compressed.
+    """
+    text = _to_json(position)
+    if len(text) < packed_from:
+        return text
+    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return json.dumps({"version": PACKED_VERSION, "zlib": packed}, separators=(",", ":"))
+
+
+def _to_json(position: SourcePosition) -> str:
+    """Version 1. All is sorted."""
     topics: dict[str, dict[str, Any]] = {topic: {"id": id_} for topic, id_ in position.identity.topic_ids.items()}
     for topic, group in groupby(sorted(position.ranges.items()), key=lambda entry: entry[0].topic):
         partitions = [(partition.partition, range_) for partition, range_ in group]
@@ -51,11 +74,12 @@ def position_from_text(text: str, where: str) -> SourcePosition:
     """
     try:
         read = json.loads(text)
-        version = read["version"]
-        if version != POSITION_VERSION:
+        if read["version"] == PACKED_VERSION:
+            read = json.loads(_unpacked(read["zlib"]))
+        elif read["version"] != POSITION_VERSION:
             raise UnsupportedFeature(
-                f"{POSITION_PROPERTY} version {version} in {where}",
-                f"this release reads version {POSITION_VERSION}, and guessing a position loses rows",
+                f"{POSITION_PROPERTY} version {read['version']} in {where}",
+                f"this release reads versions 1 to {PACKED_VERSION}, and guessing a position loses rows",
                 "Use the release that wrote it, or a newer one.",
             )
         identity = SourceIdentity(
@@ -70,10 +94,19 @@ def position_from_text(text: str, where: str) -> SourcePosition:
         decided = read.get("accepted")
         accepted = None if decided is None else Accepted(decided["way"], tuple(decided["found"]))
         return SourcePosition(identity, ranges, accepted)
-    except (ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, BadInput, zlib.error) as error:
         raise CorruptFile(
             where, f"a source position as property {POSITION_PROPERTY}", f"{text[:200]!r} ({error})"
         ) from error
+
+
+def _unpacked(packed: str) -> bytes:
+    """Raises ValueError, TypeError or zlib.error for what was not packed here."""
+    decompressor = zlib.decompressobj()
+    text = decompressor.decompress(base64.b64decode(packed, validate=True), _UNPACKED_MAX)
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError("what is compressed is cut off, or goes on and on")
+    return text
 
 
 def _to_runs(numbers: Sequence[int]) -> _Runs:

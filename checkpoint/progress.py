@@ -19,6 +19,7 @@ decides anything that the tables' own snapshots decide. It counts where they are
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,6 +31,7 @@ from checkpoint.routing import Routing
 from storage.errors import CorruptFile, UnsupportedFeature
 
 PROGRESS_VERSION: Final = 1
+_NEVER: Final = sys.maxsize  # it is one file, not one a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Progress:
             "version": PROGRESS_VERSION,
             "identifier": self.identifier,
             "epoch": self.epoch,
-            "reached": json.loads(position_to_text(self.reached)),
+            "reached": json.loads(position_to_text(self.reached, packed_from=_NEVER)),
             "tables": _entries_to_members(self.tables),
             "struck": _entries_to_members(self.struck),
         }

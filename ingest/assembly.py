@@ -19,19 +19,24 @@ from ingest.formats.table_inference import infer_table
 from ingest.moved_rows import MovedRowsBudget
 from ingest.pipeline import Parts, Pipeline, Progress
 from ingest.progress_file import ProgressFile, progress_path
-from ingest.settings import Config, FolderSettings, KafkaSettings
+from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
+from ingest.table_differences import Difference, check_differences, differences
 from ingest.table_history import history_of_each
 from ingest.table_writer import StorageTable
 from ingest.tables import Tables
+from ingest.threads import side_by_side
 from ingest.waiting import Waiting
 from ingest.ways_out import WaysOut
 from storage.catalog.opening import open_catalog
 from storage.errors import UnsupportedFeature
 from storage.fileio import open_file_io
+from storage.logs import get_logger
 from storage.snapshots.expire_worker import ExpiryWorker
 from storage.write.memory_budget import MemoryBudget
+
+_log = get_logger(__name__)
 
 
 def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "tidelake ingest run CONFIG") -> Pipeline:
@@ -53,6 +58,9 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
         ),
         infer_table,
     )
+    check_differences(tables.differences)
+    for difference in tables.differences:
+        _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     return Pipeline(
         Parts(
             source=source_of(config),
@@ -76,6 +84,16 @@ def assemble(config: Config, ways_out: WaysOut | None = None, command: str = "ti
             moved=MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max),
         )
     )
+
+
+def differences_of(config: Config) -> list[Difference]:
+    """Where the configuration contradicts tables that exist. Blocks."""
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+
+    def of(table: TableSettings) -> list[Difference]:
+        return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
+
+    return [difference for found in side_by_side(of, config.tables) for difference in found]
 
 
 async def run(

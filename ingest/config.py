@@ -13,6 +13,7 @@ import msgspec
 from ingest.config_messages import explained
 from ingest.layered_values import add_environment, add_flags, read_yaml
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
+from ingest.table_options_check import option_faults
 from ingest.yaml_settings import ConfigError, Path
 
 
@@ -85,6 +86,8 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
                 "Add them to `primary_key`.",
             )
+        for option, reason, remedy in option_faults(table):
+            yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 
 
 def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:

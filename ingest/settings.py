@@ -154,10 +154,11 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
     primary_key: of the table that is created if there is none; left out: the key of its records. partition_by:
     partition columns of the table that is created if there is none. options: table options of the table that is
-    created if there is none. shared_with: commit users (other pipelines, Spark queries) that read the same topics into
-    the table, each records that this pipeline doesn't take; left out, it is refused to start where others have read
-    what it is about to. source_types: column to what its values mean at the source, where records can't say
-    (`bigint unsigned`).
+    created if there is none. A table that exists stays as it is: where these three contradict it, `plan` says so, and
+    `run` refuses what would make other rows, another changelog or another layout. shared_with: commit users (other
+    pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
+    left out, it is refused to start where others have read what it is about to. source_types: column to what its values
+    mean at the source, where records can't say (`bigint unsigned`).
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]

@@ -13,6 +13,7 @@ from ingest.formats.table_inference import InferredTable
 from ingest.raw_batch import RawBatch
 from ingest.router import Route, Router
 from ingest.settings import TableSettings
+from ingest.table_differences import Difference, check_differences, differences
 from ingest.table_writer import TableSink
 from ingest.threads import side_by_side
 from storage.catalog.base import Catalog
@@ -27,7 +28,8 @@ _log = get_logger(__name__)
 class Tables:
     """All methods block; `create` may run beside the others' use of `sinks`.
 
-    open_sink: makes the writer of an opened table. infer: columns and key of the table behind a record.
+    differences: where the configuration contradicts tables that exist. open_sink: makes the writer of an opened table,
+    and reads nothing. infer: columns and key of the table behind a record.
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class Tables:
         self._open_sink = open_sink
         self._infer = infer
         self.sinks: MutableMapping[str, TableSink] = {}
+        self.differences: list[Difference] = []
         self.router = Router([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
         for table, opened in zip(settings, side_by_side(self._opened, settings), strict=True):
             if opened is not None:
                 self._provide(table, *opened)
+                self.differences += differences(table, opened[0])
 
     def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
         """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
@@ -66,19 +70,28 @@ class Tables:
         if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
             raise BadInput(
                 f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
-                "Mend `primary_key` and `partition_by`"
+                "Correct `primary_key` and `partition_by`"
             )
+        primary_key, options = table.primary_key or inferred.primary_key, table.option_texts
+        # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
+        draft = self._catalog.draft_table(
+            table.name, inferred.fields, primary_key=primary_key, partition_by=table.partition_by, options=options
+        )
+        Target.of(draft, table.source_types)
+        self._open_sink(draft).abort()
         self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(
             table.name,
             inferred.fields,
-            primary_key=table.primary_key or inferred.primary_key,
+            primary_key=primary_key,
             partition_by=table.partition_by,
-            options=table.option_texts,
+            options=options,
             if_not_exists=True,
         )
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
-        self._provide(table, *self._loaded(table))
+        opened = self._loaded(table)
+        check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
+        self._provide(table, *opened)
 
     def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         """None for a table that doesn't exist."""

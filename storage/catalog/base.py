@@ -54,6 +54,22 @@ class Catalog(Protocol):
         """
         ...
 
+    def draft_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TableContext:
+        """The table as `create_table` would make it. Nothing is read or written.
+
+        Raises BadInput and UnsupportedFeature for what can't be created, whoever has a table of this name.
+        """
+        ...
+
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """All files of the table go, those of its branches and tags too. Nobody may write to it meanwhile."""
         ...

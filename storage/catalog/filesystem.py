@@ -20,6 +20,7 @@ from storage.fileio.base import FileIO
 from storage.fileio.location import absolute
 from storage.format import DEFAULT_BRANCH
 from storage.near_names import did_you_mean
+from storage.options.table_options import TableOptions
 from storage.paths import TablePaths
 from storage.schema import TableSchema
 from storage.schema_changes import SchemaChange, apply_changes
@@ -113,6 +114,30 @@ class FileSystemCatalog:
     ) -> None:
         """See Catalog. Refuses a directory with other files: as a table's they would be taken for its own."""
         identifier = _plain(name, "created")
+        schema = self.draft_table(
+            name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
+        ).schema
+        if not self._has_schema(identifier):
+            if identifier.database not in self.list_databases():
+                raise self._no_database(identifier.database)
+            self._refuse_leftovers(identifier)
+            if self._schemas(identifier).publish(schema):
+                return
+        if not if_not_exists:
+            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+
+    def draft_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TableContext:
+        """See Catalog."""
+        identifier = _plain(name, "created")
         _check_own_database(identifier.database)
         schema = create_schema(
             columns,
@@ -122,14 +147,8 @@ class FileSystemCatalog:
             comment=comment,
             time_ms=self._now_ms(),
         )
-        if not self._has_schema(identifier):
-            if identifier.database not in self.list_databases():
-                raise self._no_database(identifier.database)
-            self._refuse_leftovers(identifier)
-            if self._schemas(identifier).publish(schema):
-                return
-        if not if_not_exists:
-            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+        location = self._paths(identifier).location
+        return TableContext(self._io, location, identifier.full_name, schema, TableOptions(schema.options))
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         identifier = _plain(name, "dropped")

@@ -187,6 +187,7 @@ def _add_ingest(verbs: _Verbs) -> None:
     _add_ways_out(run)
     plan = _command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
     _add_config(plan)
+    plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
     _add_ways_out(plan)
 
 

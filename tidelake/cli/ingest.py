@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+_PARTITIONS_SHOWN = 8  # of one table in a plan
 _RATE_SECONDS = 5.0  # what "now" is in progress
 
 
@@ -148,11 +150,15 @@ def plan(
     *,
     config: str,
     settings: Sequence[str],
+    details: bool = False,
     accept_gap: Sequence[str] = (),
     rewind_to: Sequence[str] = (),
     from_snapshot: Sequence[str] = (),
 ) -> None:
-    """Where `run` would begin. Nothing is written; the source is asked which partitions it has."""
+    """Where `run` would begin. Nothing is written; the source is asked which partitions it has.
+
+    details: name every topic and partition, however many there are.
+    """
     loaded = load_config(Path(config), settings)
     ways_out = parse_ways_out(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
     pipeline = ingest.assembly.assemble(loaded, ways_out, _command(config, settings))
@@ -160,7 +166,7 @@ def plan(
     if out.is_json:
         out.document(planned)
     else:
-        _print_plan(out, planned)
+        _print_plan(out, planned, details=details)
 
 
 def _plan(config: Config, beginning: Beginning) -> dict[str, Any]:
@@ -180,6 +186,9 @@ def _plan(config: Config, beginning: Beginning) -> dict[str, Any]:
             }
             for table in config.tables
         ],
+        "differences": [
+            {**asdict(difference), "text": str(difference)} for difference in ingest.assembly.differences_of(config)
+        ],
         "reads_from": offsets_by_topic(beginning.starts),
         "settings": settings,
     }
@@ -193,7 +202,7 @@ def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
     return {"rows": state.rows, "bytes": state.nbytes, "oldest_age_ms": oldest, "dropped": state.dropped}
 
 
-def _print_plan(out: Output, planned: dict[str, Any]) -> None:
+def _print_plan(out: Output, planned: dict[str, Any], *, details: bool) -> None:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -220,7 +229,7 @@ def _print_plan(out: Output, planned: dict[str, Any]) -> None:
         grid.add_column(title, overflow="fold")
     for table in planned["tables"]:
         state = "there" if table["exists"] else "made from its first record"
-        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table))))
+        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table, details))))
     on_their_way = [
         Text(f"{table['name']}: {_moved_rows_text(table['moved_rows'])}")
         for table in planned["tables"]
@@ -228,6 +237,9 @@ def _print_plan(out: Output, planned: dict[str, Any]) -> None:
     ]
     for shown_part in (facts, Text(), grid, *([Text()] if on_their_way else []), *on_their_way):
         out.console.print(shown_part)
+    for difference in planned["differences"]:
+        remedy = f"; {difference['command']}" if difference["command"] else ""
+        out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))
 
 
 def _moved_rows_text(moved: dict[str, Any]) -> str:
@@ -245,7 +257,13 @@ def _source_text(source: dict[str, Any]) -> str:
     return f"folder {source['path']} · until: {source['until']}"
 
 
-def _position_text(table: dict[str, Any]) -> str:
+def _position_text(table: dict[str, Any], details: bool) -> str:
+    topics = table["next_offsets"]
+    partitions = sum(map(len, topics.values()))
+    if partitions > _PARTITIONS_SHOWN and not details:
+        where = "where `start` says" if table["position_from"] == "start" else "its own position"
+        topics_text = f"{len(topics)} topics" if len(topics) > 1 else next(iter(topics))
+        return f"{where}: {topics_text}, {partitions:,} partitions (--details)"
     lines = [
         f"{topic} {' '.join(f'{partition}: {offset:,}' for partition, offset in ends.items())}"
         for topic, ends in table["next_offsets"].items()

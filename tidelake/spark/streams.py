@@ -16,8 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.storagelevel import StorageLevel
 
+from ingest.assembly import differences_of
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.sink import TableSink, sink
+from ingest.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 
@@ -53,6 +55,7 @@ def start_streams(spark: SparkSession, config: Config, checkpoint: str) -> Strea
     can't be had. A warning names those that are without effect.
     """
     _refuse(config)
+    check_differences(differences_of(config))
     feed = _Feed(tuple(_sinks(config)), _topic_filters(config))
     writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)

@@ -1,0 +1,85 @@
+"""`tidelake ingest plan` says what a run would do: the same errors, each difference, in no more lines than it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.tidelake.cli.calling import Call
+
+TABLES = 40
+
+
+def write_config(tmp_path: Path, tables: str) -> Path:
+    (tmp_path / "in").mkdir(exist_ok=True)
+    path = tmp_path / "shop.yaml"
+    source = f"{{type: change-log-folder, path: {tmp_path}/in, until: end}}"
+    path.write_text(f"warehouse: {tmp_path}/lake\nsource: {source}\ntables: [{tables}]\n")
+    return path
+
+
+def test_plan_and_run_show_the_same_error(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: shop.t, options: {bukcet: 4}}")
+    planned, ran = call("ingest", "plan", path), call("ingest", "run", path)
+    assert (planned.code, planned.err) == (ran.code, ran.err)
+    assert planned.code == 1
+    assert "did you mean 'bucket'?" in planned.err
+    assert not (tmp_path / "lake").exists()
+
+
+def test_plan_shows_each_difference_and_run_refuses_them(call: Call, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_table("shop.t", pa.schema([("id", pa.int64())]), primary_key=["id"], options={"bucket": "2"})
+    path = write_config(
+        tmp_path, "{name: shop.t, options: {bucket: 4, merge-engine: first-row, write-buffer-size: 8 mb}}"
+    )
+    planned, ran = call("ingest", "plan", path), call("ingest", "run", path)
+    assert (planned.code, planned.err) == (ran.code, ran.err)
+    assert planned.code == 1
+    assert "shop.t: `options: bucket` is '4' in the configuration, '2' in the table" in planned.err
+    assert "shop.t: `options: merge-engine` is 'first-row' in the configuration, not set in the table" in planned.err
+
+
+def test_a_difference_that_only_tunes_is_shown_with_the_command_that_applies_it(call: Call, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_table("shop.t", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    path = write_config(tmp_path, "{name: shop.t, options: {write-buffer-size: 8 mb}}")
+    planned = call("ingest", "plan", path, "--json")
+    assert planned.code == 0
+    [difference] = planned.document["differences"]
+    assert difference["setting"] == "options: write-buffer-size"
+    assert difference["command"].endswith("--set 'write-buffer-size=8 mb'")
+    assert "write-buffer-size" in call("ingest", "plan", path).out
+    assert "the table stays as it is" in call("ingest", "run", path).err
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Tables that each must tell how far every topic was read."""
+    path = write_config(tmp_path, ", ".join(f"{{name: shop.table_{n}}}" for n in range(TABLES)))
+    lines = []
+    for n in range(TABLES):
+        source = {"db": "shop", "schema": "public", "table": f"table_{n}", "connector": "postgresql"}
+        value = json.dumps({"before": None, "after": {"id": 1}, "op": "c", "source": source})
+        record = {"topic": f"shop.public.table_{n}", "partition": 0, "offset": 0, "key": None, "value": value}
+        lines.append(json.dumps(record))
+    (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_request(call: Call, many: Path) -> None:
+    assert call("ingest", "run", many).code == 0
+    planned = call("ingest", "plan", many)
+    assert planned.code == 0
+    assert len(planned.out.splitlines()) < 3 * TABLES + 20
+    assert f"{TABLES} topics, {TABLES} partitions (--details)" in " ".join(planned.out.split())
+    detailed = call("ingest", "plan", many, "--details")
+    assert len(detailed.out.splitlines()) > TABLES * TABLES
+    document = call("ingest", "plan", many, "--json").document
+    assert all(len(table["next_offsets"]) == TABLES for table in document["tables"])
