@@ -69,7 +69,11 @@ class Planner:
 
     def _bucket(self, key: BucketKey, total_buckets: int, files: Sequence[DataFileMeta]) -> Iterator[Work]:
         if self.context.schema.has_primary_key:
-            tree = self._tree(key, files)
+            try:
+                tree = BucketTree(self.context, key, files)
+            except ValueError as e:
+                yield Work(key, total_buckets, tuple(files), self._refuse(key, str(e)))
+                return
             unit = tree.pick(full=self.request.full)
             if unit is not None:
                 yield Work(key, total_buckets, unit.files, lambda should_stop: tree.compact(unit, should_stop))
@@ -79,12 +83,14 @@ class Planner:
             for picked in self._append_picks(files):
                 yield Work(key, total_buckets, picked, self._join(key, picked))
 
-    def _tree(self, key: BucketKey, files: Sequence[DataFileMeta]) -> BucketTree:
-        try:
-            return BucketTree(self.context, key, files)
-        except ValueError as e:
+    def _refuse(self, key: BucketKey, found: str) -> Run:
+        """Told like a file that can't be read: this bucket is left alone, the others are compacted."""
+
+        def run(_: ShouldStop) -> CompactResult:
             where = BucketFiles(self.context, key).directory
-            raise CorruptFile(where, "levels above 0 in which no files overlap", str(e)) from None
+            raise CorruptFile(where, "levels above 0 in which no files overlap", found)
+
+        return run
 
     def _append_picks(self, files: Sequence[DataFileMeta]) -> list[Files]:
         settings = AppendSettings.of(self.context.options)

@@ -528,6 +528,22 @@ def test_levels_that_overlap_stop_the_job(tmp_path: Path) -> None:
         compact_table(table.context)
 
 
+def test_levels_that_overlap_hold_up_no_other_bucket(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True, partitioned=True)
+    write(table, *commits(6, partitions="abc"))
+    key, (file, *_) = next(item for item in sorted(live_files(table.context).items(), key=lambda item: str(item[0])))
+    files = tuple(replace(file, file_name=name, level=5) for name in ("one", "other"))
+    message = CommitMessage(key.partition, key.bucket, new_files=files, base_snapshot_id=6)
+    TableCommit(table.context, "vandal").commit(Committable(1, [message]))
+    with pytest.raises(CorruptFile, match=r"files one and other overlap.*Other buckets were compacted") as e:
+        compact_table(table.context)
+    counts = file_counts(table.context)
+    assert sorted(counts.values()) == [1, 1, 2, 6]
+    damaged = {partition for (partition, _, _), count in counts.items() if count > 1}
+    assert e.value.path.endswith(f"{damaged.pop()}/bucket-0")
+    assert not damaged
+
+
 def test_losing_again_and_again_ends_with_the_reason(tmp_path: Path) -> None:
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     write(table, *commits(2))

@@ -35,11 +35,14 @@ _RUNS, _BITMAP, _ARRAY = 0, 1, 2
 _PORTABLE_WITH_RUNS, _PORTABLE = 12347, 12346  # cookies of the 32-bit form
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnitedBitmap64:
-    """See `United`. Containers are optimised once, at the end: a union's form comes from what is in it."""
+    """See `United`. Java optimises all containers after each union. Here a container is when it meets another one, and
+    at the end: that shows, where runs and single values take the same room, and it stays what it was.
+    """
 
     bitmap: _Roaring64
+    has_united: bool = False
 
     @classmethod
     def of(cls, serialised: bytes) -> UnitedBitmap64:
@@ -53,7 +56,9 @@ class UnitedBitmap64:
             if known is None:
                 united.put(key, container)
             else:
-                united.containers[known] = united.container(known).united(container)
+                met = united.container(known)
+                united.containers[known] = (met.optimised() if self.has_united else met).united(container)
+        self.has_united = True
 
     def serialised(self) -> bytes:
         self.bitmap.containers = [None if c is None else c.optimised() for c in self.bitmap.containers]

@@ -8,13 +8,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from storage.merge.aggregators import Step
+from storage.merge.aggregators import Step, bitmaps
 from tests.storage.merge.aggregators.support import fold, function
 
 # What a container holds: few values, many far apart, many side by side.
@@ -47,6 +48,28 @@ def united(name: str, bitmaps: list[bytes]) -> bytes:
     (result,) = fold(function(name, "BYTES"), "BYTES", [[(Step.AGG, bitmap) for bitmap in bitmaps]])
     assert isinstance(result, bytes)
     return result
+
+
+def test_a_container_that_became_runs_stays_runs_where_single_values_take_the_same_room() -> None:
+    given_ones = [bitmap_64([(1, [4, 5, 6, 7, 8])]), bitmap_64([(0, [0])]), bitmap_64([(1, [0, 2])])]
+    assert united("rbm64", given_ones) == reduce(lambda acc, bitmap: united("rbm64", [acc, bitmap]), given_ones)
+
+
+def test_far_apart_values_of_a_hot_key_cost_the_same_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = 0
+    update = BitMap.update
+
+    class Counting(BitMap):
+        def update(self, *others: Any) -> None:
+            nonlocal walked
+            walked += len(self) + sum(map(len, others))  # containers: each value has one of its own
+            update(self, *others)
+
+    monkeypatch.setattr(bitmaps, "BitMap", Counting)
+    count = 4_096
+    found = united("rbm32", [bitmap_32([(high, [7])]) for high in range(count)])
+    assert found == bitmap_32([(high, [7]) for high in range(count)])
+    assert walked <= count * (count.bit_length() + 1)
 
 
 @pytest.mark.parametrize(("name", "bitmap_of"), [("rbm32", bitmap_32), ("rbm64", bitmap_64)], ids=["rbm32", "rbm64"])
