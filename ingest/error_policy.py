@@ -13,6 +13,7 @@ from storage.errors import BadInput
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: "Mend the source, or set `errors.tolerance` to keep such records aside and go on",
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
+    FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.TRUNCATE: "Decide what becomes of the rows; `truncates: skip` in `format_options` passes it over",
 }
 
@@ -24,7 +25,8 @@ class RecordRefused(BadInput):
 class ErrorPolicy:
     """tolerance: how many bad records may be set aside in the life of this process, as `errors.tolerance` says it.
 
-    Unknown columns and truncates always stop the pipeline: setting them aside would lose good rows.
+    Unknown columns, columns of a type that is too narrow, and truncates always stop the pipeline: setting them aside
+    would lose good rows.
     """
 
     def __init__(self, tolerance: Literal["none", "all"] | int) -> None:

@@ -158,7 +158,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `run` refuses what would make other rows, another changelog or another layout. shared_with: commit users (other
     pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
     left out, it is refused to start where others have read what it is about to. source_types: column to what its values
-    mean at the source, where records can't say (`bigint unsigned`).
+    mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values
+    may lose digits that the column's type lacks; others stop the pipeline.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]
@@ -169,6 +170,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: Mapping[str, str | int | float | bool] = {}
     shared_with: Name | list[Name] = []
     source_types: Mapping[str, str] = {}
+    rounded_columns: list[Name] = []
 
     @property
     def option_texts(self) -> dict[str, str]:

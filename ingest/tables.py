@@ -103,7 +103,7 @@ class Tables:
 
     def _provide(self, table: TableSettings, context: TableContext, sink: TableSink) -> None:
         self.sinks[table.name] = sink
-        target = Target.of(context, table.source_types)
+        target = Target.of(context, table.source_types, table.rounded_columns)
         self.router.provide(target)
         if target.takes_values_back and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
             _log.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -32,6 +32,7 @@ class Target:
     takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
     location: the table's root, for the commands in messages; "" where there is none.
+    rounded_columns: columns whose values may lose the digits that the column's type lacks.
     """
 
     name: str
@@ -41,15 +42,23 @@ class Target:
     takes_values_back: bool = False
     location: str = ""
     holds_source_rows: bool = True
+    rounded_columns: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, table: TableContext, source_types: Mapping[str, str]) -> Target:
+    def of(cls, table: TableContext, source_types: Mapping[str, str], rounded_columns: Iterable[str] = ()) -> Target:
         """As the table's key and options want it."""
         is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
         aggregates = _aggregates(table)
-        is_whole = table.options.merge_engine is MergeEngine.DEDUPLICATE
-        emits_old = is_log or aggregates
-        return cls(table.name, table.schema, emits_old, source_types, aggregates, table.location, is_whole)
+        return cls(
+            table.name,
+            table.schema,
+            emit_update_before=is_log or aggregates,
+            source_types=source_types,
+            takes_values_back=aggregates,
+            location=table.location,
+            holds_source_rows=table.options.merge_engine is MergeEngine.DEDUPLICATE,
+            rounded_columns=frozenset(rounded_columns),
+        )
 
 
 def _aggregates(table: TableContext) -> bool:
@@ -87,6 +96,7 @@ class FailureKind(StrEnum):
 
     BAD_RECORD = "bad record"  # the record is at fault: `errors.tolerance` decides
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
+    NARROW_COLUMN = "narrow column"  # a good value that the column's type can't hold exactly: likewise
     TRUNCATE = "truncate"  # the source emptied its table: somebody has to decide
 
 
@@ -96,7 +106,7 @@ class Failure:
 
     row: its number in the raw batch (key, value and headers for a dead letter lie there). offset: its offset.
     reason: names column, value and type where it can, without the record's position.
-    columns: for UNKNOWN_COLUMN the names the table lacks.
+    columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
     """
 
     row: int

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.cells.json_text import BadValue, Cell
 from ingest.formats.cells.numbers import rounds_twice
-from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, PER_SECOND, Meaning, SourceType
 from ingest.formats.placeholders import Placeholders
 from storage.types import (
     BINARY_ROOTS,
@@ -40,9 +40,15 @@ Flags: TypeAlias = NDArray[np.bool_]
 """True where a value is a placeholder for the old one; its cell in the array is null."""
 
 
+float_hook: Final = str.encode
+"""For msgspec's decoder: a number's text, as bytes, which nothing else in JSON becomes. Not Decimal: that costs four
+times as much, and pyarrow 26 makes other numbers of Decimals with some 39 digits or more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """json_type: what msgspec decodes one value into. None is null, or absent; fractions in an `Any` are Decimals.
+    """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an
+    exponent in an `Any` are what `float_hook` makes of them.
     to_arrow: n such values to n cells, and the flags, or None when no value is a placeholder.
     """
 
@@ -63,8 +69,13 @@ def cells_kernel(cell: Cell, target: DataType, placeholders: Placeholders) -> Ke
     return Kernel(msgspec.Raw, to_arrow)  # nullable as it is; in a union msgspec would not see it
 
 
-def kernel_for(source: SourceType, target: DataType, placeholders: Placeholders) -> Kernel | None:
-    """The kernel for values of `source` (as `completed`) in a column of type `target`, where there is a short one."""
+def kernel_for(
+    source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool = False
+) -> Kernel | None:
+    """The kernel for values of `source` (as `completed`) in a column of type `target`, where there is a short one.
+
+    rounds: as for the cells. Decimals are never rounded here.
+    """
     root, meaning = target.root, source.meaning
     if isinstance(target, ArrayType):
         return _list_kernel(source, target, placeholders)
@@ -73,8 +84,11 @@ def kernel_for(source: SourceType, target: DataType, placeholders: Placeholders)
     match meaning:
         case Meaning.PLAIN if root is Root.BOOLEAN:
             return _unflagged(bool | None, lambda values: pa.array(values, pa.bool_()))
-        case Meaning.PLAIN if root in (Root.FLOAT, Root.DOUBLE):
-            return _unflagged(float | str | None, _float32s if root is Root.FLOAT else _float64s)
+        case Meaning.PLAIN if root is Root.DOUBLE and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
+            return _unflagged(int | float | str | None, _float64s)
+        case Meaning.PLAIN if root is Root.FLOAT and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
+            is_nearest = rounds or source.connect in FLOAT_WORDS
+            return _unflagged(int | float | str | None, _float32s if is_nearest else _same_float32s)
         case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in ("", "string", "bytes"):
             return Kernel(str | None, _text_column(target, placeholders))
         case Meaning.BASE64 | Meaning.HEX | Meaning.BITS if root in BINARY_ROOTS:
@@ -86,9 +100,9 @@ def kernel_for(source: SourceType, target: DataType, placeholders: Placeholders)
         case Meaning.DATE if root is Root.DATE:
             return _unflagged(int | str | None, _dates)
         case Meaning.TIME if root is Root.TIME:
-            return _unflagged(int | None, _time_column(source))
+            return _unflagged(int | None, _time_column(source, rounds))
         case Meaning.TIMESTAMP if root in TIMESTAMP_ROOTS:
-            return _unflagged(int | str | None, _timestamp_column(source, target))
+            return _unflagged(int | str | None, _timestamp_column(source, target, rounds))
         case Meaning.PLAIN | Meaning.DATE | Meaning.TIME | Meaning.TIMESTAMP if root in INTEGER_ROOTS:
             in_memory = arrow_type(target)
             return _unflagged(int | None, lambda values: pa.array(values, in_memory))
@@ -182,6 +196,7 @@ def _without(column: pa.Array, flags: Flags) -> pa.Array:
 
 
 def _float64s(values: Sequence[float | str | None]) -> pa.Array:
+    """Arrow refuses integers beyond 2**53, which may have more digits than a double."""
     try:
         return pa.array(values, pa.float64())
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts among them: NaN and the infinities
@@ -192,6 +207,20 @@ def _special_float(text: str) -> float:
     if text not in ("NaN", "Infinity", "-Infinity"):
         raise BadValue(f"text {text!r} is left to the cell")
     return float(text)
+
+
+def _same_float32s(values: Sequence[float | str | None]) -> pa.Array:
+    """Refuses doubles that are no float, and not what a float prints either."""
+    wide = _float64s(values)
+    with np.errstate(over="ignore"):
+        column = wide.cast(pa.float32(), safe=False)
+    back = column.cast(pa.float64())
+    differs = pc.and_(pc.not_equal(back, wide), pc.invert(pc.is_nan(wide)))
+    if pc.any(differs).as_py():
+        number, float_ = wide.filter(differs), column.filter(differs)
+        if pc.any(pc.not_equal(float_.cast(pa.string()).cast(pa.float64()), number)).as_py():
+            raise BadValue("numbers with more digits than a float keeps")
+    return column
 
 
 def _float32s(values: Sequence[float | str | None]) -> pa.Array:
@@ -208,11 +237,13 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
 def _decimal_column(source: SourceType, target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
     in_memory = arrow_type(target)
 
-    def to_array(values: Sequence[str | int | Decimal | None]) -> pa.Array:
-        if not isinstance(_first(values), str):
-            return pa.array(values, in_memory)
-        if source.meaning is not Meaning.DECIMAL:
-            return _decimals_of_digits(values, in_memory)
+    def to_array(values: Sequence[str | bytes | int | None]) -> pa.Array:
+        first = _first(values)
+        if source.meaning is not Meaning.DECIMAL or not isinstance(first, str):
+            texts = values if isinstance(first, str) else _with_integer_texts(values)
+            return _decimals_of_digits(texts, in_memory)
+        if set(map(type, values)) - {str, type(None)}:
+            raise BadValue("numbers among bytes")
         if target.scale - source.scale > 38:
             raise BadValue("a scale too far from the column's")
         return _by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
@@ -227,15 +258,46 @@ def _by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
     return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
 
 
+def _with_integer_texts(values: Sequence[Any]) -> Sequence[Any]:
+    if int not in (types := set(map(type, values))):
+        return values
+    if bool in types:
+        raise BadValue("no number")
+    return [str(value) if type(value) is int else value for value in values]
+
+
+def _without_exponents(values: Sequence[Any]) -> list[Any]:
+    """JSON's numbers as plain digits. Refuses those of more digits than any column has, and texts."""
+    return [_plain_digits(value) if value is not None and _has_exponent(value) else value for value in values]
+
+
+def _has_exponent(value: str | bytes) -> bool:
+    return "e" in value.lower() if isinstance(value, str) else b"e" in value.lower()
+
+
+def _plain_digits(number: str | bytes) -> str:
+    if isinstance(number, str):
+        raise BadValue("a text with an exponent")
+    try:
+        value = Decimal(number.decode())
+    except ArithmeticError:
+        raise BadValue("an exponent beyond all bounds") from None
+    if abs(value.adjusted()) > 76:
+        raise BadValue("an exponent beyond what fits")
+    return f"{value:f}"
+
+
 def _decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:
-    """Texts without exponents, which could stand for any number of digits."""
+    """Texts of numbers. Raises ArrowInvalid for one that has more digits than the type."""
     texts = pa.array(values, pa.string())
     _, positions, data = texts.buffers()
     ends = np.frombuffer(positions, np.int32)[: len(texts) + 1]
     octets = np.frombuffer(data, np.uint8)[: ends[-1]] if ends[-1] else np.empty(0, np.uint8)
     digits_max = int(np.diff(ends).max(initial=0)) + in_memory.scale
-    if digits_max > 76 or ((octets | 0x20) == ord("e")).any():
-        raise BadValue("an exponent, or more digits than fit")
+    if ((octets | 0x20) == ord("e")).any():
+        return _decimals_of_digits(_without_exponents(values), in_memory)
+    if digits_max > 76:
+        raise BadValue("more digits than fit")
     return texts.cast(in_memory) if digits_max <= 38 else _by_256_bits(texts, in_memory)
 
 
@@ -266,7 +328,7 @@ def _dates(values: Sequence[int | str | None]) -> pa.Array:
     return pa.array(values, pa.int32()).view(pa.date32())
 
 
-def _time_column(source: SourceType) -> Callable[[Sequence[Any]], pa.Array]:
+def _time_column(source: SourceType, rounds: bool) -> Callable[[Sequence[Any]], pa.Array]:
     day = 86_400 * source.per_second
 
     def to_array(values: Sequence[int | None]) -> pa.Array:
@@ -274,19 +336,20 @@ def _time_column(source: SourceType) -> Callable[[Sequence[Any]], pa.Array]:
         bounds = pc.min_max(counts)
         if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= day:
             raise BadValue("a time outside one day")
-        return _rescaled(counts, source.per_second, PER_SECOND["ms"]).cast(pa.int32()).view(pa.time32("ms"))
+        return _rescaled(counts, source.per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
 
     return to_array
 
 
-def _timestamp_column(source: SourceType, target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+def _timestamp_column(source: SourceType, target: AtomicType, rounds: bool) -> Callable[[Sequence[Any]], pa.Array]:
     in_memory = arrow_type(target)
     unit = timestamp_unit(target.precision)
 
     def to_array(values: Sequence[int | str | None]) -> pa.Array:
         first = _first(values)
         if not isinstance(first, str):
-            return _rescaled(pa.array(values, pa.int64()), source.per_second, PER_SECOND[unit]).view(in_memory)
+            counts = pa.array(values, pa.int64())
+            return _rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)
         texts = pa.array(values, pa.string())
         zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
         return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
@@ -294,9 +357,13 @@ def _timestamp_column(source: SourceType, target: AtomicType) -> Callable[[Seque
     return to_array
 
 
-def _rescaled(counts: pa.Array, per_second: int, wanted: int) -> pa.Array:
-    """Counts in another unit; cut downwards, also before 1970. Raises ValueError when one leaves 64 bits."""
+def _rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
+    """Counts in another unit. rounds: cut downwards, also before 1970. Raises ValueError for a count that would be cut
+    otherwise, and when one leaves 64 bits.
+    """
     if wanted >= per_second:
         return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)
-    whole = np.floor_divide(counts.fill_null(0).to_numpy(), per_second // wanted)
+    whole, finer = np.divmod(counts.fill_null(0).to_numpy(), per_second // wanted)
+    if finer.any() and not rounds:
+        raise BadValue("counts of a finer unit")
     return pc.if_else(counts.is_valid(), pa.array(whole), pa.scalar(None, pa.int64()))

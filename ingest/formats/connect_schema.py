@@ -38,6 +38,10 @@ class Meaning(StrEnum):
     TIMESTAMP = "timestamp"  # units since 1970-01-01T00:00Z, or ISO text
 
 
+FLOAT_WORDS: Final = ("float", "float32")  # Connect's, and those of its API
+DOUBLE_WORDS: Final = ("double", "float64")
+
+
 @dataclass(frozen=True, slots=True)
 class SourceType:
     """The type of a value as its producer declares it; the default says that nothing is declared.

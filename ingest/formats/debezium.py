@@ -7,6 +7,7 @@ records are told apart by source table and schema and each kind is tried alone; 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -21,7 +22,7 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium_careful import CarefulReader
 from ingest.formats.debezium_envelope import ROW_OPS, image_schema, read_envelope, split_schema
 from ingest.formats.debezium_fast import CANT_READ_FAST, FastReader
-from ingest.formats.debezium_options import Truncates
+from ingest.formats.debezium_options import InexactValues, Truncates
 from ingest.formats.debezium_shape import Shape
 from ingest.formats.decoded_piece import Piece, assemble
 from ingest.formats.record_key import columns_of_key
@@ -77,6 +78,7 @@ class DebeziumJsonDecoder:
     target_of: where a source table's rows go. settings: what the records don't say about their connector.
     truncates: what an op `t` is: a failure, or skipped and counted. A truncate has no place among the records of other
         partitions, so it is never carried out.
+    inexact_values: what a value is that has more digits than its column's type: a failure, or rounded.
     """
 
     def __init__(
@@ -84,10 +86,12 @@ class DebeziumJsonDecoder:
         target_of: TargetOf,
         settings: ConnectorSettings | None = None,
         truncates: Truncates = "fail",
+        inexact_values: InexactValues = "fail",
     ) -> None:
         self._target_of = target_of
         self._settings = settings or ConnectorSettings()
         self._fail_on_truncate = truncates != "skip"
+        self._rounds = inexact_values == "round"
         self._known: dict[_ShapeKey, _Known] = {}
         self._last_of_topic: dict[str, _Known] = {}
         self.careful_records = 0
@@ -215,11 +219,11 @@ class DebeziumJsonDecoder:
 
     def _new(self, key: _ShapeKey, target: Target) -> _Known:
         declared = None if key.schema is None else image_schema(key.schema)
-        shape = Shape(target, declared, key.key_columns, key.connector, self._settings)
-        try:
-            fast = FastReader(shape, key.source)
-        except ValueError:  # a column's name has characters that msgspec cannot match
-            fast = None
+        shape = Shape(target, declared, key.key_columns, key.connector, self._settings, rounds=self._rounds)
+        fast = None
+        if not shape.narrow:
+            with suppress(ValueError):  # a column's name has characters that msgspec cannot match
+                fast = FastReader(shape, key.source)
         prefix = b"" if key.schema is None else _WRAPPED_START + key.schema + b',"payload":'
         return _Known(key, shape, fast, prefix)
 

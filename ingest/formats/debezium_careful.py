@@ -22,6 +22,7 @@ from ingest.formats.debezium_envelope import (
 )
 from ingest.formats.debezium_shape import Shape, UnknownColumns
 from ingest.formats.decoded_piece import Piece
+from ingest.formats.narrow_columns import NarrowColumns
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import Headers
 
@@ -57,6 +58,8 @@ class CarefulReader:
                 self._change(envelope, shape, source, row, key, headers)
         except UnknownColumns as e:
             self.failures.append(Failure(row, offset, FailureKind.UNKNOWN_COLUMN, str(e), source, e.columns))
+        except NarrowColumns as e:
+            self.failures.append(Failure(row, offset, FailureKind.NARROW_COLUMN, str(e), source, e.columns))
         except _Truncated as e:
             self.failures.append(Failure(row, offset, FailureKind.TRUNCATE, str(e), source))
         except BadValue as e:
@@ -66,6 +69,7 @@ class CarefulReader:
         self, envelope: Envelope, shape: Shape, source: SourceTable, row: int, key: bytes | None, headers: Headers
     ) -> None:
         if envelope.op != TRUNCATE_OP:
+            shape.check_types()
             changed = rows_of_change(envelope, shape, key, headers)
             self._rows.setdefault(shape.target.name, _Rows(shape.target)).add(row, changed)
         elif self._fail_on_truncate:

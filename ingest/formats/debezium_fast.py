@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.formats.column_kernels import float_hook
 from ingest.formats.debezium_shape import Shape
 from ingest.formats.decoded_piece import Piece
 from ingest.formats.record_key import KeysOf
@@ -87,7 +87,7 @@ class FastReader:
             kw_only=True,
         )
         # Numbers of untyped (decimal) columns keep their digits.
-        self._decode = msgspec.json.Decoder(envelope, float_hook=Decimal).decode_lines
+        self._decode = msgspec.json.Decoder(envelope, float_hook=float_hook).decode_lines
         names = shape.target.schema.names
         key_fields = [f"f{names.index(name)}" for name in shape.target.schema.primary_keys]
         self._has_key = bool(key_fields)
@@ -145,7 +145,7 @@ class FastReader:
             values = b"[" + b",".join([image.get(column.name, null) for image in images]) + b"]"
             list_type: Any = list[kernel.json_type]  # type: ignore[name-defined]
             try:
-                kernel.to_arrow(msgspec.json.Decoder(list_type, float_hook=Decimal).decode(values))
+                kernel.to_arrow(msgspec.json.Decoder(list_type, float_hook=float_hook).decode(values))
             except CANT_READ_FAST:
                 slow.add(column.name)
         return frozenset(slow)
@@ -171,8 +171,13 @@ class FastReader:
                 raise ValueError("an update without its old image")
             for row in np.flatnonzero(deletes).tolist():
                 image = records[row].before
-                if not says_more(msgspec.json.encode(getattr(image, name)) for name in self._fields_outside_key):
+                if not says_more(_json(getattr(image, name)) for name in self._fields_outside_key):
                     raise ValueError("a delete that may know only its key")
+
+
+def _json(value: Any) -> bytes:
+    """A decoded value as JSON again; numbers with a fraction are their text already."""
+    return value if type(value) is bytes else msgspec.json.encode(value)
 
 
 def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:

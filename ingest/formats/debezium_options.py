@@ -12,15 +12,16 @@ from storage.near_names import did_you_mean
 
 DEBEZIUM_JSON: Final = "debezium-json"
 Truncates: TypeAlias = Literal["fail", "skip"]
+InexactValues: TypeAlias = Literal["fail", "round"]
 
 _CONNECTOR: Final = tuple(field.name for field in fields(ConnectorSettings))
 
 
-def debezium_settings(options: Mapping[str, Any]) -> tuple[ConnectorSettings, Truncates]:
-    """options: `truncates`, and settings of the connector by name. Raises BadInput for any other, and for a value that
-    is none of an option's.
+def debezium_settings(options: Mapping[str, Any]) -> tuple[ConnectorSettings, Truncates, InexactValues]:
+    """options: `truncates`, `inexact_values`, and settings of the connector by name. Raises BadInput for any other, and
+    for a value that is none of an option's.
     """
-    known = (*_CONNECTOR, "truncates")
+    known = (*_CONNECTOR, "truncates", "inexact_values")
     for name, value in options.items():
         if name not in known:
             raise BadInput(
@@ -31,4 +32,8 @@ def debezium_settings(options: Mapping[str, Any]) -> tuple[ConnectorSettings, Tr
     truncates = options.get("truncates", "fail")
     if truncates not in ("fail", "skip"):
         raise BadInput(f"truncates of {DEBEZIUM_JSON} is fail or skip, not {truncates!r}")
-    return ConnectorSettings(**{name: options[name] for name in _CONNECTOR if name in options}), truncates
+    inexact_values = options.get("inexact_values", "fail")
+    if inexact_values not in ("fail", "round"):
+        raise BadInput(f"inexact_values of {DEBEZIUM_JSON} is fail or round, not {inexact_values!r}")
+    connector = ConnectorSettings(**{name: options[name] for name in _CONNECTOR if name in options})
+    return connector, truncates, inexact_values

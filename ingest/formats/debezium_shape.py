@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingest.formats.base import Target
 from ingest.formats.cells.dispatch import cell_for
-from ingest.formats.cells.json_text import BadValue, Cell
+from ingest.formats.cells.json_text import BadValue, Cell, TooNarrow
 from ingest.formats.cells.nested import UnknownField
 from ingest.formats.column_kernels import Kernel, cells_kernel, kernel_for
 from ingest.formats.connect_schema import (
@@ -22,6 +22,7 @@ from ingest.formats.connect_schema import (
     source_type,
     spelled_source_type,
 )
+from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
 from ingest.formats.placeholders import Placeholders
 from ingest.formats.table_inference import inferred_type
 from storage.alter_command import add_column, alter_command
@@ -69,6 +70,7 @@ class Shape:
     image_schema: the Connect schema of the row images, None where the records carry none.
     key_columns: the columns in the records' keys; none where they have no key that names columns.
     connector: `source.connector`, "" where there is none.
+    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Shape:
         key_columns: frozenset[str],
         connector: str,
         settings: ConnectorSettings,
+        *,
+        rounds: bool = False,
     ) -> None:
         self.target = target
         self.connector = connector
@@ -86,9 +90,17 @@ class Shape:
         declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
         self._declared = declared
         spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
-        for name in spelled:
-            if name not in target.schema.by_name:
-                raise BadInput(f"source_types of {target.name}: the table has no column {name!r}")
+        for setting, names in (("source_types", spelled), ("rounded_columns", target.rounded_columns)):
+            if unknown := sorted(set(names) - target.schema.by_name.keys()):
+                raise BadInput(f"{setting} of {target.name}: the table has no column {unknown[0]!r}")
+        self._rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
+        # What a person says of a column overrules its schema.
+        self.narrow = tuple(
+            narrow
+            for f in target.schema.fields
+            if f.name in declared and f.name not in spelled and f.name not in self._rounded
+            for narrow in narrow_by_schema((f.name,), declared[f.name], f.type, settings)
+        )
         self.columns = tuple(
             self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or UNDECLARED, settings)
             for f in target.schema.fields
@@ -98,8 +110,10 @@ class Shape:
         self.primary_key_places = tuple(self.columns.index(column) for column in self.primary_key)
 
     def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> Column:
-        cell = cell_for(source, type_, self.connector, settings)
-        kernel = kernel_for(completed(source, type_, self.connector, settings), type_, self.placeholders)
+        rounds = name in self._rounded
+        cell = cell_for(source, type_, self.connector, settings, rounds=rounds)
+        whole = completed(source, type_, self.connector, settings)
+        kernel = kernel_for(whole, type_, self.placeholders, rounds=rounds)
         by_cells = cells_kernel(cell, type_, self.placeholders)
         return Column(name, type_, cell, kernel, by_cells, name in self.target.schema.primary_keys)
 
@@ -117,6 +131,11 @@ class Shape:
         """
         return self.target.takes_values_back or (bool(self.key_columns) and not self.key_names_the_row)
 
+    def check_types(self) -> None:
+        """Raises NarrowColumns where the records' schema says of a column what its type can't hold."""
+        if self.narrow:
+            raise NarrowColumns(self.target, self.narrow)
+
     def unknown(self, paths: Sequence[tuple[str, ...]]) -> UnknownColumns:
         """The error for columns that a record has and the table lacks, and for fields inside columns."""
         return UnknownColumns(self.target, paths, [self._type_at(path) for path in paths])
@@ -130,10 +149,15 @@ class Shape:
         return None if source is None else inferred_type(source)
 
     def read_cell(self, column: Column, raw: bytes) -> object:
-        """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks."""
+        """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks;
+        NarrowColumns for a good value that the column can't hold exactly.
+        """
         try:
             return column.cell(raw)
         except UnknownField as e:
             raise self.unknown([(column.name, *e.path)]) from None
+        except TooNarrow as e:
+            narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round)
+            raise NarrowColumns(self.target, [narrow]) from None
         except (ValueError, ArithmeticError) as e:
             raise BadValue(f"column {column.name}: {e}") from None

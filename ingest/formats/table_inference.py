@@ -101,8 +101,9 @@ _TIMESTAMP_PRECISION: Final = {PER_SECOND["s"]: 0, PER_SECOND["ms"]: 3, PER_SECO
 def inferred_type(source: SourceType) -> DataType:
     """The column type that holds every value of `source`, but for what no type of Paimon's does.
 
-    A TIME has milliseconds in memory whatever it declares. Geometries become STRING, and so do decimals whose scale
-    varies or whose precision is beyond 38.
+    STRING where no type does: for geometries, for decimals whose scale varies or whose precision is beyond 38, and for
+    times of day finer than a millisecond: a TIME has no finer ones, whatever it declares. MySQL's come so, and may have
+    more hours than a day.
     """
     match source.meaning:
         case Meaning.UNSIGNED:
@@ -117,8 +118,10 @@ def inferred_type(source: SourceType) -> DataType:
             return BYTES
         case Meaning.DATE:
             return DATE
-        case Meaning.TIME:
+        case Meaning.TIME if source.per_second <= PER_SECOND["ms"]:
             return AtomicType(Root.TIME, precision=_TIMESTAMP_PRECISION[source.per_second])
+        case Meaning.TIME:
+            return STRING
         case Meaning.TIMESTAMP:
             return timestamp(_TIMESTAMP_PRECISION[source.per_second])
     if source.name in _INSTANTS:

@@ -25,7 +25,7 @@ from ingest.dead_letters import letter_of
 from ingest.formats.base import Decoder, Failure, FailureKind, TableRows, Target
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
-from ingest.formats.debezium_options import Truncates
+from ingest.formats.debezium_options import InexactValues, Truncates
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
 from ingest.sources.change_log_record import BadLine, Records, records_of
@@ -107,7 +107,8 @@ class RawRecords:
 
     match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
     keeps_letters: records that can't be decoded become dead letters; else the first one stops the query.
-    source_types, connector, truncates: see `ingest.formats.base.Target` and `ingest.formats.debezium`.
+    source_types, rounded_columns, connector, truncates, inexact_values: see `ingest.formats.base.Target` and
+        `ingest.formats.debezium`.
     """
 
     match: tuple[str, ...] | None = None
@@ -115,6 +116,8 @@ class RawRecords:
     source_types: Mapping[str, str] = field(default_factory=dict)
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     truncates: Truncates = "fail"
+    inexact_values: InexactValues = "fail"
+    rounded_columns: tuple[str, ...] = ()
     has_order = True
 
     def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
@@ -127,7 +130,7 @@ class RawRecords:
                 yield _ordered(table, raw)
 
     def _decoder(self, context: TableContext, seen: Seen) -> Decoder:
-        target = Target.of(context, self.source_types)
+        target = Target.of(context, self.source_types, self.rounded_columns)
 
         def target_of(source: SourceTable) -> Target | None:
             if self.match is not None and not any(source.matches(pattern) for pattern in self.match):
@@ -135,12 +138,12 @@ class RawRecords:
             seen.sources.add(str(source))
             return target
 
-        return DebeziumJsonDecoder(target_of, self.connector, self.truncates)
+        return DebeziumJsonDecoder(target_of, self.connector, self.truncates, self.inexact_values)
 
     def _set_aside(self, raw: RawBatch, failures: Sequence[Failure], seen: Seen) -> None:
-        """An unknown column stops the query in any case: as dead letters, good rows would be lost."""
+        """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
         for failure in failures:
-            if failure.kind is FailureKind.UNKNOWN_COLUMN:
+            if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
             if not self.keeps_letters:
                 raise BadInput(

@@ -60,6 +60,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     accept_gap: bool = False,
     dead_letters: str | None = None,
     source_types: Mapping[str, str] | None = None,
+    rounded_columns: Sequence[str] = (),
     connector: Mapping[str, Any] | None = None,
     truncates: Truncates = "fail",
     options: Mapping[str, str] | None = None,
@@ -84,8 +85,9 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     accept_gap: let a query begin past the offsets that are in the table; the snapshot keeps that it was chosen.
     dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
     source_types: column to what its values mean at the source, where records can't say ("bigint unsigned", "bits").
+    rounded_columns: columns whose values may lose digits that the column's type lacks.
     connector: settings of the Debezium connector that its records don't carry (`binary_handling_mode`, …); the
-        `format_options` of a configuration will do.
+        `format_options` of a configuration will do, `inexact_values` (all columns may lose digits) among them.
     truncates: what a truncate of the source table does: it can't be applied in order.
     """
     if format is None:
@@ -98,6 +100,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
             dead_letters is not None,
             dict(source_types or {}),
             *debezium_settings({"truncates": truncates, **(connector or {})}),
+            tuple(rounded_columns),
         )
     else:
         raise UnsupportedFeature(

@@ -113,6 +113,7 @@ def _sinks(config: Config) -> list[TableSink]:
             match=table.match_patterns,
             dead_letters=config.dead_letters if config.errors.tolerance == "all" else None,
             source_types=table.source_types,
+            rounded_columns=table.rounded_columns,
             connector=config.format_options,
             options={key: str(value) for key, value in config.warehouse_options.items()},
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import binascii
 
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_text, refuse, shown
+from ingest.formats.cells.json_text import BadValue, Cell, Kind, TooNarrow, kind_of, read_text, refuse, shown
 from ingest.formats.connect_schema import VARYING, Meaning, SourceType
-from storage.types import AtomicType, Root
+from storage.types import BYTES, AtomicType, Root
 
 
 def binary_cell(source: SourceType, target: AtomicType) -> Cell:
@@ -20,7 +20,7 @@ def binary_cell(source: SourceType, target: AtomicType) -> Cell:
         if source.meaning is Meaning.BITS:
             data = data[::-1]
         if target.root is not Root.BLOB and len(data) > target.length:
-            raise BadValue(f"{len(data)} bytes {shown(raw)} are too long for {target}")
+            raise TooNarrow(f"{len(data)} bytes {shown(raw)} are too long for {target}", target, BYTES)
         return data
 
     return cell

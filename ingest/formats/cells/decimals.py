@@ -7,30 +7,67 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
 from ingest.formats.cells.binaries import base64_bytes
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_object, read_text, refuse, shown
+from ingest.formats.cells.json_text import (
+    BadValue,
+    Cell,
+    Kind,
+    TooNarrow,
+    kind_of,
+    read_object,
+    read_text,
+    refuse,
+    shown,
+)
 from ingest.formats.connect_schema import Meaning, SourceType
-from storage.types import AtomicType
+from storage.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
 
 # What PostgreSQL's numeric can hold fits with room; the bounds keep 1E+999999999 from becoming that many digits.
 _DIGITS_MAX: Final = 200_000
 _EXACT: Final = Context(prec=_DIGITS_MAX, Emax=_DIGITS_MAX, Emin=-_DIGITS_MAX)
+_INTEGER_DIGITS: Final = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 
 
-def decimal_cell(source: SourceType, target: AtomicType) -> Cell:
-    """Rounded half up to the column's scale, as databases round on assignment; a value out of its range is refused."""
+def decimal_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
+    """Exact; zeros at the end of a fraction count for nothing. rounds: half up to the column's scale instead, as
+    databases round on assignment.
+    """
 
     def cell(raw: bytes) -> Decimal:
         value = exact_decimal(raw, source)
         if value.adjusted() < target.precision - target.scale:
             rounded = value.quantize(Decimal((0, (1,), -target.scale)), ROUND_HALF_UP, _EXACT)
+            if rounded != value and not rounds:
+                reason = f"{_short(value)} has more than {target.scale} digits behind the point"
+                raise TooNarrow(reason, target, decimal_that_holds(value, target), can_round=True)
             if len(rounded.as_tuple().digits) <= target.precision:
                 return rounded
         if not value:
             return Decimal((0, (0,), -target.scale))
-        raise BadValue(f"{_short(value)} is out of the range of {target}")
+        reason = f"{_short(value)} is out of the range of {target}"
+        raise TooNarrow(reason, target, decimal_that_holds(value, target))
 
     return cell
+
+
+def decimal_that_holds(value: Decimal, target: AtomicType) -> DataType:
+    """`value`, and all that `target` (a DECIMAL or an integer type) holds. STRING where no DECIMAL does."""
+    _, digits, exponent = _EXACT.normalize(value).as_tuple()
+    assert isinstance(exponent, int)  # finite
+    return wide_decimal(target, len(digits) + exponent, max(0, -exponent))
+
+
+def significant_digits(value: Decimal) -> int:
+    """Without the zeros at both ends."""
+    return len(_EXACT.normalize(value).as_tuple().digits)
+
+
+def wide_decimal(target: AtomicType, whole_digits: int, scale: int) -> DataType:
+    """A DECIMAL with so many digits before and behind the point, and those of `target`. STRING where there is none."""
+    whole_digits = max(whole_digits, _INTEGER_DIGITS.get(target.root, target.precision - target.scale))
+    scale = max(scale, target.scale)
+    precision = whole_digits + scale
+    return decimal(precision, scale) if precision <= MAX_DECIMAL_PRECISION else STRING
 
 
 def exact_decimal(raw: bytes, source: SourceType) -> Decimal:

@@ -16,16 +16,21 @@ from storage.errors import UnsupportedFeature
 from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
 
 
-def cell_for(source: SourceType, target: DataType, connector: str, settings: ConnectorSettings) -> Cell:
-    """The cell for values of `source` in a column of type `target`. Raises UnsupportedFeature for MULTISET, VARIANT."""
+def cell_for(
+    source: SourceType, target: DataType, connector: str, settings: ConnectorSettings, *, rounds: bool = False
+) -> Cell:
+    """The cell for values of `source` in a column of type `target`. Raises UnsupportedFeature for MULTISET, VARIANT.
+
+    rounds: digits that the type lacks are rounded off or cut; else it raises TooNarrow.
+    """
 
     def inner(inner_source: SourceType | None, inner_target: DataType) -> Cell:
-        return cell_for(inner_source or UNDECLARED, inner_target, connector, settings)
+        return cell_for(inner_source or UNDECLARED, inner_target, connector, settings, rounds=rounds)
 
     source = completed(source, target, connector, settings)
     match target:
         case AtomicType():
-            return _atomic_cell(source, target)
+            return _atomic_cell(source, target, rounds)
         case ArrayType():
             return array_cell(target, inner(source.element, target.element))
         case VectorType():
@@ -40,26 +45,26 @@ def cell_for(source: SourceType, target: DataType, connector: str, settings: Con
             raise _unsupported(target)
 
 
-def _atomic_cell(source: SourceType, target: AtomicType) -> Cell:
+def _atomic_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
     match target.root:
         case Root.BOOLEAN:
             return boolean_cell()
         case Root.TINYINT | Root.SMALLINT | Root.INT | Root.BIGINT:
             return integer_cell(source, target)
         case Root.FLOAT | Root.DOUBLE:
-            return floating_cell(source, target)
+            return floating_cell(source, target, rounds)
         case Root.CHAR | Root.VARCHAR:
             return text_cell(source, target)
         case Root.BINARY | Root.VARBINARY | Root.BLOB:
             return binary_cell(source, target)
         case Root.DECIMAL:
-            return decimal_cell(source, target)
+            return decimal_cell(source, target, rounds)
         case Root.DATE:
             return date_cell(source, target)
         case Root.TIME:
-            return time_cell(source, target)
+            return time_cell(source, target, rounds)
         case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
-            return timestamp_cell(source, target)
+            return timestamp_cell(source, target, rounds)
         case _:
             raise _unsupported(target)
 

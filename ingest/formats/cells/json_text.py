@@ -8,11 +8,33 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from storage.types import DataType
+
 Cell: TypeAlias = Callable[[bytes], object]
 
 
 class BadValue(ValueError):
     """A value that its column cannot hold. The message says why, without naming the column."""
+
+
+class TooNarrow(BadValue):
+    """A good value that the type of its column, or of a member of it, can't hold exactly.
+
+    reason: the value, and why. target: that type. fits: a type that holds it. can_round: whether it would lose nothing
+    but digits. path: from the column to the member, without the column (see `nested.UnknownField`).
+    """
+
+    def __init__(
+        self, reason: str, target: DataType, fits: DataType, *, can_round: bool = False, path: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(reason)
+        self.target = target
+        self.fits = fits
+        self.can_round = can_round
+        self.path = path
+
+    def inside(self, step: str) -> TooNarrow:
+        return TooNarrow(str(self), self.target, self.fits, can_round=self.can_round, path=(step, *self.path))
 
 
 class Kind(StrEnum):

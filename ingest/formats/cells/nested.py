@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_list, read_object, read_text, refuse
+from ingest.formats.cells.json_text import (
+    BadValue,
+    Cell,
+    Kind,
+    TooNarrow,
+    kind_of,
+    read_list,
+    read_object,
+    read_text,
+    refuse,
+)
 from storage.types import ArrayType, DataField, MapType, RowType, VectorType
 
 
@@ -29,15 +39,19 @@ def _or_null(cell: Cell, nullable: bool, what: str, step: str) -> Cell:
 
     def checked(raw: bytes) -> object:
         if raw != b"null":
-            try:
-                return cell(raw)
-            except UnknownField as e:
-                raise e.inside(step) from None
+            return _inside(cell, raw, step)
         if nullable:
             return None
         raise BadValue(f"null {what}, which is NOT NULL")
 
     return checked
+
+
+def _inside(cell: Cell, raw: bytes, step: str) -> object:
+    try:
+        return cell(raw)
+    except (UnknownField, TooNarrow) as e:
+        raise e.inside(step) from None
 
 
 def _inside_text(raw: bytes, opening: bytes) -> bytes:
@@ -73,7 +87,7 @@ def vector_cell(target: VectorType, element: Cell) -> Cell:
         members = read_list(inner)
         if len(members) != target.length or b"null" in members:
             raise BadValue(f"{len(members)} elements, or nulls among them, for {target}")
-        return [element(member) for member in members]
+        return [_inside(element, member, "element") for member in members]
 
     return cell
 
@@ -85,11 +99,11 @@ def map_cell(target: MapType, key: Cell, value: Cell) -> Cell:
     def cell(raw: bytes) -> list[tuple[object, object]]:
         inner = _inside_text(raw, b"{")
         if kind_of(inner) is Kind.OBJECT:
-            return [(key(_quoted(name)), value(member)) for name, member in read_object(inner).items()]
+            return [(_inside(key, _quoted(name), "key"), value(member)) for name, member in read_object(inner).items()]
         if kind_of(inner) is Kind.ARRAY:
             pairs = [read_list(pair) if kind_of(pair) is Kind.ARRAY else [] for pair in read_list(inner)]
             if all(len(pair) == 2 and pair[0] != b"null" for pair in pairs):
-                return [(key(k), value(v)) for k, v in pairs]
+                return [(_inside(key, k, "key"), value(v)) for k, v in pairs]
         raise refuse(raw, str(target))
 
     return cell

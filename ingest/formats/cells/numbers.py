@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -10,16 +11,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.cells.binaries import bits_as_int
-from ingest.formats.cells.decimals import exact_decimal, unsigned
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_text, refuse, shown
-from ingest.formats.connect_schema import Meaning, SourceType
-from storage.types import AtomicType, Root
+from ingest.formats.cells.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
+from ingest.formats.cells.json_text import Cell, Kind, TooNarrow, kind_of, read_text, refuse, shown
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, Meaning, SourceType
+from storage.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _BITS_OF: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
+_WIDER_INTEGERS: Final = ((16, SMALLINT), (32, INT), (64, BIGINT))
 _SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_FLOAT_DIGITS_MAX: Final = 767  # of a 64-bit float, written out
 _DECIMAL_MEANINGS: Final = frozenset({Meaning.DECIMAL, Meaning.VARIABLE_DECIMAL})
 
 
@@ -44,10 +47,17 @@ def integer_cell(source: SourceType, target: AtomicType) -> Cell:
     def cell(raw: bytes) -> int:
         value = _whole_number(raw, source, target)
         if not -limit <= value < limit:
-            raise BadValue(f"{value} is out of the range of {target}")
+            raise TooNarrow(f"{value} is out of the range of {target}", target, _integer_that_holds(value, target))
         return value
 
     return cell
+
+
+def _integer_that_holds(value: int, target: AtomicType) -> DataType:
+    for bits, wider in _WIDER_INTEGERS:
+        if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            return wider
+    return decimal_that_holds(Decimal(value), target)
 
 
 def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
@@ -64,13 +74,22 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
             raise refuse(raw, str(target))
     number = exact_decimal(raw, source)
     if number.adjusted() > 40 or number != number.to_integral_value():
-        raise BadValue(f"{shown(raw)} is no whole number in the range of {target}")
+        fits = DOUBLE if source.connect in (*FLOAT_WORDS, *DOUBLE_WORDS) else decimal_that_holds(number, target)
+        raise TooNarrow(f"{shown(raw)} is no whole number in the range of {target}", target, fits)
     return int(number)
 
 
-def floating_cell(source: SourceType, target: AtomicType) -> Cell:
-    """The nearest FLOAT or DOUBLE; NaN and the infinities as Debezium's texts. A finite value never turns infinite."""
+def floating_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
+    """NaN and the infinities as Debezium's texts; a finite value never turns infinite. rounds: the nearest there is.
+
+    Else a number must be one that the column gives back: what the source holds as FLOAT or DOUBLE in a column that is
+    no narrower (such a number stands for the nearest there is), anything else if no digit gets lost (`keeps_digits`).
+    A number with a fraction or an exponent of which no schema says more counts as a DOUBLE.
+    """
     narrow = target.root is Root.FLOAT
+    nearest = nearest_float32 if narrow else float
+    is_floating = source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS) and source.meaning not in _DECIMAL_MEANINGS
+    is_no_wider = is_floating and (not narrow or source.connect in FLOAT_WORDS)
 
     def cell(raw: bytes) -> float:
         kind = kind_of(raw)
@@ -78,13 +97,45 @@ def floating_cell(source: SourceType, target: AtomicType) -> Cell:
             text = read_text(raw)
             if text in _SPECIAL:
                 return _SPECIAL[text]
-        text = raw.decode() if kind is Kind.NUMBER else str(exact_decimal(raw, source))
-        value = nearest_float32(text) if narrow else float(text)
+        number: Decimal | float | None  # what must not get lost
+        if kind is Kind.NUMBER and is_floating and not _INTEGER.fullmatch(raw.decode()):
+            text = raw.decode()
+            number = None if rounds or is_no_wider else float(text)
+        else:
+            exact = exact_decimal(raw, source) or Decimal(0)  # JSON's -0 is an integer
+            text, number = str(exact), None if rounds else exact
+        value = nearest(text)
         if not np.isfinite(value):
-            raise BadValue(f"{shown(raw)} is out of the range of {target}")
+            fits: DataType = DOUBLE if narrow and np.isfinite(float(text)) else STRING
+            raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, fits)
+        if isinstance(number, float) and not _float32_keeps(number, value):
+            raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT keeps", target, DOUBLE, can_round=True)
+        if isinstance(number, Decimal) and not keeps_digits(number, value, narrow):
+            fits = DOUBLE if narrow and keeps_digits(number, float(text), False) else _decimal_or_text(number)
+            raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} keeps", target, fits, can_round=True)
         return value
 
     return cell
+
+
+def _decimal_or_text(number: Decimal) -> DataType:
+    return decimal_that_holds(number, AtomicType(Root.DECIMAL))
+
+
+def _float32_keeps(number: float, value: float) -> bool:
+    """Whether 32-bit `value` is `number`, or stands for it. A 32-bit float that was sent as a 64-bit one is itself."""
+    return value == number or keeps_digits(Decimal(repr(number)), value, True)
+
+
+def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
+    """Whether a float gives a number back, printed with as many digits as that has, or with as few as tell it from its
+    neighbours. narrow: of 32 bits.
+    """
+    digits = significant_digits(number)
+    if digits > _FLOAT_DIGITS_MAX:  # no float prints so many but zeros at the end
+        return False
+    printed = Decimal(f"{value:.{digits - 1}e}")
+    return printed == number or Decimal(str(np.float32(value)) if narrow else repr(value)) == number
 
 
 def nearest_float32(text: str) -> float:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_text, refuse, shown
+from ingest.formats.cells.json_text import BadValue, Cell, Kind, TooNarrow, kind_of, read_text, refuse, shown
 from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
-from storage.types import AtomicType, timestamp_unit
+from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
+
+UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of a second
 
 _DAY: Final = 86_400
 _FRACTION_DIGITS: Final = 18  # as many as a text may have
@@ -33,13 +36,18 @@ def date_cell(source: SourceType, target: AtomicType) -> Cell:
             days = _count(raw, source, Meaning.DATE, target)
         if days is None:
             raise refuse(raw, "date")
-        return _within(days, 32, raw, target)
+        if not -(1 << 31) <= days < 1 << 31:
+            raise BadValue(f"{shown(raw)} is out of the range of {target}")
+        return days
 
     return cell
 
 
-def time_cell(source: SourceType, target: AtomicType) -> Cell:
-    """Milliseconds of a day; what is finer is cut. Refuses what lies outside one day, as a MariaDB `time` may."""
+def time_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
+    """Milliseconds of a day, whatever precision the column declares. rounds: what is finer is cut.
+
+    Refuses what lies outside one day, as a MariaDB `time` may.
+    """
 
     def cell(raw: bytes) -> int:
         if kind_of(raw) is Kind.TEXT:
@@ -47,19 +55,36 @@ def time_cell(source: SourceType, target: AtomicType) -> Cell:
             clock = None if match is None else _clock(match, PER_SECOND["ms"])
             if match is None or clock is None:
                 raise refuse(raw, "time of day")
+            if not rounds and _digits(match) > 3:
+                raise _too_fine(raw, target, STRING)
             return (clock - _offset(match) * PER_SECOND["ms"]) % (_DAY * PER_SECOND["ms"])
         count = _count(raw, source, Meaning.TIME, target)
         if not 0 <= count < _DAY * source.per_second:
             clock_text = interval_text(count, source.per_second)
-            raise BadValue(f"{clock_text} ({shown(raw)}) is no time of one day; {target} can't hold it")
-        return count * PER_SECOND["ms"] // source.per_second
+            raise TooNarrow(f"{clock_text} ({shown(raw)}) is no time of one day", target, STRING)
+        milliseconds, finer = divmod(count * PER_SECOND["ms"], source.per_second)
+        if finer and not rounds:
+            raise _too_fine(raw, target, STRING)
+        return milliseconds
 
     return cell
 
 
-def timestamp_cell(source: SourceType, target: AtomicType) -> Cell:
-    """Units since 1970 in the column's own unit; what is finer is cut downwards. A text without zone is UTC."""
-    per_second = PER_SECOND[timestamp_unit(target.precision)]
+def _too_fine(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
+    unit = "ms" if target.root is Root.TIME else timestamp_unit(target.precision)
+    return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
+
+
+def _timestamp_with(digits: int, target: AtomicType) -> DataType:
+    """Of the same kind, with so many digits of a second. STRING beyond nanoseconds."""
+    precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
+    return STRING if precision is None else nullable(replace(target, precision=precision))
+
+
+def timestamp_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
+    """Units since 1970 in the column's own unit. A text without zone is UTC. rounds: what is finer is cut downwards."""
+    unit = timestamp_unit(target.precision)
+    per_second = PER_SECOND[unit]
 
     def cell(raw: bytes) -> int:
         if kind_of(raw) is Kind.TEXT:
@@ -68,11 +93,15 @@ def timestamp_cell(source: SourceType, target: AtomicType) -> Cell:
             clock = None if match is None else _clock(match, per_second)
             if match is None or days is None or clock is None:
                 raise refuse(raw, "timestamp")
-            return _within((days * _DAY - _offset(match)) * per_second + clock, 64, raw, target)
+            if not rounds and _digits(match) > UNIT_DIGITS[unit]:
+                raise _too_fine(raw, target, _timestamp_with(_digits(match), target))
+            return _within((days * _DAY - _offset(match)) * per_second + clock, raw, target)
         if source.meaning is Meaning.DATE:
-            return _within(_count(raw, source, Meaning.DATE, target) * _DAY * per_second, 64, raw, target)
-        count = _count(raw, source, Meaning.TIMESTAMP, target)
-        return _within(count * per_second // source.per_second, 64, raw, target)
+            return _within(_count(raw, source, Meaning.DATE, target) * _DAY * per_second, raw, target)
+        count, finer = divmod(_count(raw, source, Meaning.TIMESTAMP, target) * per_second, source.per_second)
+        if finer and not rounds:
+            raise _too_fine(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
+        return _within(count, raw, target)
 
     return cell
 
@@ -88,10 +117,10 @@ def _count(raw: bytes, source: SourceType, wanted: Meaning, target: AtomicType) 
     return int(raw)
 
 
-def _within(value: int, bits: int, raw: bytes, target: AtomicType) -> int:
-    if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+def _within(value: int, raw: bytes, target: AtomicType) -> int:
+    if -(1 << 63) <= value < 1 << 63:
         return value
-    raise BadValue(f"{shown(raw)} is out of the range of {target}")
+    raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, STRING)
 
 
 def _days(match: re.Match[str]) -> int | None:
@@ -108,6 +137,11 @@ def _clock(match: re.Match[str], per_second: int) -> int | None:
         return None
     fraction = int((match["fraction"] or "").ljust(_FRACTION_DIGITS, "0")) * per_second // 10**_FRACTION_DIGITS
     return (hour * 3600 + minute * 60 + second) * per_second + fraction
+
+
+def _digits(match: re.Match[str]) -> int:
+    """Of the fraction of a second, without zeros at its end."""
+    return len((match["fraction"] or "").rstrip("0"))
 
 
 def _offset(match: re.Match[str]) -> int:

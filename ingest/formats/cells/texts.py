@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ingest.formats.cells.binaries import bits_as_digits
 from ingest.formats.cells.decimals import exact_decimal, plain_text, unsigned
-from ingest.formats.cells.json_text import BadValue, Cell, Kind, kind_of, read_text, shown
+from ingest.formats.cells.json_text import Cell, Kind, TooNarrow, kind_of, read_text, shown
 from ingest.formats.cells.temporals import date_text, interval_text, timestamp_text
 from ingest.formats.connect_schema import Meaning, SourceType
-from storage.types import AtomicType
+from storage.types import STRING, AtomicType
 
 
 def text_cell(source: SourceType, target: AtomicType) -> Cell:
@@ -20,7 +20,7 @@ def text_cell(source: SourceType, target: AtomicType) -> Cell:
     def cell(raw: bytes) -> str:
         text = _printed(raw, source)
         if len(text) > target.length:
-            raise BadValue(f"{len(text)} characters {shown(raw)} are too long for {target}")
+            raise TooNarrow(f"{len(text)} characters {shown(raw)} are too long for {target}", target, STRING)
         return text
 
     return cell

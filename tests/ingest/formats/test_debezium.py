@@ -184,7 +184,10 @@ FAILURES: Final = (
         'column qty: text "many" is no INT',
     ),
     FailureCase(
-        "out of range", change("c", after={"id": 1, "qty": 2**31}), "column qty: 2147483648 is out of the range of INT"
+        "out of range",
+        change("c", after={"id": 1, "qty": 2**31}),
+        "column qty of shop.orders is INT: 2147483648 is out of the range of INT. BIGINT fits",
+        FailureKind.NARROW_COLUMN,
     ),
     FailureCase(
         "a null key",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from ingest.formats import debezium
 from ingest.formats.base import DecodedBatch, Target
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.debezium_options import InexactValues
 from ingest.raw_batch import RawBatch
 from tests.ingest.formats.changes import SOURCE, Record, as_json, assert_same, batch_of, change, orders, rows_of
 from tests.ingest.formats.conftest import NoFastReader
@@ -127,6 +128,8 @@ _COLUMNS: Final = {
     "x": "DOUBLE",
     "d": "DATE",
     "at": "TIMESTAMP(6)",
+    "ms": "TIMESTAMP(3)",
+    "f": "FLOAT",
     "b": "BYTES",
     "l": "ARRAY<INT>",
     "ok": "BOOLEAN",
@@ -137,6 +140,8 @@ _CELLS: Final = {
     "n": st.one_of(st.integers(-9999, 9999), st.sampled_from(["1.5", "-0.05", "9999.999", "1e2"])),
     "x": st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["NaN", "Infinity", "1.5"])),
     "d": st.one_of(st.integers(-800_000, 3_000_000), st.dates().map(str)),
+    "ms": st.one_of(st.integers(-(10**12), 10**12), st.datetimes().map(str)),
+    "f": st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=32), st.sampled_from([0.1, 1e-45, 16777217])),
     "at": st.one_of(st.integers(-(10**17), 10**17), st.datetimes().map(str)),
     "b": st.sampled_from(["", "AAE=", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
     "l": st.one_of(st.lists(st.integers(-5, 5), max_size=2), st.just(list(b"__debezium_unavailable_value"))),
@@ -189,12 +194,16 @@ _RECORDS: Final = st.one_of(
     st.lists(_RECORDS, max_size=6),
     st.booleans(),
     st.sampled_from([(), ("id",), ("id", "d"), ("t",)]),
+    st.sampled_from(get_args(InexactValues)),
 )
 def test_both_ways_read_any_records_alike(
-    records: list[Record], emit_update_before: bool, primary_key: tuple[str, ...]
+    records: list[Record], emit_update_before: bool, primary_key: tuple[str, ...], inexact: InexactValues
 ) -> None:
     target = orders(_COLUMNS, primary_key, emit_update_before)
-    fast, careful = (DebeziumJsonDecoder(lambda source: None if source.table == "other" else target) for _ in range(2))
+    fast, careful = (
+        DebeziumJsonDecoder(lambda source: None if source.table == "other" else target, inexact_values=inexact)
+        for _ in range(2)
+    )
     batch = batch_of(records)
     expected = _carefully(careful, batch)
     for _ in range(3):  # with what was learnt, too
@@ -245,7 +254,7 @@ def test_a_good_record_is_not_dragged_down_by_its_neighbour() -> None:
 
 def test_values_of_another_kind_than_usual_are_learnt() -> None:
     target = orders({"id": "INT", "t": "STRING", "n": "DECIMAL(9, 2)"})
-    decoder = DebeziumJsonDecoder(lambda source: target)
+    decoder = DebeziumJsonDecoder(lambda source: target, inexact_values="round")
     batch = batch_of([change("c", after={"id": 1, "t": {"a": json.loads("1.50")}, "n": "1.005"})] * 3)
     first = decoder.decode(batch)
     assert decoder.careful_records == 3

@@ -37,7 +37,7 @@ TYPES: Final = (
     (declared("struct", "io.debezium.data.geometry.Point"), "STRING"),
     (declared("int32", "io.debezium.time.Date"), "DATE"),
     (declared("int32", "org.apache.kafka.connect.data.Time"), "TIME(3)"),
-    (declared("int64", "io.debezium.time.MicroTime"), "TIME(6)"),
+    (declared("int64", "io.debezium.time.MicroTime"), "STRING"),
     (declared("int64", "io.debezium.time.Timestamp"), "TIMESTAMP(3)"),
     (declared("int64", "io.debezium.time.MicroTimestamp"), "TIMESTAMP(6)"),
     (declared("int64", "io.debezium.time.NanoTimestamp"), "TIMESTAMP(9)"),

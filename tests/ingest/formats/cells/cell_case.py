@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ingest.formats.cells.dispatch import cell_for
-from ingest.formats.cells.json_text import BadValue
+from ingest.formats.cells.json_text import BadValue, TooNarrow
 from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, parse_connect_schema, source_type
-from storage.types import arrow_type, parse_type
+from storage.types import arrow_type, nullable, parse_type
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,17 @@ class CellCase:
     source: SourceType = UNDECLARED
     settings: ConnectorSettings = field(default_factory=ConnectorSettings)
     connector: str = ""
+    rounds: bool = False
+    fits: str | None = None  # the type that a refusal names
 
     def check(self) -> None:
         target = parse_type(self.type)
-        cell = cell_for(self.source, target, self.connector, self.settings)
+        cell = cell_for(self.source, target, self.connector, self.settings, rounds=self.rounds)
         if self.refused is not None:
-            with pytest.raises(BadValue, match=self.refused):
+            with pytest.raises(BadValue, match=self.refused) as caught:
                 cell(self.raw.encode())
+            found = str(nullable(caught.value.fits)) if isinstance(caught.value, TooNarrow) else None
+            assert self.fits in (found, None)
             return
         column = pa.array([cell(self.raw.encode())], arrow_type(target))
         column.validate(full=True)

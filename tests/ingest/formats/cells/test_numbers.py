@@ -13,6 +13,7 @@ from ingest.formats.cells.numbers import nearest_float32
 from tests.ingest.formats.cells.cell_case import CellCase, declared
 
 _UNSIGNED: Final = declared("int64", None, {"__debezium.source.column.type": "BIGINT UNSIGNED"})
+_FLOAT: Final = declared("float")
 _DECIMAL: Final = declared("bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "2"})
 _BITS: Final = declared("bytes", "io.debezium.data.Bits", {"length": "12"})
 
@@ -33,7 +34,10 @@ CASES: Final = (
     CellCase("a zero fraction", "INT", "12.0", 12),
     CellCase("an exponent", "INT", "1.2e3", 1200),
     CellCase("an exponent of astronomers", "BIGINT", "1e999999", refused="more digits|no whole number"),
-    CellCase("a fraction is not rounded", "INT", "12.5", refused="12.5 is no whole number"),
+    CellCase("a fraction is not rounded", "INT", "12.5", refused="12.5 is no whole number", fits="DECIMAL(11, 1)"),
+    CellCase("a double in an INT", "INT", "12.5", refused="no whole number", fits="DOUBLE", source=declared("double")),
+    CellCase("a value of a wider integer", "INT", "1099511627776", refused="1099511627776 is out", fits="BIGINT"),
+    CellCase("a value wider than a long", "BIGINT", "-9223372036854775809", refused="is out", fits="DECIMAL(19, 0)"),
     CellCase("tinyint(1) as a boolean", "TINYINT", "true", 1),
     CellCase("an object", "INT", '{"a":1}', refused="object .* is no number"),
     CellCase("a decimal in bytes", "INT", '"BLA="', 12, source=_DECIMAL),
@@ -53,7 +57,25 @@ CASES: Final = (
     CellCase("a float's shortest text", "FLOAT", "0.1", 0.10000000149011612),
     CellCase("largest float", "FLOAT", "3.4028235e+38", 3.4028234663852886e38),
     CellCase("a float too large", "FLOAT", "3.5e38", refused="out of the range of FLOAT"),
-    CellCase("rounding twice would go down", "FLOAT", "16777217.0000000001", 16777218.0),
+    CellCase("rounding twice would go down", "FLOAT", "16777217.0000000001", 16777218.0, rounds=True),
+    CellCase(
+        "more digits than a FLOAT keeps", "FLOAT", "12.3456789", refused="more digits than a FLOAT", fits="DOUBLE"
+    ),
+    CellCase("a whole number that a FLOAT lacks", "FLOAT", "16777217", refused="more digits", fits="DOUBLE"),
+    CellCase("nine digits, as databases print a float", "FLOAT", "0.100000001", 0.10000000149011612),
+    CellCase("a float sent as the double that it is", "FLOAT", "0.10000000149011612", 0.10000000149011612),
+    CellCase("a float by its schema is the nearest", "FLOAT", "0.1000000001", 0.10000000149011612, source=_FLOAT),
+    CellCase("a float in a DOUBLE is its text", "DOUBLE", "0.1", 0.1, source=_FLOAT),
+    CellCase("a long that a DOUBLE lacks", "DOUBLE", "9007199254740993", refused="more digits", fits="DECIMAL(16, 0)"),
+    CellCase("a long as JavaScript prints a double", "DOUBLE", "12345678901234567000", 12345678901234567000.0),
+    CellCase(
+        "a decimal that a DOUBLE lacks",
+        "DOUBLE",
+        '"0.12345678901234567890"',
+        refused="more digits than a DOUBLE keeps",
+        fits="DECIMAL(19, 19)",
+    ),
+    CellCase("a long that a DOUBLE lacks, rounded", "DOUBLE", "9007199254740993", 9007199254740992.0, rounds=True),
     CellCase("a decimal in bytes as a double", "DOUBLE", '"BNI="', 12.34, source=_DECIMAL),
 )
 
