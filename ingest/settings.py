@@ -91,7 +91,8 @@ class KafkaSettings(
     ends that the partitions had when reading began, `forever` waits for more. isolation_level: `read_committed` passes
     over records of transactions that were aborted. group_id: where confirmed offsets are written to, for monitoring;
     they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
-    unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error.
+    unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error. Until then
+    brokers are tried again after 200 ms to 10 s, and the log says so once a minute.
     records_max: how many records one poll takes; small polls beat large ones in CPU and memory. max_record_bytes: what
     a compressed record, or the batch that it was compressed in, may be uncompressed; a larger one stops the pipeline
     before it fills the memory. What isn't compressed is bounded by the fetch sizes below.

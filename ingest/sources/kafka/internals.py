@@ -10,23 +10,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.metadata import MetadataRequest
 
+from ingest.sources.kafka.backoff import Backoff
 from ingest.sources.kafka.metadata import asks_for_ids
 from ingest.sources.kafka.release import unreliable
 
 _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and what they take besides `self`
     (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # ours is called in its place
+    (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # and so is this one
     (ClusterMetadata, "brokers", []),
     (ClusterMetadata, "update_metadata", ["metadata"]),
     (ClusterMetadata, "failed_update", ["exception"]),
@@ -37,10 +39,30 @@ _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and wh
 
 
 class Client(AIOKafkaClient):  # type: ignore[misc]
-    """aiokafka's, but it never creates a topic by asking for it.
+    """aiokafka's, but it never creates a topic by asking for it, and leaves a broker alone that did not answer.
 
-    Brokers do that by default: a topic that was deleted would be there again at once, empty, and nobody could tell.
+    Brokers create topics by default: one that was deleted would be there again at once, empty, and nobody could tell.
+    aiokafka connects anew for each request, ten times a second; here a connection is tried again when its wait is over.
     """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._away: dict[Hashable, tuple[Backoff, float]] = {}  # connection to its waits, and the end of this one
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _get_conn(self, node_id: object, *, group: Any = ConnectionGroup.DEFAULT, no_hint: bool = False) -> Any:
+        """None where there is no connection, and none is to be tried yet."""
+        backoff, until_s = self._away.get((node_id, group), (Backoff(), 0.0))
+        if self._now_s() < until_s:
+            return None
+        connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)
+        if connection is None:
+            self._away[node_id, group] = backoff, self._now_s() + backoff.next_ms() / 1000
+        else:
+            self._away.pop((node_id, group), None)
+        return connection
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
         """In place of aiokafka's, which has no such choice. Returns whether a broker answered."""

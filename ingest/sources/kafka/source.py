@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 
 from checkpoint.findings import few
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
-from ingest.clock import Clock, SystemClock
+from ingest.clock import Clock, SystemClock, wait_at_most
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
 from ingest.sources.base import (
@@ -35,6 +35,7 @@ from ingest.sources.base import (
     Start,
     nothing_up_to,
 )
+from ingest.sources.kafka.backoff import FIRST_MS, Backoff
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.gathering import Gathering, gather
 from ingest.sources.kafka.internals import (
@@ -48,6 +49,7 @@ from ingest.sources.kafka.internals import (
 )
 from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
 from ingest.sources.kafka.silence import Silence
+from ingest.sources.kafka.trouble_log import TroubleLog
 from ingest.threads import in_turn
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
@@ -58,7 +60,6 @@ BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before t
 _POLL_WAIT_MS: Final = 500
 _FULL_BYTES: Final = 4 << 20  # what comes after is as fast with these as with more
 _FULLER_WAIT_MS: Final = 100
-_RETRY_MS: Final = 200
 _CONFIRM_LIMIT_MS: Final = 5_000
 _PATIENCE_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
 _START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each way out does to which table"
@@ -79,6 +80,8 @@ class KafkaSource:
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._reached: dict[TopicPartition, int] = {}  # handed on up to here
         self._patience_ms = settings.unreachable_after_ms
+        self._hurried = asyncio.Event()  # there is less patience now: whoever waits looks again
+        self._troubles = TroubleLog(_log, self._clock.now_ms)
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
@@ -89,6 +92,8 @@ class KafkaSource:
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
         self._patience_ms = self._settings.unreachable_after_ms
+        self._hurried.clear()
+        self._troubles.begin()
         self._client = Client(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
         await self._patiently("connect", lambda: connect(self._client, arguments))
@@ -225,6 +230,7 @@ class KafkaSource:
                     yield batch
         except BaseException:
             self._patience_ms = min(self._patience_ms, _PATIENCE_AT_THE_END_MS)
+            self._hurried.set()
             raise
 
     async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -343,7 +349,7 @@ class KafkaSource:
         try:
             return self._take_in(await self._metadata())
         except (KafkaError, TimeoutError, OSError) as error:
-            _log.warning("looking for new partitions failed", source=str(self), error=repr(error))
+            self._troubles.warning("looking for new partitions failed", source=str(self), error=repr(error))
             return frozenset()
 
     # ------------------------------------------------------------ the rest
@@ -356,13 +362,14 @@ class KafkaSource:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
                 await self._consumer.commit(offsets)
         except (KafkaError, TimeoutError) as error:
-            _log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
+            self._troubles.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
 
     async def close(self) -> None:
         try:
             if self._consumer is not None:
                 await stop(self._consumer)
         finally:
+            self._troubles.end()
             if self._client is not None:
                 await self._client.close()
 
@@ -370,6 +377,7 @@ class KafkaSource:
         """Try until it works or the time is up; what a broker refuses is not tried again."""
         started_ms = self._clock.now_ms()
         reason: Exception | None = None
+        backoff = Backoff()
         while True:
             deadline_ms = started_ms + self._patience_ms
             try:
@@ -380,8 +388,15 @@ class KafkaSource:
                 refused = isinstance(error, KafkaError) and not error.retriable
                 if refused or self._clock.now_ms() >= deadline_ms:
                     raise self._trouble(what, reason) from error
-                _log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
-            await self._clock.sleep_ms(_RETRY_MS)
+                self._troubles.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
+            await self._wait_patiently(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
+
+    async def _wait_patiently(self, limit_ms: int) -> None:
+        """Ends early when there is less patience than there was."""
+        if self._hurried.is_set():
+            await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
+        else:
+            await wait_at_most(self._hurried, limit_ms, self._clock)
 
     def _trouble(self, what: str, error: Exception) -> TidelakeError:
         if isinstance(error, KafkaError) and not error.retriable:
