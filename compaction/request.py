@@ -10,7 +10,8 @@ from compaction.clustering import Strategy
 from compaction.sort_rewriter import Layout
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import BadInput
-from storage.option_support import Operation, check_supported
+from storage.option_support import check_supported
+from storage.options import Operation
 from storage.read.predicate import Predicate
 from storage.table import TableContext
 

@@ -14,7 +14,7 @@ from ingest.settings import TableSettings
 from storage.alter_command import alter_command, set_option
 from storage.errors import BadInput
 from storage.options.alterations import check_option_change
-from storage.options.registry import kind_of
+from storage.options.registry import find_option
 from storage.table import TableContext
 
 # May be altered, but decide which rows or changes readers see.
@@ -37,12 +37,6 @@ _DECIDE_ROWS: Final = frozenset(
 _FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the like
 
 # What a table has that says nothing of them; only of those that are refused.
-_DEFAULTS: Final = {
-    "merge-engine": "deduplicate",
-    "changelog-producer": "none",
-    "bucket-function.type": "default",
-    "sequence.field.sort-order": "ascending",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +94,17 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
-    if has_text is None:
-        has_text = _DEFAULTS.get(key, "false" if text.strip().lower() == "false" else None)
+    option = find_option(key)
+    if has_text is None and option is not None:
+        has_text = option.default
     if has_text is None:
         return False
     if text.strip().lower() == has_text.strip().lower():
         return True
+    if option is None:
+        return False
     try:
-        kind = kind_of(key)
-        first, second = kind(text), kind(has_text)  # 128 mb is 128mb
+        first, second = option.kind.check(text), option.kind.check(has_text)  # 128 mb is 128mb
     except BadInput:
         return False
     return first is not None and first == second

@@ -15,9 +15,9 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.memory import MemoryFileIO
 from storage.format import UNAWARE_BUCKET
 from storage.near_names import did_you_mean
-from storage.option_support import Operation, check_supported
-from storage.options.registry import KNOWN_OPTIONS, KNOWN_PREFIXES, kind_of
-from storage.options.table_options import TableOptions
+from storage.option_support import check_supported
+from storage.options import Operation, TableOptions
+from storage.options.registry import TABLE_REGISTRY, find_option
 from storage.schema import TableSchema
 from storage.table import TableContext
 from storage.types import STRING, DataField
@@ -34,11 +34,12 @@ def option_faults(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
     for key, text in options.items():
         if key in _KEYS:
             yield key, f"option {key} says what `{_KEYS[key]}` says", f"Set `{_KEYS[key]}` instead."
-        elif not is_known(key) and (hint := did_you_mean(key, KNOWN_OPTIONS)):
-            yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."
+        elif (option := find_option(key)) is None:
+            if hint := did_you_mean(key, TABLE_REGISTRY.keys):
+                yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."
         else:
             try:
-                kind_of(key)(text)
+                option.kind.check(text)
             except BadInput as error:
                 yield key, f"option {key} = {text!r}: {error}", "Correct the value."
                 return
@@ -49,10 +50,6 @@ def option_faults(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
         yield named, f"{error.feature}: {error.reason}", error.remedy
     except BadInput as error:
         yield None, str(error), "Correct the options."
-
-
-def is_known(key: str) -> bool:
-    return key in KNOWN_OPTIONS or key.startswith(KNOWN_PREFIXES)
 
 
 def _stand_in(table: TableSettings, options: dict[str, str]) -> TableContext:

@@ -20,7 +20,7 @@ from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import BadInput
 from storage.near_names import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
-from storage.options.registry import kind_of
+from storage.options.registry import find_option
 from storage.options.values import parse_map, parse_size_bytes
 from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
@@ -32,7 +32,6 @@ Rule = Callable[[TableSchema, TableOptions], None]
 _STATS_MODE: Final = re.compile(r"none|counts|full|truncate\([1-9][0-9]*\)")
 _PER_LEVEL: Final = ("file.format.per.level", "file.compression.per.level", "metadata.stats-mode.per.level")
 _PAGES_OF_BUFFER: Final = 3
-_PAGE_SIZE: Final = "64 kb"  # Java's default
 _FIRST_ROW: Final = MergeEngine.FIRST_ROW
 _FULL_COMPACTION: Final = ChangelogProducer.FULL_COMPACTION
 _LOOKUP: Final = ChangelogProducer.LOOKUP
@@ -40,7 +39,7 @@ _LOOKUP: Final = ChangelogProducer.LOOKUP
 
 def formats(options: TableOptions) -> dict[str, str]:
     """Every file format the options name, by option; the default too."""
-    named = {"file.format": options.get("file.format", "parquet")}
+    named = {"file.format": options.text("file.format") or ""}
     if "changelog-file.format" in options:
         named["changelog-file.format"] = options["changelog-file.format"]
     for level, name in _levels(options, "file.format.per.level").items():
@@ -53,8 +52,10 @@ def formats(options: TableOptions) -> dict[str, str]:
 
 def _texts_are_as_java_parses_them(_: TableSchema, options: TableOptions) -> None:
     for key, text in options.items():
+        if (option := find_option(key)) is None:
+            continue
         try:
-            kind_of(key)(text)
+            option.kind.check(text)
         except BadInput as e:
             raise BadInput(f"option {key} = {text!r}: {e}") from None
     for key in _PER_LEVEL:
@@ -94,7 +95,7 @@ def _merge_trees_have_room(schema: TableSchema, options: TableOptions) -> None:
     _at_least(2, "num-levels", options.num_levels, "compaction needs a level above level 0; set it to 2 or more")
     if (threshold := options.sort_spill_threshold) is not None:
         _at_least(2, "sort-spill-threshold", threshold, "a merge is of 2 runs; set it to 2 or more")
-    pages_bytes = _PAGES_OF_BUFFER * parse_size_bytes(options.get("page-size", _PAGE_SIZE))
+    pages_bytes = _PAGES_OF_BUFFER * parse_size_bytes(options.text("page-size") or "")
     if options.write_buffer_size_bytes < pages_bytes:
         raise BadInput(
             f"option write-buffer-size = {options.write_buffer_size_bytes} bytes: Java writes with {_PAGES_OF_BUFFER} "

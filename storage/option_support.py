@@ -1,245 +1,148 @@
-"""What of Paimon's options this release does not act on, and which operation that would make wrong.
+"""What of a table this release can't do justice to, and which operation that stops.
 
-An option that would be ignored in silence is refused by the operation it breaks, naming the remedy; the other
-operations go on. Options that only change how fast or how often something is done are not refused. `docs/options.md`
-is made from here.
+An option that would be ignored in silence is refused by the operation it would change, with the reason and a remedy;
+the other operations go on. Which options these are: `storage.options.registry`. Creating a table, or altering it,
+refuses what a later operation would refuse; tables of that kind that others made can be opened and dropped.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
+from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
-from storage.options import TableOptions
-from storage.options.registry import KNOWN_OPTIONS, KNOWN_PREFIXES
+from storage.options import Operation, TableOptions
+from storage.options.entries.wording import USE_JAVA
+from storage.options.option import Option
+from storage.options.registry import TABLE_REGISTRY, Registry, find_option
+from storage.schema import TableSchema
 from storage.table import TableContext
 from storage.types import Root
 
 _log = get_logger(__name__)
 
-
-class Operation(StrEnum):
-    """READ: the table at a snapshot. CHANGES: what changed between snapshots. WRITE: adding rows. COMPACT: rewriting
-    files, in a job of its own.
-    """
-
-    READ = "read"
-    CHANGES = "changes"
-    WRITE = "write"
-    COMPACT = "compact"
-
-
-_READING: Final = frozenset({Operation.READ, Operation.CHANGES})
-_ALL: Final = frozenset(Operation)
-_WRITE: Final = frozenset({Operation.WRITE, Operation.COMPACT})  # whatever makes files
-_ADD_ROWS: Final = frozenset({Operation.WRITE})
-_READ: Final = frozenset({Operation.READ})
-
-Condition = Callable[[str, TableOptions], bool]  # of the option, and all of them
+# What a new table must be good for. Compaction is no part of it: a write-only table may be compacted by Java Paimon.
+_OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """One option (or a family that begins with `key`, ending in `.`) and when it stands in the way."""
+class Obstacle:
+    """One thing about a table that stops an operation. feature: the option with its value, or the column."""
 
-    key: str
-    operations: frozenset[Operation]
+    feature: str
+    operation: Operation
     reason: str
     remedy: str
-    applies: Condition
-
-
-def _is_true(key: str, options: TableOptions) -> bool:
-    return options.is_on(key)
-
-
-def _is_set(key: str, options: TableOptions) -> bool:
-    return bool(options[key].strip())
-
-
-def _other_than(*supported: str) -> Condition:
-    return lambda key, options: options[key].strip().lower() not in supported
-
-
-def _unless_write_only(condition: Condition) -> Condition:
-    """A write-only writer leaves this to a dedicated compaction job, so ignoring it is right."""
-    return lambda key, options: condition(key, options) and not options.write_only
-
-
-_USE_JAVA: Final = "Use Java Paimon for it"
-_SET_WRITE_ONLY: Final = "Set write-only = true and let a dedicated compaction job do it, or unset the option"
-_PASS_TO_SCAN: Final = "Unset it, and pass snapshot=, tag= or as_of= to scan()"
-
-REFUSALS: Final[tuple[Refusal, ...]] = (
-    Refusal("type", _ALL, "only ordinary tables are supported", _USE_JAVA, _other_than("table")),
-    Refusal("deletion-vectors.enabled", _WRITE, "rows marked as deleted would reappear", _USE_JAVA, _is_true),
-    Refusal(
-        "changelog-producer",
-        _ADD_ROWS,
-        "compaction would make the changelog, and here it makes none: it would silently stay empty",
-        "Set changelog-producer to none or input, or write-only = true and let Java Paimon's compaction job make it",
-        _unless_write_only(_other_than("none", "input")),
-    ),
-    Refusal(
-        "changelog-producer",
-        frozenset({Operation.COMPACT}),
-        "compaction makes this changelog, and compacting here would leave it empty",
-        "Compact with Java Paimon, or set changelog-producer to none or input",
-        _other_than("none", "input"),
-    ),
-    Refusal("sequence.snapshot-ordering", _ALL, "rows would win in the wrong order", "Use sequence.field", _is_true),
-    Refusal("pk-clustering-override", _ALL, "files are not sorted by the primary key", _USE_JAVA, _is_true),
-    Refusal("data-evolution.enabled", _ALL, "columns of a row lie in several files", _USE_JAVA, _is_true),
-    Refusal("row-tracking.enabled", _WRITE, "row ids would be missing", _USE_JAVA, _is_true),
-    Refusal("chain-table.enabled", _ALL, "rows lie in several branches", _USE_JAVA, _is_true),
-    Refusal("scan.fallback-branch", _READING, "rows may lie in another branch", "Read the branch itself", _is_set),
-    Refusal("scan.primary-branch", _READING, "rows may lie in another branch", "Read the branch itself", _is_set),
-    Refusal("query-auth.enabled", _READING, "rows and columns may be hidden from you", _USE_JAVA, _is_true),
-    *(
-        Refusal(key, _READ, "a stored position would change what is read", _PASS_TO_SCAN, _is_set)
-        for key in (
-            "scan.snapshot-id",
-            "scan.tag-name",
-            "scan.version",
-            "scan.timestamp",
-            "scan.timestamp-millis",
-            "scan.watermark",
-            "scan.file-creation-time-millis",
-            "scan.creation-time-millis",
-            "scan.bucket",
-            "incremental-between",
-            "incremental-between-timestamp",
-            "incremental-to-auto-tag",
-        )
-    ),
-    Refusal(
-        "streaming-read-overwrite",
-        frozenset({Operation.CHANGES}),
-        "overwrites are not turned into changes",
-        "Unset it",
-        _is_true,
-    ),
-    Refusal(
-        "streaming-read-append-overwrite",
-        frozenset({Operation.CHANGES}),
-        "overwrites are not turned into changes",
-        "Unset it",
-        _is_true,
-    ),
-    Refusal(
-        "file.format",
-        _WRITE,
-        "files can be written as parquet, orc and avro",
-        "Choose one of them",
-        _other_than("parquet", "orc", "avro"),
-    ),
-    Refusal(
-        "changelog-file.format",
-        _WRITE,
-        "files can be written as parquet, orc and avro",
-        "Choose one of them",
-        _other_than("parquet", "orc", "avro"),
-    ),
-    Refusal("file-index.", _WRITE, "new files would lack the index", "Unset it; readers work without", _is_set),
-    *(
-        Refusal(f"pk-{kind}.index.columns", _WRITE, "new files would lack the index", "Unset it", _is_set)
-        for kind in ("vector", "btree", "bitmap", "multivalue", "full-text")
-    ),
-    Refusal("data-file.external-paths", _WRITE, "files would lie in the table's own directory", "Unset it", _is_set),
-    Refusal(
-        "write.sequence-number-init-mode",
-        _ADD_ROWS,
-        "sequence numbers start from the files of a bucket",
-        "Unset it",
-        _other_than("scan"),
-    ),
-    Refusal("commit.strict-mode.last-safe-snapshot", _WRITE, "the check is not made", "Unset it", _is_set),
-    Refusal("commit.callbacks", _WRITE, "Java classes can't be called", "Unset it", _is_set),
-    Refusal("tag.callbacks", _ADD_ROWS, "Java classes can't be called", "Unset it", _is_set),
-    Refusal(
-        "tag.automatic-creation",
-        _ADD_ROWS,
-        "no tags would be made",
-        _SET_WRITE_ONLY,
-        _unless_write_only(_other_than("none")),
-    ),
-    Refusal(
-        "partition.expiration-time",
-        _ADD_ROWS,
-        "old partitions would stay",
-        _SET_WRITE_ONLY,
-        _unless_write_only(_is_set),
-    ),
-    Refusal("variant.shreddingSchema", _WRITE, "variants are written unshredded", "Unset it", _is_set),
-    Refusal("variant.inferShreddingSchema", _WRITE, "variants are written unshredded", "Unset it", _is_true),
-)
-
-_warned: set[str] = set()
-_warned_lock = threading.Lock()
 
 
 def check_supported(context: TableContext, operation: Operation) -> None:
     """Raises UnsupportedFeature for the first thing about the table that would make the operation wrong.
 
-    Options that Paimon doesn't know either are logged, once each in a process.
+    Options without effect, and those that Paimon doesn't know either, are logged, once each in a process.
     """
-    options = context.options
-    for refusal in REFUSALS:
-        if operation in refusal.operations:
-            for key in _matching(refusal.key, options):
-                if refusal.applies(key, options):
-                    raise UnsupportedFeature(
-                        f"{context.name}: option {key} = {options[key]}",
-                        f"cannot {operation}: {refusal.reason}",
-                        refusal.remedy,
-                    )
-    _check_buckets(context, operation)
-    _check_types(context)
-    _warn_unknown(options)
-
-
-def _matching(key: str, options: TableOptions) -> list[str]:
-    if key.endswith("."):
-        return [option for option in options if option.startswith(key) and option.endswith(".columns")]
-    return [key] if key in options else []
-
-
-def _check_buckets(context: TableContext, operation: Operation) -> None:
-    mode = bucket_mode(context.schema, context.options)
-    if mode is BucketMode.POSTPONE:
+    for found in _obstacles(context.schema, context.options, context.branch, operation):
         raise UnsupportedFeature(
-            f"{context.name}: option bucket = -2 (postpone)",
-            f"cannot {operation}: rows wait outside of the buckets until a job of another engine moves them",
-            _USE_JAVA,
+            f"{context.name}: {found.feature}", f"cannot {found.operation}: {found.reason}", found.remedy
+        )
+    log_options_without_effect(TABLE_REGISTRY, context.options)
+
+
+def check_creatable(name: str, schema: TableSchema) -> None:
+    """Raises UnsupportedFeature for what reading or writing the new table would refuse."""
+    for found in _obstacles_later(schema, DEFAULT_BRANCH):
+        raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
+
+
+def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
+    """Raises UnsupportedFeature for what the change would bring in. What stands in the way already may stay."""
+    known = set(_obstacles_later(old, branch))
+    for found in _obstacles_later(new, branch):
+        if found not in known:
+            raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot alter: {_later(found)}", found.remedy)
+
+
+def _later(found: Obstacle) -> str:
+    if found.operation is Operation.CREATE:
+        return found.reason
+    return f"{found.operation} would be refused then, because {found.reason}"
+
+
+# ---------------------------------------------------------------- what there is
+
+
+def _obstacles_later(schema: TableSchema, branch: str) -> Iterator[Obstacle]:
+    options = TableOptions(schema.options)
+    for operation in _OF_NEW_TABLES:
+        yield from _obstacles(schema, options, branch, operation)
+
+
+def _obstacles(schema: TableSchema, options: TableOptions, branch: str, operation: Operation) -> Iterator[Obstacle]:
+    for key in options:
+        if (option := find_option(key)) is not None:
+            yield from _refused(option, key, options, operation)
+    stored_branch = options.get("branch", branch)
+    if stored_branch != branch:
+        yield Obstacle(
+            f"option branch = {stored_branch}",
+            operation,
+            f"this is branch {branch} of the table",
+            f"Open NAME$branch_{stored_branch}, and unset the option",
+        )
+    yield from _bucket_obstacles(schema, options, operation)
+    for field in schema.fields:
+        if field.type.root is Root.BLOB:
+            yield Obstacle(f"column {field.name} BLOB", operation, "its values lie in files of their own", USE_JAVA)
+
+
+def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Obstacle]:
+    for refusal in option.refusals:
+        if operation in refusal.operations and refusal.when.holds(key, options):
+            yield Obstacle(f"option {key} = {options[key]}", operation, refusal.reason, refusal.remedy)
+
+
+def _bucket_obstacles(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Obstacle]:
+    mode = bucket_mode(schema, options)
+    if mode is BucketMode.POSTPONE:
+        yield Obstacle(
+            "option bucket = -2 (postpone)",
+            operation,
+            "rows wait outside of the buckets until a job of another engine moves them",
+            USE_JAVA,
         )
     if operation is Operation.WRITE and mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
-        raise UnsupportedFeature(
-            f"{context.name}: option bucket = -1 (dynamic) on a primary-key table",
-            "cannot write: which bucket a key lives in is kept in an index this release doesn't maintain",
+        yield Obstacle(
+            "option bucket = -1 (dynamic) on a primary-key table",
+            operation,
+            "which bucket a key lives in is kept in an index this release doesn't maintain",
             "Create the table with a fixed number of buckets",
         )
 
 
-def _check_types(context: TableContext) -> None:
-    for field in context.schema.fields:
-        if field.type.root is Root.BLOB:
-            raise UnsupportedFeature(
-                f"{context.name}: column {field.name} BLOB", "its values lie in files of their own", _USE_JAVA
-            )
+# ---------------------------------------------------------------- said once
+
+_logged: set[str] = set()
+_logged_lock = threading.Lock()
 
 
-def _warn_unknown(options: TableOptions) -> None:
-    for key in options:
-        if key in KNOWN_OPTIONS or key.startswith(KNOWN_PREFIXES):
-            continue
-        with _warned_lock:
-            if key in _warned:
-                continue
-            _warned.add(key)
-        _log.warning("option unknown", option=key, effect="none: Paimon has no option of this name either")
+def log_options_without_effect(registry: Registry, options: TableOptions) -> None:
+    """A line for each, once in a process: neither a typo nor an option that waits for Flink goes by in silence."""
+    for key, value in options.items():
+        option = registry.find(key)
+        if option is None:
+            if _is_first(key):
+                _log.warning("option unknown", option=key, effect="none: Paimon has no option of this name either")
+        elif option.no_effect is not None and value != option.default and _is_first(key):
+            _log.warning("option without effect", option=key, why=option.no_effect)
+
+
+def _is_first(key: str) -> bool:
+    with _logged_lock:
+        if key in _logged:
+            return False
+        _logged.add(key)
+        return True

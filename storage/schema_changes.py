@@ -261,7 +261,7 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
 def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> TableSchema:
     if takes_nulls:
         _refuse_keys(path, schema.primary_keys, "made nullable")
-    forbidden = TableOptions(schema.options).is_on("alter-column-null-to-not-null.disabled", default=True)
+    forbidden = TableOptions(schema.options).is_on("alter-column-null-to-not-null.disabled")
 
     def change(old: DataType) -> DataType:
         if old.nullable and not takes_nulls and forbidden:

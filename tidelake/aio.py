@@ -162,10 +162,10 @@ class Table:
             )
         )
 
-    def changes(self, *, start: int, end: int | None = None) -> AsyncIterator[ChangeBatch]:
+    def changes(self, *, start: int | None = None, end: int | None = None) -> AsyncIterator[ChangeBatch]:
         return _iterate(lambda: self._inner.changes(start=start, end=end))
 
-    async def follow(self, *, start: StartAt = "latest", consumer: str | None = None) -> AsyncIterator[ChangeBatch]:
+    async def follow(self, *, start: StartAt | None = None, consumer: str | None = None) -> AsyncIterator[ChangeBatch]:
         """Ends only when it is cancelled or closed. Waiting for a snapshot holds no thread."""
         follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer)
         step = asyncio.to_thread if consumer is None else to_its_end  # which writes how far the consumer is

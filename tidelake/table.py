@@ -23,6 +23,7 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.expired import expired
 from storage.read.follow import Follower, StartAt, follow
+from storage.read.position import ScanPosition, first_to_follow, range_of_changes
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
@@ -111,7 +112,8 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: Predicate | Any = None,
     ) -> Scan:
-        """The rows at one snapshot: the latest, or the one named by its id, by a tag, or by a time.
+        """The rows at one snapshot: the one named by its id, by a tag, or by a time; else where the table's options
+        (`scan.mode`, `scan.snapshot-id`, …) say that reading begins; else the latest.
 
         as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch
         milliseconds.
@@ -132,13 +134,17 @@ class Table:
             predicate.expression(context.schema.arrow)
         return Scan(context, found, names, predicate)
 
-    def changes(self, *, start: int, end: int | None = None) -> Iterator[ChangeBatch]:
+    def changes(self, *, start: int | None = None, end: int | None = None) -> Iterator[ChangeBatch]:
         """Changes of the snapshots start to end, both included; end=None is the latest now, and start may be the one
-        after it: no changes yet.
+        after it: no changes yet. start: None where option `incremental-between` names the range.
 
         Raises SnapshotExpired when a snapshot of the range is gone, at once or while reading; BadInput when it is not
         there yet.
         """
+        if (named := self._named_range(start, end)) is not None:
+            return ChangeReader(self._context).read_range(*named)
+        if start is None:
+            raise BadInput("changes() needs start=, the first snapshot whose changes are wanted")
         for name, number in (("start", start), ("end", start if end is None else end)):
             check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
@@ -151,22 +157,44 @@ class Table:
             reader.get(end)
         return reader.read_range(start, latest if end is None else end)
 
+    def _named_range(self, start: int | None, end: int | None) -> tuple[int, int] | None:
+        named = range_of_changes(self._context)
+        if named is not None and (start, end) != (None, None):
+            between = self._context.options["incremental-between"]
+            raise BadInput(
+                f"changes(start={start}, end={end}), but option incremental-between = {between!r} names the range; "
+                "leave start and end out, or unset the option"
+            )
+        return named
+
     def follow(
-        self, *, start: StartAt = "latest", consumer: str | None = None, stop: threading.Event | None = None
+        self, *, start: StartAt | None = None, consumer: str | None = None, stop: threading.Event | None = None
     ) -> Iterator[ChangeBatch]:
         """Changes of every new snapshot, for ever (until `stop` is set).
 
-        start: "latest" (only what comes from now on), "earliest", or a snapshot id.
+        start: "latest" (only what comes from now on), "earliest", or a snapshot id. None: where the table's options
+        (`scan.mode`, `scan.snapshot-id`, `scan.timestamp-millis`) say, else "latest".
         consumer: keeps the position in the table under this name: a later follow with it goes on there, and expiry
         spares what it still needs. A snapshot counts as read when the next one is asked for.
         """
         return follow(self.follower(start=start, consumer=consumer), stop or threading.Event())
 
-    def follower(self, *, start: StartAt = "latest", consumer: str | None = None) -> Follower:
+    def follower(self, *, start: StartAt | None = None, consumer: str | None = None) -> Follower:
         """`follow` for callers who wait in their own way: ask `step()`, wait `wait_ms`, ask again."""
-        context = self._context
-        kept = Consumer(context.io, context.paths, consumer) if consumer is not None else None
-        return Follower(ChangeReader(context), start, kept, context.options.discovery_interval_ms)
+        context, options = self._context, self._context.options
+        reader = ChangeReader(context)
+        name = consumer if consumer is not None else options.consumer_id
+        kept = Consumer(context.io, context.paths, name) if name is not None else None
+        if start is None and (kept is None or kept.next_snapshot_id() is None or options.ignores_consumer_progress):
+            start = first_to_follow(context)
+        return Follower(
+            reader,
+            "latest" if start is None else start,
+            kept,
+            options.discovery_interval_ms,
+            ignores_progress=options.ignores_consumer_progress,
+            delay_ms=options.snapshot_delay_ms,
+        )
 
     def compact(
         self,
@@ -238,6 +266,9 @@ class Table:
     def _travel(
         self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
     ) -> tuple[TableContext, Snapshot | None]:
+        if snapshot_id is None and tag is None and as_of is None:
+            position = ScanPosition.of(self._context)
+            snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
         found = self._found(snapshot_id, tag, as_of)
         self._identity.check_before_read()  # after looking: what was found is surely of this table
         if found is None or (snapshot_id is None and tag is None and as_of is None):

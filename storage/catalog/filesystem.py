@@ -19,9 +19,11 @@ from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio.base import FileIO
 from storage.fileio.location import absolute
 from storage.format import DEFAULT_BRANCH
+from storage.logs import get_logger
 from storage.near_names import did_you_mean
-from storage.options.table_options import TableOptions
-from storage.paths import TablePaths
+from storage.option_support import check_alterable, check_creatable
+from storage.options import TableOptions
+from storage.paths import TablePaths, check_branch_name
 from storage.schema import TableSchema
 from storage.schema_changes import SchemaChange, apply_changes
 from storage.schema_creation import create_schema
@@ -35,16 +37,26 @@ _DATABASE_SUFFIX: Final = ".db"
 _ALTER_ATTEMPTS: Final = 100
 _EXTERNAL: Final = frozenset({"data-file.external-paths", "global-index.external-path"})
 
+_log = get_logger(__name__)
+
 
 class FileSystemCatalog:
     """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
 
     warehouse: a location that `io` serves; it need not exist yet. A relative path counts from the current directory of
-    this moment. now_ms: the clock that dates schemas.
+    this moment. now_ms: the clock that dates schemas. table_defaults: options of new tables that don't say otherwise.
     """
 
-    def __init__(self, io: FileIO, warehouse: str, now_ms: Callable[[], int] = epoch_ms) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        warehouse: str,
+        now_ms: Callable[[], int] = epoch_ms,
+        *,
+        table_defaults: Mapping[str, str] | None = None,
+    ) -> None:
         self._io = io
+        self._table_defaults = dict(table_defaults or {})
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
 
@@ -82,7 +94,7 @@ class FileSystemCatalog:
         tables = [Identifier(name, table) for table in self.list_tables(name)]
         self._refuse_links(f"database {name}", self.warehouse, name + _DATABASE_SUFFIX)
         for table in tables:
-            self._refuse_files_elsewhere(table)
+            self._refuse_links_of(table)
         for table in tables:
             self._delete(table)
         self._io.delete_directory(path)
@@ -118,6 +130,7 @@ class FileSystemCatalog:
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
         ).schema
         if not self._has_schema(identifier):
+            check_creatable(str(identifier), schema)
             if identifier.database not in self.list_databases():
                 raise self._no_database(identifier.database)
             self._refuse_leftovers(identifier)
@@ -143,7 +156,7 @@ class FileSystemCatalog:
             columns,
             primary_key=primary_key,
             partition_by=partition_by,
-            options=options,
+            options={**self._table_defaults, **(options or {})},
             comment=comment,
             time_ms=self._now_ms(),
         )
@@ -156,12 +169,17 @@ class FileSystemCatalog:
             if if_exists:
                 return
             raise self._no_table(identifier)
-        self._refuse_files_elsewhere(identifier)
+        self._refuse_links_of(identifier)
         self._delete(identifier)
 
     def _delete(self, identifier: Identifier) -> None:
-        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name."""
+        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name.
+
+        Files elsewhere stay: other tables may keep theirs in the same place, and nothing tells them apart.
+        """
         paths = self._paths(identifier)
+        for place in self._external_places(identifier):
+            _log.warning("files of the dropped table stay", table=str(identifier), there=place)
         self._io.delete_directory(paths.schema_directory)
         self._io.delete_directory(paths.location)
 
@@ -197,6 +215,7 @@ class FileSystemCatalog:
             evolved = apply_changes(current, changes, has_snapshots=has_snapshots, time_ms=self._now_ms())
             if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
                 return current
+            check_alterable(str(identifier), current, evolved, identifier.branch)
             if schemas.publish(evolved):
                 return evolved
         raise CommitConflict(
@@ -204,7 +223,8 @@ class FileSystemCatalog:
         )
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        identifier = Identifier.parse(name)
+        """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
+        identifier = _of_branch(Identifier.parse(name), options or {})
         _refuse_system_table(identifier)
         location = self._paths(identifier).location
         try:
@@ -248,12 +268,11 @@ class FileSystemCatalog:
         entries = self._io.list_directory(directory)
         return any(not e.is_directory or self._holds_files(f"{directory}/{e.name}") for e in entries)
 
-    def _refuse_files_elsewhere(self, identifier: Identifier) -> None:
+    def _refuse_links_of(self, identifier: Identifier) -> None:
         """Before anything of the table is deleted: all that is its own must be found below its directory."""
         location = self._paths(identifier).location
         self._refuse_links(f"table {identifier}", self._database_path(identifier.database), identifier.table)
         self._refuse_links(f"table {identifier}", location)
-        self._refuse_external_files(identifier)
 
     def _refuse_links(self, what: str, directory: str, only: str | None = None) -> None:
         """only: of the entries of the directory, the one that is asked about; None is all."""
@@ -266,16 +285,15 @@ class FileSystemCatalog:
                     "Put the directory itself in the link's place and drop again, or delete both by hand",
                 )
 
-    def _refuse_external_files(self, identifier: Identifier) -> None:
+    def _external_places(self, identifier: Identifier) -> list[str]:
+        """What the options name of any schema of any branch."""
+        found: dict[str, None] = {}
         for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):
             schemas = self._schemas(replace(identifier, branch=branch))
-            for options in (schemas.get(schema_id).options for schema_id in schemas.ids()):
-                for key in _EXTERNAL & options.keys():
-                    raise UnsupportedFeature(
-                        f"table {identifier}: option {key} = {options[key]}",
-                        "files lie there too, and nothing here knows which of them are the table's",
-                        "Drop the table with Java Paimon",
-                    )
+            for schema_id in schemas.ids():
+                options = schemas.get(schema_id).options
+                found.update(dict.fromkeys(options[key] for key in sorted(_EXTERNAL & options.keys())))
+        return list(found)
 
     def _no_database(self, name: str) -> BadInput:
         known = self.list_databases()
@@ -307,6 +325,17 @@ def _plain(name: str, what: str) -> Identifier:
             f"{name!r}: a branch or a system table can't be {what}; name the table: {identifier.full_name!r}"
         )
     return identifier
+
+
+def _of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
+    branch = options.get("branch", identifier.branch)
+    if branch == identifier.branch:
+        return identifier
+    if identifier.branch != DEFAULT_BRANCH:
+        raise BadInput(f"{identifier}: option branch = {branch!r} names another branch; name one of them")
+    if branch != DEFAULT_BRANCH:
+        check_branch_name(branch)
+    return replace(identifier, branch=branch)
 
 
 def _refuse_system_table(identifier: Identifier) -> None:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, UnsupportedFeature
+from storage.catalog.options import CatalogOptions
+from storage.errors import BadInput
 from storage.fileio import open_file_io
+from storage.fileio.location import absolute
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None) -> FileSystemCatalog:
-    """warehouse: a path, or a URI such as `s3://bucket/lake`. options: the store's, and `metastore`.
+    """warehouse: a path, or a URI such as `s3://bucket/lake`. options: the catalog's (`metastore`, `table-default.…`)
+    and the store's (`s3.endpoint`).
 
-    Raises BadInput for a warehouse without a name, UnsupportedFeature for another metastore than the file system.
+    Raises BadInput for a warehouse without a name and for options there are none of, UnsupportedFeature for what this
+    release lacks: another metastore than the file system, locks.
     """
     if not warehouse.strip():
         raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
-    of_store = dict(options or {})
-    metastore = of_store.pop("metastore", "filesystem")
-    if metastore != "filesystem":
-        raise UnsupportedFeature(
-            f"metastore = {metastore}", "only the file system catalog exists so far", "Leave metastore out"
-        )
-    return FileSystemCatalog(open_file_io(warehouse, of_store), warehouse)
+    given = CatalogOptions.of(options or {})
+    other = given.own.get("warehouse", warehouse)
+    if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
+        raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
+    return FileSystemCatalog(open_file_io(warehouse, given.store), warehouse, table_defaults=given.table_defaults)

@@ -7,6 +7,7 @@ Source: Java `io/RollingFileWriterImpl.java`, `io/KeyValueDataFileWriter.java`, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,8 @@ from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 
-_CHECK_ROWS: Final = 65_536  # how many rows go into a file before its size is looked at again
+_CHECK_ROWS: Final = 1_000  # Java looks at the size of a file after every so many rows of a writer
+_PART_ROWS: Final = 65_000  # rows that go into a file at once, however far away its target is; a multiple of these
 
 
 def file_fields(context: TableContext) -> tuple[DataField, ...]:
@@ -70,6 +72,7 @@ class RollingFileWriter:
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
         rolls_by_rows = file_source is FileSource.APPEND and not changelog
         self._target_rows = options.target_file_row_num if rolls_by_rows else 2**63 - 1
+        self._row_count = 0  # of all files
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
 
@@ -84,16 +87,32 @@ class RollingFileWriter:
             if self._open is None:
                 path = f"{self._directory}/{self._names.next(self._plan.extension)}"
                 self._open = _OpenFile(self._context, self._plan, path)
-            part = batch.slice(start, min(_CHECK_ROWS, self._target_rows - self._open.row_count))
+            part = batch.slice(start, self._rows_until_the_next_look(self._open))
             self._open.write(part, None if first_sequence_number is None else first_sequence_number + start)
             start += part.num_rows
-            if self._open.row_count >= self._target_rows or self._open.written_bytes >= self._target_bytes:
+            self._row_count += part.num_rows
+            if self._open.row_count >= self._target_rows or self._is_full(self._open):
                 self._roll()
+
+    def _rows_until_the_next_look(self, file: _OpenFile) -> int:
+        """Rows that can go into the file before Java would look at its size and find it full.
+
+        Half of what seems to be left: rows differ, and a file must not outgrow its target by more than Java's does.
+        """
+        left = 0.0
+        if file.row_count and (written := file.written_bytes) > 0:
+            left = (self._target_bytes - written) / (written / file.row_count) / 2
+        steps = max(1, int(min(left, _PART_ROWS)) // _CHECK_ROWS)
+        return min(steps * _CHECK_ROWS - self._row_count % _CHECK_ROWS, self._target_rows - file.row_count)
+
+    def _is_full(self, file: _OpenFile) -> bool:
+        return self._row_count % _CHECK_ROWS == 0 and file.written_bytes >= self._target_bytes
 
     def _roll(self) -> None:
         finished, self._open = self._open, None
         if finished is not None:
             self._finished.append(finished.finish(self._clock_ms()))
+            self._plan.learn(finished.stored_per_held)
 
     def close(self) -> list[DataFileMeta]:
         """The files written, durable, in the order of their rows; none when there were no rows."""
@@ -133,7 +152,13 @@ class FilePlan:
             block_size_bytes=options.file_block_size_bytes,
             options=options.format_options(format_name),
             bounds_for=self.collector().bounds_for,
+            target_bytes=options.target_file_size_bytes(has_primary_key=schema.has_primary_key),
         )
+
+    def learn(self, stored_per_held: float | None) -> None:
+        """The next file's size is estimated by what the last one came to."""
+        if stored_per_held is not None:
+            self.settings = replace(self.settings, stored_per_held=stored_per_held)
 
     def collector(self) -> StatsCollector:
         return StatsCollector(self.fields, self._modes)
@@ -165,6 +190,10 @@ class _OpenFile:
     @property
     def written_bytes(self) -> int:
         return self._writer.written_bytes
+
+    @property
+    def stored_per_held(self) -> float | None:
+        return self._writer.stored_per_held
 
     def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
         self._writer.write(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from storage.options.option import Operation
 from storage.options.table_options import ChangelogProducer, LookupCompact, MergeEngine, TableOptions
 
-__all__ = ["ChangelogProducer", "LookupCompact", "MergeEngine", "TableOptions"]
+__all__ = ["ChangelogProducer", "LookupCompact", "MergeEngine", "Operation", "TableOptions"]

@@ -10,38 +10,11 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.format import UNAWARE_BUCKET
+from storage.options.registry import find_option
 from storage.options.table_options import TableOptions
 
 # Say what the table is, and where.
 _FOR_EVER: Final = frozenset({"path", "type"})
-
-# Files that were written depend on these.
-IMMUTABLE_OPTIONS: Final = frozenset(
-    {
-        "aggregation.remove-record-on-delete",
-        "blob-descriptor-field",
-        "blob-field",
-        "blob-view-field",
-        "bucket-function.type",
-        "bucket-key",
-        "data-evolution.enabled",
-        "data-file.path-directory",
-        "dynamic-bucket.initial-buckets",
-        "force-lookup",
-        "index-file-in-data-file-dir",
-        "merge-engine",
-        "partial-update.remove-record-on-delete",
-        "partial-update.remove-record-on-sequence-group",
-        "partition",
-        "pk-clustering-override",
-        "primary-key",
-        "primary-key.nullable",
-        "row-tracking.enabled",
-        "rowkind.field",
-        "sequence.snapshot-ordering",
-        "type",
-    }
-)
 
 
 def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:
@@ -50,7 +23,8 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
         raise BadInput(f"option {key} says what the table is; create another table")
     if not has_snapshots:
         return
-    if key in IMMUTABLE_OPTIONS:
+    option = find_option(key)
+    if option is not None and option.immutable:
         raise BadInput(f"option {key}: files that are written already depend on it; create another table")
     old = TableOptions(options)
     match key:

@@ -5,12 +5,8 @@ Source: Java `CoreOptions.java`, `options/ExpireConfig.java`.
 
 from __future__ import annotations
 
-from typing import Final
-
 from storage.options.texts import OptionTexts
-from storage.options.values import parse_duration_ms, parse_int
-
-_NO_LIMIT: Final = 2**31 - 1
+from storage.options.values import parse_duration_ms
 
 
 class RetentionOptions(OptionTexts):
@@ -18,32 +14,32 @@ class RetentionOptions(OptionTexts):
 
     @property
     def snapshot_num_retained_min(self) -> int:
-        return self._parsed("snapshot.num-retained.min", parse_int, 10)
+        return self._int("snapshot.num-retained.min")
 
     @property
     def snapshot_num_retained_max(self) -> int:
-        return self._parsed("snapshot.num-retained.max", parse_int, _NO_LIMIT)
+        return self._int("snapshot.num-retained.max")
 
     @property
     def snapshot_time_retained_ms(self) -> int:
-        return self._parsed("snapshot.time-retained", parse_duration_ms, 3_600_000)
+        return self._duration_ms("snapshot.time-retained")
 
     @property
     def snapshot_expire_limit(self) -> int:
         """How many snapshots one round of expiry removes at most."""
-        return self._parsed("snapshot.expire.limit", parse_int, 50)
+        return self._int("snapshot.expire.limit")
 
     @property
     def changelog_num_retained_min(self) -> int:
-        return self._parsed("changelog.num-retained.min", parse_int, self.snapshot_num_retained_min)
+        return self._int("changelog.num-retained.min", self.snapshot_num_retained_min)
 
     @property
     def changelog_num_retained_max(self) -> int:
-        return self._parsed("changelog.num-retained.max", parse_int, self.snapshot_num_retained_max)
+        return self._int("changelog.num-retained.max", self.snapshot_num_retained_max)
 
     @property
     def changelog_time_retained_ms(self) -> int:
-        return self._parsed("changelog.time-retained", parse_duration_ms, self.snapshot_time_retained_ms)
+        return self._duration_ms("changelog.time-retained", self.snapshot_time_retained_ms)
 
     @property
     def changelog_outlives_snapshots(self) -> bool:

@@ -1,7 +1,6 @@
-"""Table options, typed. Names, defaults and meaning are Paimon's.
+"""What a table's options say, typed and derived from each other. Names and defaults: `storage.options.registry`.
 
 A `TableOptions` answers questions ("which format do files of level 3 have?"), so that no other module knows a key.
-What of Paimon's options this release does not act on, and which operation that breaks: `storage.option_support`.
 
 Source: Java `CoreOptions.java`.
 """
@@ -11,17 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from storage.options.reading import ReadingOptions
 from storage.options.retention import RetentionOptions
-from storage.options.values import (
-    parse_boolean,
-    parse_duration_ms,
-    parse_fraction,
-    parse_int,
-    parse_long,
-    parse_map,
-    parse_names,
-    parse_size_bytes,
-)
+from storage.options.values import parse_boolean, parse_duration_ms, parse_int, parse_size_bytes
 
 MEBIBYTE: Final = 1 << 20
 INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
@@ -46,41 +37,35 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
-class TableOptions(RetentionOptions):
+class TableOptions(RetentionOptions, ReadingOptions):
     """All options this release acts on."""
 
     # ------------------------------------------------------------ merge
 
     @property
     def merge_engine(self) -> MergeEngine:
-        return self._choice("merge-engine", MergeEngine.DEDUPLICATE)
+        return self._choice("merge-engine", MergeEngine)
 
     @property
     def changelog_producer(self) -> ChangelogProducer:
-        return self._choice("changelog-producer", ChangelogProducer.NONE)
+        return self._choice("changelog-producer", ChangelogProducer)
 
     @property
     def sequence_fields(self) -> tuple[str, ...]:
         """Columns that order the rows of a key before arrival order does; empty when none are set."""
-        return self._parsed("sequence.field", parse_names, ())
+        return self._names("sequence.field")
 
     @property
     def sequence_descending(self) -> bool:
-        return self.get("sequence.field.sort-order", "ascending").strip().lower() == "descending"
+        return self._word("sequence.field.sort-order") == "descending"
 
     @property
     def row_kind_field(self) -> str | None:
-        return self.get("rowkind.field")
+        return self.text("rowkind.field")
 
     @property
     def ignore_delete(self) -> bool:
-        keys = (
-            "ignore-delete",
-            "first-row.ignore-delete",
-            "deduplicate.ignore-delete",
-            "partial-update.ignore-delete",
-        )
-        return self._parsed(keys, parse_boolean, False)
+        return self.is_on("ignore-delete")
 
     @property
     def ignore_update_before(self) -> bool:
@@ -90,7 +75,7 @@ class TableOptions(RetentionOptions):
 
     @property
     def write_only(self) -> bool:
-        return self._parsed(("write-only", "write.compaction-skip"), parse_boolean, False)
+        return self.is_on("write-only")
 
     @property
     def aggregation_removes_on_delete(self) -> bool:
@@ -100,38 +85,38 @@ class TableOptions(RetentionOptions):
     @property
     def num_levels(self) -> int:
         """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
-        return self._parsed("num-levels", parse_int, min(self.compaction_trigger + 1, INT_MAX))
+        return self._int("num-levels", min(self.compaction_trigger + 1, INT_MAX))
 
     @property
     def compaction_trigger(self) -> int:
         """Sorted runs of a bucket from which on compaction is considered."""
-        return self._parsed("num-sorted-run.compaction-trigger", parse_int, 5)
+        return self._int("num-sorted-run.compaction-trigger")
 
     @property
     def stop_trigger(self) -> int:
         """Sorted runs of a bucket above which a flush waits for its compaction."""
         trigger = self.compaction_trigger
-        return max(trigger, self._parsed("num-sorted-run.stop-trigger", parse_int, min(trigger + 3, INT_MAX)))
+        return max(trigger, self._int("num-sorted-run.stop-trigger", min(trigger + 3, INT_MAX)))
 
     @property
     def max_size_amplification_percent(self) -> int:
-        return self._parsed("compaction.max-size-amplification-percent", parse_int, 200)
+        return self._int("compaction.max-size-amplification-percent")
 
     @property
     def size_ratio_percent(self) -> int:
-        return self._parsed("compaction.size-ratio", parse_int, 1)
+        return self._int("compaction.size-ratio")
 
     @property
     def offpeak_start_hour(self) -> int:
-        return self._parsed("compaction.offpeak.start.hour", parse_int, -1)
+        return self._int("compaction.offpeak.start.hour")
 
     @property
     def offpeak_end_hour(self) -> int:
-        return self._parsed("compaction.offpeak.end.hour", parse_int, -1)
+        return self._int("compaction.offpeak.end.hour")
 
     @property
     def offpeak_ratio_percent(self) -> int:
-        return self._parsed("compaction.offpeak-ratio", parse_int, 0)
+        return self._int("compaction.offpeak-ratio")
 
     @property
     def optimization_interval_ms(self) -> int | None:
@@ -155,23 +140,23 @@ class TableOptions(RetentionOptions):
 
     def compaction_file_size_bytes(self, *, has_primary_key: bool) -> int:
         """Smaller files are rewritten together with their neighbours, larger ones may stay as they are."""
-        ratio = self._parsed("compaction.small-file-ratio", parse_fraction, 0.7)
+        ratio = self._fraction("compaction.small-file-ratio")
         return int(self.target_file_size_bytes(has_primary_key=has_primary_key) * ratio)
 
     @property
     def compaction_min_file_num(self) -> int:
         """Append tables: how many small files are worth a rewrite."""
-        return self._parsed("compaction.min.file-num", parse_int, 5)
+        return self._int("compaction.min.file-num")
 
     @property
     def compaction_file_num_limit(self) -> int:
         """Append tables: how many files are looked at together."""
-        return self._parsed("compaction.file-num-limit", parse_int, 100_000)
+        return self._int("compaction.file-num-limit")
 
     @property
     def sort_sample_magnification(self) -> int:
         """Sort compaction: how finely values are sampled."""
-        return self._parsed("sort-compaction.local-sample.magnification", parse_int, 1_000)
+        return self._int("sort-compaction.local-sample.magnification")
 
     @property
     def commit_force_compact(self) -> bool:
@@ -190,7 +175,7 @@ class TableOptions(RetentionOptions):
     @property
     def partial_update_removes_on_sequences(self) -> tuple[str, ...]:
         """Sequence fields whose deletes remove the record (`partial-update.remove-record-on-sequence-group`)."""
-        return self._parsed("partial-update.remove-record-on-sequence-group", parse_names, ())
+        return self._names("partial-update.remove-record-on-sequence-group")
 
     @property
     def needs_lookup(self) -> bool:
@@ -218,17 +203,17 @@ class TableOptions(RetentionOptions):
 
     @property
     def lookup_wait(self) -> bool:
-        return self._parsed(("lookup-wait", "changelog-producer.lookup-wait"), parse_boolean, True)
+        return self.is_on("lookup-wait")
 
     @property
     def lookup_compact(self) -> LookupCompact:
-        return self._choice("lookup-compact", LookupCompact.RADICAL)
+        return self._choice("lookup-compact", LookupCompact)
 
     @property
     def lookup_compact_max_interval(self) -> int:
         """With gentle lookup compaction: after how many picks of nothing level 0 must go up."""
         trigger = self.compaction_trigger
-        return max(trigger, self._parsed("lookup-compact.max-interval", parse_int, min(trigger * 2, INT_MAX)))
+        return max(trigger, self._int("lookup-compact.max-interval", min(trigger * 2, INT_MAX)))
 
     @property
     def sort_spill_threshold(self) -> int | None:
@@ -242,24 +227,24 @@ class TableOptions(RetentionOptions):
 
     @property
     def record_level_time_field(self) -> str | None:
-        return self.get("record-level.time-field")
+        return self.text("record-level.time-field")
 
     # ------------------------------------------------------------ data files
 
     def file_format(self, level: int = 0) -> str:
-        per_level = self._parsed("file.format.per.level", parse_map, dict[str, str]())
-        return per_level.get(str(level), self.get("file.format", "parquet")).strip().lower()
+        per_level = self._map("file.format.per.level")
+        return per_level.get(str(level), self._word("file.format")).strip().lower()
 
     def file_compression(self, level: int = 0) -> str:
-        per_level = self._parsed("file.compression.per.level", parse_map, dict[str, str]())
-        return per_level.get(str(level), self.get("file.compression", "zstd")).strip()
+        per_level = self._map("file.compression.per.level")
+        return per_level.get(str(level), self._trimmed("file.compression"))
 
     @property
     def file_suffix_compression(self) -> str:
         """What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as
         Java).
         """
-        return self.get("file.compression", "zstd").strip()
+        return self._trimmed("file.compression")
 
     @property
     def file_suffix_include_compression(self) -> bool:
@@ -267,15 +252,15 @@ class TableOptions(RetentionOptions):
 
     @property
     def changelog_file_format(self) -> str:
-        return self.get("changelog-file.format", self.file_format(0)).strip().lower()
+        return self._word("changelog-file.format") or self.file_format(0)
 
     @property
     def changelog_file_compression(self) -> str:
-        return self.get("changelog-file.compression", self.file_compression(0)).strip()
+        return self._trimmed("changelog-file.compression") or self.file_compression(0)
 
     @property
     def zstd_level(self) -> int:
-        return self._parsed("file.compression.zstd-level", parse_int, 1)
+        return self._int("file.compression.zstd-level")
 
     @property
     def file_block_size_bytes(self) -> int | None:
@@ -284,15 +269,15 @@ class TableOptions(RetentionOptions):
 
     @property
     def data_file_prefix(self) -> str:
-        return self.get("data-file.prefix", "data-")
+        return self._text("data-file.prefix")
 
     @property
     def changelog_file_prefix(self) -> str:
-        return self.get("changelog-file.prefix", "changelog-")
+        return self._text("changelog-file.prefix")
 
     @property
     def data_file_path_directory(self) -> str | None:
-        return self.get("data-file.path-directory")
+        return self.text("data-file.path-directory")
 
     @property
     def thin_mode(self) -> bool:
@@ -301,11 +286,11 @@ class TableOptions(RetentionOptions):
 
     def target_file_size_bytes(self, *, has_primary_key: bool) -> int:
         default = 128 * MEBIBYTE if has_primary_key else 256 * MEBIBYTE
-        return self._parsed("target-file-size", parse_size_bytes, default)
+        return self._size_bytes("target-file-size", default)
 
     @property
     def target_file_row_num(self) -> int:
-        return self._parsed("target-file-row-num", parse_long, 2**63 - 1)
+        return self._long("target-file-row-num")
 
     def format_options(self, format_name: str) -> dict[str, str]:
         """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
@@ -319,80 +304,72 @@ class TableOptions(RetentionOptions):
             return own.strip().lower()
         if changelog and (mode := self.get("changelog-file.stats-mode")) is not None:
             return mode.strip().lower()
-        per_level = self._parsed("metadata.stats-mode.per.level", parse_map, dict[str, str]())
-        return per_level.get(str(level), self.get("metadata.stats-mode", "truncate(16)")).strip().lower()
+        per_level = self._map("metadata.stats-mode.per.level")
+        return per_level.get(str(level), self._word("metadata.stats-mode")).strip().lower()
 
     @property
     def stats_dense_store(self) -> bool:
-        return self.is_on("metadata.stats-dense-store", default=True)
+        return self.is_on("metadata.stats-dense-store")
 
     @property
     def stats_keep_first_n_columns(self) -> int:
-        return self._parsed("metadata.stats-keep-first-n-columns", parse_int, -1)
+        return self._int("metadata.stats-keep-first-n-columns")
 
     # ------------------------------------------------------------ partitions, buckets
 
     @property
     def partition_default_name(self) -> str:
-        return self.get("partition.default-name", "__DEFAULT_PARTITION__")
+        return self._text("partition.default-name")
 
     @property
     def partition_legacy_name(self) -> bool:
-        return self.is_on("partition.legacy-name", default=True)
+        return self.is_on("partition.legacy-name")
 
     @property
     def dynamic_partition_overwrite(self) -> bool:
-        return self.is_on("dynamic-partition-overwrite", default=True)
+        return self.is_on("dynamic-partition-overwrite")
 
     @property
     def overwrite_upgrade(self) -> bool:
-        return self.is_on("overwrite-upgrade", default=True)
+        return self.is_on("overwrite-upgrade")
 
     # ------------------------------------------------------------ write memory
 
     @property
     def write_buffer_size_bytes(self) -> int:
-        return self._parsed("write-buffer-size", parse_size_bytes, 256 * MEBIBYTE)
+        return self._size_bytes("write-buffer-size")
 
     @property
     def write_buffer_spillable(self) -> bool:
-        return self.is_on("write-buffer-spillable", default=True)
+        return self.is_on("write-buffer-spillable")
 
     # ------------------------------------------------------------ reading
 
     @property
     def split_target_size_bytes(self) -> int:
-        return self._parsed("source.split.target-size", parse_size_bytes, 128 * MEBIBYTE)
+        return self._size_bytes("source.split.target-size")
 
     @property
     def split_open_file_cost_bytes(self) -> int:
-        return self._parsed("source.split.open-file-cost", parse_size_bytes, 4 * MEBIBYTE)
-
-    @property
-    def discovery_interval_ms(self) -> int:
-        return self._parsed("continuous.discovery-interval", parse_duration_ms, 10_000)
-
-    @property
-    def streaming_read_overwrite(self) -> bool:
-        return self.is_on("streaming-read-overwrite")
+        return self._size_bytes("source.split.open-file-cost")
 
     # ------------------------------------------------------------ manifests, commit
 
     @property
     def manifest_compression(self) -> str:
-        return self.get("manifest.compression", "zstd").strip()
+        return self._trimmed("manifest.compression")
 
     @property
     def manifest_target_file_size_bytes(self) -> int:
-        return self._parsed("manifest.target-file-size", parse_size_bytes, 8 * MEBIBYTE)
+        return self._size_bytes("manifest.target-file-size")
 
     @property
     def manifest_full_compaction_size_bytes(self) -> int:
-        return self._parsed("manifest.full-compaction-threshold-size", parse_size_bytes, 16 * MEBIBYTE)
+        return self._size_bytes("manifest.full-compaction-threshold-size")
 
     @property
     def manifest_merge_min_count(self) -> int:
-        return self._parsed("manifest.merge-min-count", parse_int, 30)
+        return self._int("manifest.merge-min-count")
 
     @property
     def manifest_delete_file_drop_stats(self) -> bool:
@@ -400,7 +377,7 @@ class TableOptions(RetentionOptions):
 
     @property
     def commit_max_retries(self) -> int:
-        return self._parsed("commit.max-retries", parse_int, 10)
+        return self._int("commit.max-retries")
 
     @property
     def commit_timeout_ms(self) -> int | None:
@@ -408,15 +385,15 @@ class TableOptions(RetentionOptions):
 
     @property
     def commit_min_retry_wait_ms(self) -> int:
-        return self._parsed("commit.min-retry-wait", parse_duration_ms, 10)
+        return self._duration_ms("commit.min-retry-wait")
 
     @property
     def commit_max_retry_wait_ms(self) -> int:
-        return self._parsed("commit.max-retry-wait", parse_duration_ms, 10_000)
+        return self._duration_ms("commit.max-retry-wait")
 
     @property
     def commit_user_prefix(self) -> str | None:
-        return self.get("commit.user-prefix")
+        return self.text("commit.user-prefix")
 
     @property
     def commit_force_create_snapshot(self) -> bool:
@@ -425,7 +402,7 @@ class TableOptions(RetentionOptions):
     @property
     def snapshot_ignore_empty_commit(self) -> bool:
         """For batch commits; a numbered commit makes a snapshot even without files."""
-        return self.is_on("snapshot.ignore-empty-commit", default=True)
+        return bool(self._parsed("snapshot.ignore-empty-commit", parse_boolean, True))
 
     @property
     def discard_duplicate_files(self) -> bool:

@@ -10,11 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from storage.errors import BadInput
 
-Kind = Callable[[str], object]  # raises BadInput for a text that Java would not parse
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of values. name: for people. words: all values there are, when they are words.
+
+    check: raises BadInput for a text that Java would not parse.
+    """
+
+    name: str
+    check: Callable[[str], object]
+    words: tuple[str, ...] = ()
+
 
 _WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 _FRACTION: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
@@ -112,7 +124,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 # ---------------------------------------------------------------- as Java parses them
 
 
-def _unpadded(parse: Kind) -> Kind:
+def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
     """For texts from which Java cuts no blanks."""
 
     def parse_exactly(text: str) -> object:
@@ -126,12 +138,12 @@ def _unpadded(parse: Kind) -> Kind:
 def one_of(*words: str) -> Kind:
     """One of the words, in small letters or capitals."""
 
-    def parse(text: str) -> str:
+    def check(text: str) -> str:
         if text.lower() not in words:
             raise BadInput(f"expected one of {', '.join(words)}; Java takes no other spelling")
         return text.lower()
 
-    return parse
+    return Kind(", ".join(words), check, words)
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -148,14 +160,14 @@ def _exact_columns(text: str) -> tuple[str, ...]:
     return names
 
 
-BOOLEAN: Final = _unpadded(parse_boolean)
-INT: Final = _unpadded(parse_int)
-LONG: Final = _unpadded(parse_long)
-FRACTION: Final[Kind] = parse_fraction
-SIZE: Final[Kind] = parse_size_bytes
-DURATION: Final[Kind] = parse_duration_ms
-MAP: Final[Kind] = parse_map
-COLUMNS: Final[Kind] = _columns  # blanks around names are cut off
-EXACT_COLUMNS: Final[Kind] = _exact_columns
-WORD: Final = _unpadded(str)  # what is known of it depends on more than its kind
-TEXT: Final[Kind] = str
+BOOLEAN: Final = Kind("boolean", _unpadded(parse_boolean), ("true", "false"))
+INT: Final = Kind("int", _unpadded(parse_int))
+LONG: Final = Kind("long", _unpadded(parse_long))
+FRACTION: Final = Kind("number", parse_fraction)
+SIZE: Final = Kind("size", parse_size_bytes)
+DURATION: Final = Kind("duration", parse_duration_ms)
+MAP: Final = Kind("map", parse_map)
+COLUMNS: Final = Kind("columns", _columns)  # blanks around names are cut off
+EXACT_COLUMNS: Final = Kind("columns", _exact_columns)
+WORD: Final = Kind("word", _unpadded(str))  # what is known of it depends on more than its kind
+TEXT: Final = Kind("text", str)

@@ -23,8 +23,8 @@ from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import CommitKind, FileKind, RowKind
-from storage.option_support import Operation, check_supported
-from storage.options import ChangelogProducer
+from storage.option_support import check_supported
+from storage.options import ChangelogProducer, Operation
 from storage.read.expired import expired, told_from_damage
 from storage.schema import KIND_FIELD
 from storage.snapshots.live_files import changelog_entries, delta_entries

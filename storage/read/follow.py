@@ -5,9 +5,10 @@ Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
+from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.snapshots.consumers import Consumer
@@ -23,17 +24,33 @@ class Follower:
     start: a snapshot id; "latest", only what comes from now on; "earliest", all that is still there. A consumer that
     has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is
     asked for: then the caller is done with it, so that a crash repeats changes rather than losing them.
+    ignores_progress: it begins at `start` nevertheless. delay_ms: how old a snapshot must be before it is read.
     """
 
-    def __init__(self, reader: ChangeReader, start: StartAt, consumer: Consumer | None, longest_wait_ms: int) -> None:
+    def __init__(
+        self,
+        reader: ChangeReader,
+        start: StartAt,
+        consumer: Consumer | None,
+        longest_wait_ms: int,
+        *,
+        ignores_progress: bool = False,
+        delay_ms: int = 0,
+        now_ms: Callable[[], int] = epoch_ms,
+    ) -> None:
         self._reader = reader
+        self._ignores_progress = ignores_progress
+        self._delay_ms = delay_ms
+        self._now_ms = now_ms
         self._consumer = consumer
         self._longest_wait_ms = longest_wait_ms
         self._idle_steps = 0
         self.next_snapshot_id = self._first(start)
 
     def _first(self, start: StartAt) -> int:
-        kept = self._consumer.next_snapshot_id() if self._consumer is not None else None
+        kept = None
+        if self._consumer is not None and not self._ignores_progress:
+            kept = self._consumer.next_snapshot_id()
         if kept is not None:
             return kept
         if start == "latest":
@@ -53,8 +70,14 @@ class Follower:
             self._idle_steps += 1
             self._check_reachable(snapshot_id)
             return None
+        if self._is_too_young(snapshot_id):
+            self._idle_steps += 1
+            return None
         self._idle_steps = 0
         return self._changes(snapshot_id)
+
+    def _is_too_young(self, snapshot_id: int) -> bool:
+        return self._delay_ms > 0 and self._reader.get(snapshot_id).time_ms + self._delay_ms > self._now_ms()
 
     def _changes(self, snapshot_id: int) -> Iterator[ChangeBatch]:
         yield from self._reader.read(self._reader.get(snapshot_id))

@@ -19,8 +19,8 @@ from storage.bucketing import Bucketing, BucketMode
 from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
 from storage.merge.sorted_run import Section, key_ranges
-from storage.option_support import Operation, check_supported
-from storage.options import MergeEngine
+from storage.option_support import check_supported
+from storage.options import MergeEngine, Operation
 from storage.read.expired import told_from_damage
 from storage.read.predicate import Compare, Maybe, Predicate
 from storage.read.split import Packing, Split, append_groups, merge_tree_groups

@@ -20,7 +20,8 @@ from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.merge.merge_functions import check_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
-from storage.option_support import Operation, check_supported
+from storage.option_support import check_supported
+from storage.options import Operation
 from storage.owner_process import OwnerProcess
 from storage.row_kinds import row_kinds
 from storage.snapshots.commit_message import CommitMessage

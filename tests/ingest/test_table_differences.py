@@ -15,8 +15,9 @@ from ingest.settings import TableSettings
 from ingest.table_differences import check_differences, differences
 from storage.catalog.opening import open_catalog
 from storage.errors import BadInput
-from storage.options.alterations import IMMUTABLE_OPTIONS
+from storage.options.registry import TABLE_REGISTRY
 
+IMMUTABLE = {option.key for option in TABLE_REGISTRY.options if option.immutable}
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("n", pa.int64())])
 
 
@@ -72,7 +73,7 @@ def test_each_difference_has_its_weight(case: Case, tmp_path: Path) -> None:
         check_differences(found)
 
 
-@pytest.mark.parametrize("key", sorted(IMMUTABLE_OPTIONS - {"primary-key", "partition", "type"}))
+@pytest.mark.parametrize("key", sorted(IMMUTABLE - {"primary-key", "partition", "type"}))
 def test_no_option_that_files_depend_on_is_a_mere_warning(key: str, tmp_path: Path) -> None:
     create(tmp_path)
     context = open_catalog(str(tmp_path / "lake")).load("shop.t")

@@ -190,6 +190,10 @@ class AvroWriter:
     def written_bytes(self) -> int:
         return int(self._stream.tell())
 
+    @property
+    def stored_per_held(self) -> float | None:
+        return None  # nothing is guessed: blocks are small
+
     def write(self, batch: pa.RecordBatch) -> None:
         self._spans.add(batch)
         names = [f.name for f in self._fields]

@@ -32,6 +32,8 @@ class WriteSettings:
 
     options: those meant for the format, with their prefix (`parquet.page.size`).
     bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.
+    target_bytes: the size at which the file will be closed; a writer that buffers makes sure of its estimate before.
+    stored_per_held: what an earlier writer of such files learned (`FormatWriter.stored_per_held`).
     """
 
     compression: str = "zstd"
@@ -39,6 +41,8 @@ class WriteSettings:
     block_size_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     bounds_for: frozenset[str] = frozenset()
+    target_bytes: int | None = None
+    stored_per_held: float | None = None
 
 
 class FormatWriter(Protocol):
@@ -47,6 +51,11 @@ class FormatWriter(Protocol):
     @property
     def written_bytes(self) -> int:
         """How large the file would be if it were closed now, about."""
+        ...
+
+    @property
+    def stored_per_held(self) -> float | None:
+        """Bytes in the file for each byte that rows take in memory; None until some are in the file."""
         ...
 
     def write(self, batch: pa.RecordBatch) -> None:

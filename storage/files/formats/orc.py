@@ -168,11 +168,14 @@ class OrcWriter:
         self._writer = _opened(stream, settings)
         self._stripe_start = 0
         self._held_bytes = 0
+        self._all_bytes = 0  # of all rows, as they were in memory
+        self._guess = _STORED_PER_HELD if settings.stored_per_held is None else settings.stored_per_held
+        self.stored_per_held: float | None = None
         self._is_empty = True
 
     @property
     def written_bytes(self) -> int:
-        return int(self._stream.tell() + self._held_bytes * _STORED_PER_HELD)
+        return int(self._stream.tell() + self._held_bytes * self._guess)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -182,6 +185,7 @@ class OrcWriter:
         if self._stream.tell() > self._stripe_start:
             self._stripe_start, self._held_bytes = self._stream.tell(), 0
         self._held_bytes += batch.nbytes
+        self._all_bytes += batch.nbytes
 
     def _write(self, table: pa.Table) -> None:
         columns = [_stored(one_array(c), f) for c, f in zip(table.columns, self._fields, strict=True)]
@@ -192,6 +196,8 @@ class OrcWriter:
         if self._is_empty:
             self._write(arrow_schema(self._fields).empty_table())  # what makes Arrow write a schema
         self._writer.close()
+        if self._all_bytes:
+            self.stored_per_held = self._stream.tell() / self._all_bytes
         return self._spans.spans()
 
     def abandon(self) -> None:

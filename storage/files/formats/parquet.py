@@ -59,7 +59,8 @@ _PAGE_BYTES: Final = 1024 * 1024
 # Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
 _FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
 _FIRST_BATCH_ROWS_MAX: Final = 1024
-_FIRST_GUESS_STORED_PER_HELD: Final = 0.4  # until a row group tells
+_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group tells; what does not compress at all must not surprise
+_LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 # Read ahead of each column chunk. Local: enough to make reads cheap. Elsewhere a request costs more than bytes do.
 _LOCAL_BUFFER_BYTES: Final = 64 * 1024
@@ -224,29 +225,55 @@ class ParquetWriter:
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._held_rows = 0
-        self._stored_per_held = _FIRST_GUESS_STORED_PER_HELD
+        self.stored_per_held = settings.stored_per_held
         self._writer: pq.ParquetWriter | None = None
         self._footer_catcher: _FooterCatcher | None = None
         self._metadata: list[pq.FileMetaData] = []
 
     @property
     def written_bytes(self) -> int:
-        return int(self._stream.tell() + self._held_bytes * self._stored_per_held)
+        return int(self._stream.tell() + self._held_bytes_stored)
+
+    @property
+    def _held_bytes_stored(self) -> float:
+        """What the rows that are held will take in the file, about."""
+        return self._stored_bytes(self._held_bytes)
+
+    def _stored_bytes(self, held_bytes: int) -> float:
+        return held_bytes * (_FIRST_GUESS_STORED_PER_HELD if self.stored_per_held is None else self.stored_per_held)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, _ROW_GROUP_ROWS):
-            part = batch.slice(start, _ROW_GROUP_ROWS)
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self._rows_that_fit(batch))
+            start += part.num_rows
             self._held.append(part)
             self._held_bytes += part.nbytes
             self._held_rows += part.num_rows
             if self._is_row_group():
                 self._write_row_group()
 
+    def _rows_that_fit(self, batch: pa.RecordBatch) -> int:
+        """Of this batch into the open row group, about."""
+        if (limit := self._limit_bytes) is None or not batch.nbytes:
+            return _ROW_GROUP_ROWS
+        share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch.nbytes))
+        return min(_ROW_GROUP_ROWS, max(_LEAST_ROWS, int(share * batch.num_rows)))
+
+    @property
+    def _limit_bytes(self) -> float | None:
+        """How large the open row group may become in the file; None: as large as any."""
+        limits: list[float] = [] if self._options.row_group_bytes is None else [self._options.row_group_bytes]
+        if self.stored_per_held is None and self._settings.target_bytes is not None:
+            # A guess is no measure of when a file is full: an early row group tells how well these rows compress.
+            limits.append(self._settings.target_bytes / 2)
+        return min(limits, default=None)
+
     def _is_row_group(self) -> bool:
         if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
             return True
-        limit = self._options.row_group_bytes
-        return limit is not None and self._held_bytes * self._stored_per_held >= limit
+        limit = self._limit_bytes
+        return limit is not None and self._held_bytes_stored >= limit
 
     def _write_row_group(self) -> None:
         before = self._stream.tell()
@@ -256,7 +283,7 @@ class ParquetWriter:
             if self._writer is None:
                 self._writer = self._opened(self._options.encodings(table))
             self._writer.write_table(table, row_group_size=table.num_rows)
-        self._stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
+        self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
 
     def _stored(self, table: pa.Table) -> pa.Table:

@@ -20,6 +20,7 @@ from storage.schema_changes import AddColumn, RenameColumn, SetOption, UpdateCom
 from storage.schema_store import SchemaStore
 from storage.types import DataField, parse_type
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+from tests.support.foreign_tables import create_as_java
 from tests.support.s3_server import S3Server
 
 NOW_MS = 1_700_000_000_000
@@ -145,13 +146,6 @@ def test_a_database_that_holds_anything_is_dropped_only_with_all_that(shop: File
     assert io_of(shop).list_directory(f"{shop.warehouse}/shop.db") == []
 
 
-def test_a_database_with_files_elsewhere_is_not_dropped_at_all(shop: FileSystemCatalog) -> None:
-    shop.create_table("shop.z", COLUMNS, options={"data-file.external-paths": "s3://elsewhere/files"})
-    with pytest.raises(UnsupportedFeature, match=r"data-file\.external-paths"):
-        shop.drop_database("shop", cascade=True)
-    assert shop.list_tables("shop") == ["orders", "z"]
-
-
 def test_a_missing_database_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
     shop.drop_database("shp", if_exists=True)
     for call in (
@@ -265,11 +259,14 @@ def test_a_table_is_gone_from_the_first_moment_it_is_dropped(shop: FileSystemCat
 
 
 @pytest.mark.parametrize("key", ["data-file.external-paths", "global-index.external-path"])
-def test_a_table_with_files_elsewhere_is_not_dropped(shop: FileSystemCatalog, key: str) -> None:
-    shop.alter_table("shop.orders", [SetOption(key, "s3://elsewhere/files")])
-    with pytest.raises(UnsupportedFeature, match=f"option {key} = s3://elsewhere/files"):
-        shop.drop_table("shop.orders")
-    assert shop.table_exists("shop.orders")
+def test_a_table_with_files_elsewhere_is_dropped_and_the_log_names_the_place(
+    shop: FileSystemCatalog, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_as_java(shop, "shop.z", COLUMNS, {key: "s3://elsewhere/files"})
+    shop.drop_table("shop.z")
+    assert shop.list_tables("shop") == ["orders"]
+    assert "shop.z" in caplog.text
+    assert "s3://elsewhere/files" in caplog.text
 
 
 def test_renaming_a_table_moves_all_of_it(shop: FileSystemCatalog) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
-from storage.options.registry import KNOWN_OPTIONS
+from storage.options.registry import TABLE_REGISTRY
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
 
@@ -67,4 +67,4 @@ def test_what_is_acted_on_is_checked_when_a_table_is_created() -> None:
     for name in dir(TableOptions):
         if isinstance(getattr(TableOptions, name), property):
             getattr(options, name)
-    assert {"merge-engine", "num-levels", "snapshot.num-retained.min"} < asked.names <= KNOWN_OPTIONS.keys()
+    assert {"merge-engine", "num-levels", "snapshot.num-retained.min"} < asked.names <= TABLE_REGISTRY.keys.keys()

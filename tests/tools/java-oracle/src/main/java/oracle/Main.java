@@ -135,6 +135,12 @@ public final class Main {
             golden();
             return;
         }
+        if (command.equals("options")) {
+            for (JsonNode option : Options.all()) {
+                print(option);
+            }
+            return;
+        }
         try (Lake lake = new Lake(arg(1, "WAREHOUSE"))) {
             Stopwatch watch = flags.containsKey("timed") ? new Stopwatch() : null;
             command(lake, command, arg(2, "db.table"));

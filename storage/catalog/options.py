@@ -1,0 +1,68 @@
+"""The options of a catalog, sorted out: its own, those of the store, and defaults of new tables.
+
+Source: Java `options/CatalogOptions.java`, `catalog/AbstractCatalog.java` (table-default options).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.near_names import did_you_mean
+from storage.option_support import log_options_without_effect
+from storage.options import Operation, TableOptions
+from storage.options.option import Option
+from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
+
+_DEFAULT: Final = "table-default."
+# Of stores and Hadoop: any name may follow.
+_OF_STORES: Final = (
+    "azure.", "cosn.", "dfs.", "fs.", "gs.", "hadoop.", "ipc.", "jindo.", "obs.", "oss.", "s3.", "s3a.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOptions:
+    """own: those of the catalog itself. store: for `open_file_io`. table_defaults: without their prefix."""
+
+    own: Mapping[str, str]
+    store: Mapping[str, str]
+    table_defaults: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> CatalogOptions:
+        """Raises BadInput for names that are none, UnsupportedFeature for what would be ignored in silence."""
+        store = {key: value for key, value in options.items() if key.startswith(_OF_STORES)}
+        defaults = {key.removeprefix(_DEFAULT): v for key, v in options.items() if key.startswith(_DEFAULT)}
+        own = {key: v for key, v in options.items() if key not in store and not key.startswith(_DEFAULT)}
+        for key, option in _known(own):
+            _check(key, option, own)
+        for key in defaults:
+            if find_option(key) is None:
+                hint = did_you_mean(key, TABLE_REGISTRY.keys)
+                raise BadInput(f"catalog option {_DEFAULT}{key}: Paimon has no table option {key!r}{hint}")
+        log_options_without_effect(CATALOG_REGISTRY, TableOptions(own))
+        return cls(own, store, defaults)
+
+
+def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:
+    for key in own:
+        option = CATALOG_REGISTRY.find(key)
+        if option is None:
+            hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_OF_STORES))
+            if find_option(key) is not None:
+                hint = f"; it is one of tables: pass it to create_table, or as {_DEFAULT}{key}"
+            raise BadInput(f"a catalog has no option {key!r}{hint}")
+        yield key, option
+
+
+def _check(key: str, option: Option, own: Mapping[str, str]) -> None:
+    try:
+        option.kind.check(own[key])
+    except BadInput as e:
+        raise BadInput(f"catalog option {key} = {own[key]!r}: {e}") from None
+    for refusal in option.refusals:
+        if Operation.OPEN in refusal.operations and refusal.when.holds(key, TableOptions(own)):
+            raise UnsupportedFeature(f"catalog option {key} = {own[key]}", refusal.reason, refusal.remedy)

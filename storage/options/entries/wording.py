@@ -1,0 +1,12 @@
+"""Reasons and remedies that options of several subjects share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+USE_JAVA: Final = "Use Java Paimon for it"
+SPEED: Final = "it only changes how fast, in how much memory or in how many pieces work is done"
+LAYOUT: Final = "it only changes how rows lie in files"
+FLINK: Final = "only jobs of Flink act on it"
+FORMAT_TABLE: Final = "it belongs to format tables, which every operation refuses"
+SYSTEM_TABLES: Final = "it belongs to system tables, which can't be read yet"

@@ -1,0 +1,116 @@
+"""The registry of options holds all that Java's classes declare, with Java's types, defaults and older names."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from storage.options.option import Option
+from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, Registry
+from storage.options.values import parse_duration_ms, parse_size_bytes
+from tests.support.java_oracle import JavaOracle
+
+KINDS: Final = {
+    "Boolean": {"boolean"},
+    "Integer": {"int"},
+    "Long": {"long"},
+    "Double": {"number"},
+    "Float": {"number"},
+    "MemorySize": {"size"},
+    "Duration": {"duration"},
+    "Map": {"map"},
+    "String": {"text", "word", "columns"},
+}
+# Java's class calls it a number; what acts is Parquet's own switch of that name, which takes true and false.
+OTHER_KIND: Final = {"parquet.enable.dictionary": "boolean"}
+OF_CATALOGS: Final = {
+    "CatalogOptions",
+    "FlinkCatalogOptions",
+    "HiveCatalogOptions",
+    "JdbcCatalogOptions",
+    "PrivilegedCatalog",
+    "RESTCatalogInternalOptions",
+    "RESTCatalogOptions",
+}
+
+
+@pytest.fixture(scope="module")
+def declared(java_oracle: JavaOracle) -> list[dict[str, Any]]:
+    return java_oracle._server.ask(["options"])
+
+
+def registry_of(option: dict[str, Any]) -> Registry:
+    return CATALOG_REGISTRY if option["class"] in OF_CATALOGS else TABLE_REGISTRY
+
+
+def found(option: dict[str, Any]) -> Option | None:
+    return registry_of(option).find(option["key"].replace("#", "org.example.Callback"))
+
+
+def test_every_option_of_java_has_an_entry_of_its_own(declared: list[dict[str, Any]]) -> None:
+    assert len(declared) > 500
+    without = [
+        option["key"]
+        for option in declared
+        if (entry := found(option)) is None or option["key"] not in (entry.key, entry.key.replace("<class>", "#"))
+    ]
+    assert without == []
+
+
+def test_types_are_those_of_java(declared: list[dict[str, Any]]) -> None:
+    different = []
+    for option in declared:
+        entry = found(option)
+        assert entry is not None
+        if option["type"] == "Enum":
+            fits = {word.lower() for word in option["words"]} <= set(entry.kind.words)
+        else:
+            fits = entry.kind.name in KINDS[option["type"]] or OTHER_KIND.get(option["key"]) == entry.kind.name
+        if not fits:
+            different.append((option["key"], option["type"], entry.kind.name))
+    assert different == []
+
+
+def test_defaults_are_those_of_java(declared: list[dict[str, Any]]) -> None:
+    different = []
+    for option in declared:
+        entry = found(option)
+        assert entry is not None
+        if _value(option["type"], option.get("default")) != _value(option["type"], entry.default):
+            different.append((option["key"], option.get("default"), entry.default))
+    assert different == []
+
+
+def _value(kind: str, text: str | None) -> object:
+    match kind:
+        case "Map":
+            return None if text in (None, "{}") else text
+        case "Duration" if text is not None:
+            return parse_duration_ms(text)
+        case "MemorySize" if text is not None:
+            return parse_size_bytes(text)
+        case "Enum" if text is not None:
+            return text.lower()
+        case _:
+            return text
+
+
+def test_older_names_lead_to_the_same_option(declared: list[dict[str, Any]]) -> None:
+    own = {option["key"] for option in declared}
+    for option in declared:
+        for key in option["fallbacks"]:
+            entry = registry_of(option).find(key)
+            assert entry is not None, key
+            # a key that two options fall back to, or that is one itself, leads to the first
+            assert key in entry.fallbacks or key in own
+
+
+def test_what_can_never_change_is_what_java_never_changes(declared: list[dict[str, Any]]) -> None:
+    different = []
+    for option in declared:
+        entry = found(option)
+        assert entry is not None
+        if entry.immutable != option["immutable"]:
+            different.append(option["key"])
+    assert different == []

@@ -1,0 +1,62 @@
+"""What `open_catalog` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.catalog.opening import open_catalog
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+LAKE = "memory://catalog-options/lake"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"metastor": "filesystem"}, "no option 'metastor'; did you mean 'metastore'", id="a typo"),
+        pytest.param({"lock-enabled": "true"}, "no option 'lock-enabled'; did you mean", id="another typo"),
+        pytest.param({"bucket": "4"}, "or as table-default.bucket", id="an option of tables"),
+        pytest.param({"table-default.bukket": "4"}, "no table option 'bukket'; did you mean 'bucket'", id="a default"),
+        pytest.param({"lock.enabled": "true"}, "take no lock", id="a lock"),
+        pytest.param({"lock.enabled": "yes"}, "neither true nor false", id="a lock, perhaps"),
+        pytest.param({"cache.snapshot.max-num-per-table": "many"}, "whole number", id="no number"),
+        pytest.param({"metastore": "hive"}, "only the file system catalog", id="another catalog"),
+        pytest.param({"warehouse": "/elsewhere"}, "name it once", id="another warehouse"),
+        pytest.param({"case-sensitive": "false"}, "names are taken as they are written", id="names in small letters"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(options: Mapping[str, str], message: str) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        open_catalog(LAKE, options)
+
+
+def test_what_says_what_is_so_anyway_is_taken() -> None:
+    options = {"metastore": "filesystem", "warehouse": LAKE, "lock.enabled": "false", "s3.endpoint": "http://store"}
+    open_catalog(LAKE, options)
+
+
+def test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say_otherwise() -> None:
+    defaults = {"table-default.file.format": "orc", "table-default.bucket": "3"}
+    catalog = tidelake.open_catalog(LAKE, **defaults)
+    catalog.create_database("shop", if_not_exists=True)
+    table = catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options={"bucket": "2"})
+    assert dict(table.options) == {"file.format": "orc", "bucket": "2"}
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [1]}, SCHEMA))
+        writer.commit()
+    assert {file.file_name.rpartition(".")[2] for split in table.scan().splits() for file in split.files} == {"orc"}
+    plain = tidelake.open_catalog(LAKE)
+    assert dict(plain.create_table("shop.u", SCHEMA, primary_key=["id"]).options) == {"bucket": "1"}
+    assert dict(plain.table("shop.t").options) == {"file.format": "orc", "bucket": "2"}
+    plain.drop_database("shop", cascade=True)
+
+
+def test_a_default_that_no_table_can_have_refuses_every_new_table() -> None:
+    catalog = tidelake.open_catalog(LAKE, **{"table-default.deletion-vectors.enabled": "true"})
+    catalog.create_database("shop", if_not_exists=True)
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"deletion-vectors\.enabled = true: cannot create"):
+        catalog.create_table("shop.v", SCHEMA, primary_key=["id"])

@@ -1,0 +1,115 @@
+"""What a later operation refuses is refused when the table is created or altered; tables of others open and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.opening import open_catalog
+from storage.errors import UnsupportedFeature
+from storage.schema_changes import AddColumn, RemoveOption, SetOption
+from storage.types import BYTES, DataField, parse_type
+from tests.support.foreign_tables import create_as_java
+from tidelake.catalog import Catalog
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+KEY = ("id",)
+
+# options, primary key, what the message says
+UNSUPPORTED = [
+    pytest.param({"deletion-vectors.enabled": "true"}, KEY, "deletion-vectors.enabled = true", id="deletion vectors"),
+    pytest.param({"changelog-producer": "lookup"}, KEY, "changelog-producer = lookup", id="lookup"),
+    pytest.param({"changelog-producer": "full-compaction"}, KEY, "= full-compaction", id="full compaction"),
+    pytest.param({"file-index.bloom-filter.columns": "v"}, (), "file-index.bloom-filter.columns", id="a file index"),
+    pytest.param({"bucket": "-1"}, KEY, "bucket = -1 .dynamic.", id="buckets that an index assigns"),
+    pytest.param({"bucket": "-2"}, KEY, "bucket = -2 .postpone.", id="postponed buckets"),
+    pytest.param({"data-file.external-paths": "s3://else"}, KEY, "data-file.external-paths", id="files elsewhere"),
+    pytest.param({"row-tracking.enabled": "true"}, (), "row-tracking.enabled", id="row tracking"),
+    pytest.param({"metadata.iceberg.storage": "table-location"}, KEY, "metadata.iceberg.storage", id="Iceberg"),
+    pytest.param({"tag.automatic-creation": "process-time"}, KEY, "tag.automatic-creation", id="automatic tags"),
+    pytest.param({"fields.v.map.storage-layout": "shared-shredding"}, KEY, "map.storage-layout", id="shredded maps"),
+    pytest.param({"branch": "dev"}, KEY, "branch = dev", id="another branch"),
+]
+
+
+@pytest.fixture
+def catalog() -> FileSystemCatalog:
+    catalog = open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("shop")
+    return catalog
+
+
+@pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
+def test_it_is_not_created(
+    options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
+) -> None:
+    with pytest.raises(UnsupportedFeature, match=rf"shop\.t: option .*{message}.*cannot create: ") as refused:
+        catalog.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
+    assert refused.value.remedy
+    assert catalog.list_tables("shop") == []
+
+
+@pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
+def test_no_table_is_altered_into_one(
+    options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
+) -> None:
+    catalog.create_table("shop.t", SCHEMA, primary_key=primary_key)
+    (option,) = options.items()
+    with pytest.raises(UnsupportedFeature, match=rf"shop\.t: option .*{message}.*cannot alter: "):
+        catalog.alter_table("shop.t", [SetOption(*option)])
+    assert catalog.load("shop.t").schema.id == 0
+
+
+@pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
+def test_one_of_java_opens_takes_other_changes_and_goes(
+    options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
+) -> None:
+    create_as_java(catalog, "shop.t", SCHEMA, options, primary_key=primary_key)
+    assert catalog.load("shop.t").schema.names == ("id", "v")
+    catalog.alter_table("shop.t", [AddColumn("w", "INT"), SetOption("snapshot.num-retained.min", "3")])
+    (key,) = options
+    if key != "bucket":
+        catalog.alter_table("shop.t", [RemoveOption(key)])
+        assert key not in catalog.load("shop.t").options
+    catalog.drop_table("shop.t")
+    assert catalog.list_tables("shop") == []
+
+
+def test_a_database_goes_with_all_of_them(catalog: FileSystemCatalog) -> None:
+    for number, case in enumerate(UNSUPPORTED):
+        options, primary_key, _ = case.values
+        create_as_java(catalog, f"shop.t{number}", SCHEMA, options, primary_key=primary_key)  # type: ignore[arg-type]
+    catalog.drop_database("shop", cascade=True)
+    assert catalog.list_databases() == []
+
+
+def test_what_only_a_compaction_job_lacks_may_be_created_for_writers_that_leave_it_to_java(
+    catalog: FileSystemCatalog,
+) -> None:
+    public = Catalog(catalog)
+    options = {"write-only": "true", "changelog-producer": "lookup", "partition.expiration-time": "7 d"}
+    table = public.create_table("shop.t", SCHEMA, primary_key=KEY, options=options)
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [1], "v": [1]}, SCHEMA))
+        writer.commit()
+    assert table.scan().to_arrow().num_rows == 1
+    with pytest.raises(UnsupportedFeature, match="cannot compact"):
+        table.compact()
+
+
+@pytest.mark.parametrize("key", ["partition.expiration-time", "tag.automatic-creation"])
+def test_a_compaction_job_refuses_what_it_would_leave_undone(key: str, catalog: FileSystemCatalog) -> None:
+    value = {"partition.expiration-time": "7 d", "tag.automatic-creation": "process-time"}[key]
+    table = Catalog(catalog).create_table("shop.t", SCHEMA, primary_key=KEY, options={"write-only": "true", key: value})
+    with pytest.raises(UnsupportedFeature, match=rf"option {key} = {value}: cannot compact: .*Compact with Java"):
+        table.compact(full=True)
+
+
+def test_a_column_of_blobs_is_not_created(catalog: FileSystemCatalog) -> None:
+    columns = [DataField(0, "id", BYTES), DataField(1, "photo", parse_type("BLOB"))]
+    with pytest.raises(UnsupportedFeature, match="'photo' BLOB"):
+        catalog.create_table("shop.t", columns)

@@ -1,0 +1,302 @@
+"""For every option that acts: the test that sets it and would fail if nothing came of it.
+
+An option that the registry newly says acts belongs here; `test_registry.py` fails until it does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "tests/compaction/test_append_picker.py": {
+        "test_settings_come_from_the_options_of_paimon": (
+            "compaction.small-file-ratio",
+            "compaction.force-rewrite-all-files",
+            "compaction.min.file-num",
+            "compaction.file-num-limit",
+            "source.split.open-file-cost",
+        ),
+    },
+    "tests/compaction/test_compacting_writer.py": {
+        "test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too": ("commit.force-compact",),
+        "test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing": ("num-sorted-run.compaction-trigger",),
+        "test_a_full_compaction_follows_the_one_that_runs": ("full-compaction.delta-commits",),
+        "test_which_commits_compact": (
+            "force-lookup",
+            "write-only",
+        ),
+        "test_writing_waits_when_too_many_runs_pile_up": ("num-sorted-run.stop-trigger",),
+    },
+    "tests/compaction/test_job.py": {
+        "test_an_expiry_that_fails_does_not_fail_the_compaction": (
+            "snapshot.num-retained.min",
+            "snapshot.num-retained.max",
+        ),
+        "test_old_snapshots_expire_when_the_job_has_published": ("snapshot.time-retained",),
+        "test_others_that_are_only_quicker_cost_no_work": ("commit.max-retries",),
+        "test_sorting_makes_filters_read_fewer_files": (
+            "file.block-size",
+            "metadata.stats-mode",
+            "source.split.target-size",
+        ),
+        "test_the_job_is_a_commit_user_of_its_own": ("commit.user-prefix",),
+    },
+    "tests/compaction/test_looked_up.py": {
+        "test_a_single_row_stays_where_the_engine_would_leave_null_in_a_column_that_takes_none": (
+            "fields.<column>.ignore-retract",
+        ),
+    },
+    "tests/compaction/test_picker.py": {
+        "test_the_picker_of_a_table_follows_its_options": (
+            "compaction.force-up-level-0",
+            "lookup-compact",
+        ),
+    },
+    "tests/compaction/test_record_expiry.py": {
+        "test_record_level_expire": (
+            "record-level.expire-time",
+            "record-level.time-field",
+        ),
+    },
+    "tests/compaction/test_upgrade.py": {
+        "test_upgrade_strategy": ("file.format.per.level",),
+    },
+    "tests/ingest/spark/test_sink.py": {
+        "test_a_sequence_field_orders_rows_in_any_batch": ("sequence.field",),
+    },
+    "tests/interop/test_deletion_vectors.py": {
+        "test_a_table_with_vectors_is_read_as_java_reads_it": (
+            "deletion-vectors.enabled",
+            "deletion-vectors.merge-on-read",
+        ),
+    },
+    "tests/interop/test_expiry.py": {
+        "test_changelogs_that_outlive_their_snapshots_are_those_that_java_keeps": (
+            "changelog.num-retained.min",
+            "changelog.num-retained.max",
+            "changelog.time-retained",
+        ),
+    },
+    "tests/interop/test_order_of_rows.py": {
+        "test_the_same_rows_win": (
+            "sequence.field.sort-order",
+            "ignore-delete",
+            "ignore-update-before",
+        ),
+    },
+    "tests/interop/test_schemas.py": {
+        "test_a_column_takes_another_type_where_it_does_in_java": ("disable-explicit-type-casting",),
+    },
+    "tests/interop/test_types.py": {
+        "test_every_row_lies_in_the_bucket_where_java_puts_it": (
+            "bucket",
+            "bucket-key",
+            "bucket-function.type",
+        ),
+    },
+    "tests/storage/catalog/test_options.py": {
+        "test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say_otherwise": ("table-default.*",),
+        "test_what_would_be_ignored_is_refused": (
+            "warehouse",
+            "metastore",
+        ),
+    },
+    "tests/storage/files/formats/test_avro.py": {
+        "test_the_codec_option_of_avro_comes_before_the_tables": ("avro.codec",),
+    },
+    "tests/storage/files/formats/test_parquet.py": {
+        "test_options_of_parquet_override_the_choice": ("parquet.enable.dictionary#<column>",),
+    },
+    "tests/storage/files/formats/test_round_trips.py": {
+        "test_a_codec_that_the_format_lacks_is_refused_with_those_it_has": ("file.compression",),
+        "test_what_java_could_not_read_back_is_refused_with_the_column_and_a_way_out": ("file.format",),
+    },
+    "tests/storage/files/test_reader.py": {
+        "test_keys_are_read_from_their_columns_and_system_columns_as_stored": ("data-file.thin-mode",),
+    },
+    "tests/storage/files/test_statistics.py": {
+        "test_dropped_and_dense_statistics_are_unknown": ("fields.<column>.stats-mode",),
+    },
+    "tests/storage/files/test_stats_collection.py": {
+        "test_changelog_files_have_a_mode_of_their_own": ("changelog-file.stats-mode",),
+        "test_columns_get_the_mode_that_java_gives_them": (
+            "metadata.stats-mode.per.level",
+            "metadata.stats-keep-first-n-columns",
+        ),
+    },
+    "tests/storage/files/test_writer.py": {
+        "test_a_full_disk_leaves_nothing_behind": ("target-file-row-num",),
+        "test_a_stronger_zstd_makes_smaller_files": ("file.compression.zstd-level",),
+        "test_files_are_compressed_as_their_level_asks": ("file.compression.per.level",),
+        "test_names_follow_the_options": (
+            "changelog-file.format",
+            "changelog-file.prefix",
+            "file.suffix.include.compression",
+            "data-file.prefix",
+        ),
+    },
+    "tests/storage/lookup/test_newest_rows.py": {
+        "test_a_row_is_what_the_merge_engine_makes_of_its_versions": ("partial-update.remove-record-on-delete",),
+    },
+    "tests/storage/merge/aggregators/test_step_by_step.py": {
+        "test_at_once_is_as_one_after_the_other": (
+            "fields.<column>.distinct",
+            "fields.<column>.list-agg-delimiter",
+            "fields.<column>.nested-key",
+            "fields.<column>.nested-key-null-strategy",
+            "fields.<column>.nested-sequence-field",
+            "fields.<column>.count-limit",
+            "fields.<column>.ts-field",
+        ),
+    },
+    "tests/storage/merge/merge_functions/test_against_rows.py": {
+        "test_columns_merge_as_rows_do": (
+            "fields.default-aggregate-function",
+            "fields.<column>.aggregate-function",
+        ),
+    },
+    "tests/storage/merge/test_merge_passes.py": {
+        "test_sort_spill_threshold": ("sort-spill-threshold",),
+    },
+    "tests/storage/options/test_effects.py": {
+        "test_a_coarse_sample_is_too_coarse_to_sort_by": ("sort-compaction.local-sample.magnification",),
+        "test_a_commit_waits_for_lookups_unless_the_table_says_otherwise": ("lookup-wait",),
+        "test_a_consumer_that_was_idle_for_too_long_holds_nothing_back": ("consumer.expiration-time",),
+        "test_an_empty_commit_makes_a_snapshot_only_where_the_table_asks_for_it": ("snapshot.ignore-empty-commit",),
+        "test_changelog_files_have_a_codec_of_their_own": (
+            "changelog-producer",
+            "changelog-file.compression",
+        ),
+        "test_compaction_is_picked_by_the_options": (
+            "compaction.max-size-amplification-percent",
+            "compaction.size-ratio",
+            "compaction.offpeak.start.hour",
+            "compaction.offpeak.end.hour",
+            "compaction.offpeak-ratio",
+            "compaction.optimization-interval",
+            "compaction.total-size-threshold",
+            "compaction.incremental-size-threshold",
+            "lookup-compact.max-interval",
+        ),
+        "test_consumers_of_changelogs_only_hold_no_snapshot_back": ("consumer.changelog-only",),
+        "test_data_files_lie_in_the_directory_that_the_table_names": ("data-file.path-directory",),
+        "test_dense_statistics_leave_out_columns_without_any": ("metadata.stats-dense-store",),
+        "test_files_roll_at_their_target_not_at_the_next_65536_rows": ("target-file-size",),
+        "test_index_files_lie_where_the_table_says": ("index-file-in-data-file-dir",),
+        "test_one_round_of_expiry_removes_as_many_snapshots_as_the_table_allows": ("snapshot.expire.limit",),
+        "test_orc_dictionary_key_threshold_turns_dictionaries_off": ("orc.dictionary.key.threshold",),
+        "test_orc_files_are_compressed_as_they_say": ("orc.compress",),
+        "test_orc_stripe_size_bounds_stripes": ("orc.stripe.size",),
+        "test_parquet_block_size_bounds_row_groups": ("parquet.block.size",),
+        "test_parquet_compression_codec_zstd_level_goes_before_the_tables": ("parquet.compression.codec.zstd.level",),
+        "test_parquet_enable_dictionary_decides_about_dictionary_pages": ("parquet.enable.dictionary",),
+        "test_parquet_page_size_makes_more_offsets": ("parquet.page.size",),
+        "test_retries_wait_between_what_the_table_names": (
+            "commit.min-retry-wait",
+            "commit.max-retry-wait",
+        ),
+        "test_rows_without_a_partition_lie_under_the_name_that_the_table_gives_them": ("partition.default-name",),
+    },
+    "tests/storage/options/test_table_options.py": {
+        "test_option_derivation": ("num-levels",),
+    },
+    "tests/storage/read/test_merge_engines.py": {
+        "test_a_delete_that_would_leave_null_where_none_may_be_is_refused": ("fields.<column>.sequence-group",),
+        "test_a_group_that_does_not_remove_takes_back_what_a_delete_of_another_would_remove": (
+            "partial-update.remove-record-on-sequence-group",
+        ),
+        "test_columns_without_nulls_take_deletes_that_leave_none": (
+            "merge-engine",
+            "aggregation.remove-record-on-delete",
+        ),
+    },
+    "tests/storage/snapshots/test_commit.py": {
+        "test_a_batch_commit_without_files_makes_no_snapshot": ("commit.force-create-snapshot",),
+        "test_deletes_keep_their_statistics_unless_the_table_says_otherwise": ("manifest.delete-file-drop-stats",),
+        "test_duplicate_files_are_dropped_where_the_table_asks_for_it": ("commit.discard-duplicate-files",),
+        "test_the_table_may_ask_to_leave_levels_alone": ("overwrite-upgrade",),
+    },
+    "tests/storage/snapshots/test_java_reads_our_metadata.py": {
+        "test_we_read_manifests_of_any_format_that_java_had": ("manifest.format",),
+    },
+    "tests/storage/snapshots/test_manifest_entry.py": {
+        "test_a_large_manifest_is_rolled_and_none_is_lost": ("manifest.target-file-size",),
+    },
+    "tests/storage/snapshots/test_manifest_merge.py": {
+        "test_whatever_is_committed_each_state_is_the_last_one_and_its_changes": (
+            "manifest.full-compaction-threshold-size",
+            "manifest.merge-min-count",
+        ),
+    },
+    "tests/storage/snapshots/test_metadata_file.py": {
+        "test_an_unknown_codec_option_is_refused_by_name": ("manifest.compression",),
+    },
+    "tests/storage/snapshots/test_publisher.py": {
+        "test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothing_is_deleted": ("commit.timeout",),
+    },
+    "tests/storage/test_partition_text.py": {
+        "test_partitions_lie_where_java_puts_them": ("partition.legacy-name",),
+    },
+    "tests/storage/test_schema_changes.py": {
+        "test_a_new_column_goes_where_it_is_wanted": ("add-column-before-partition",),
+        "test_nulls_are_forbidden_only_where_the_table_says_that_it_may_be": (
+            "alter-column-null-to-not-null.disabled",
+        ),
+        "test_options_change_where_files_allow_it": ("deletion-vectors.modifiable",),
+    },
+    "tests/storage/test_schema_creation.py": {
+        "test_keys_given_as_options_move_into_the_schema": (
+            "primary-key",
+            "partition",
+        ),
+        "test_what_does_not_go_together_is_refused_with_the_name_the_reason_and_the_remedy": (
+            "type",
+            "path",
+            "auto-create",
+        ),
+        "test_with_nullable_primary_keys_they_all_take_nulls": ("primary-key.nullable",),
+    },
+    "tests/storage/test_table_model.py": {
+        "test_a_table_is_what_its_last_commit_made_it": ("write-buffer-spillable",),
+    },
+    "tests/storage/write/test_conform.py": {
+        "test_rowkind_field_decides_the_kind_and_stays_a_column": ("rowkind.field",),
+    },
+    "tests/storage/write/test_write_buffer.py": {
+        "test_a_buffer_of_many_segments_is_flushed": ("write-buffer-size",),
+    },
+    "tests/tidelake/test_overwrite.py": {
+        "test_an_overwrite_replaces": ("dynamic-partition-overwrite",),
+    },
+    "tests/tidelake/test_reading_options.py": {
+        "test_a_consumer_named_by_the_options_goes_on_where_it_was": (
+            "consumer-id",
+            "consumer.ignore-progress",
+        ),
+        "test_a_dynamic_option_opens_a_branch": ("branch",),
+        "test_a_follower_waits_no_longer_than_the_table_says": ("continuous.discovery-interval",),
+        "test_a_scan_reads_as_of_the_time_that_its_options_say": (
+            "scan.timestamp-millis",
+            "scan.timestamp",
+        ),
+        "test_a_scan_reads_where_its_options_say": (
+            "scan.snapshot-id",
+            "scan.mode",
+            "scan.tag-name",
+            "scan.version",
+            "scan.watermark",
+        ),
+        "test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay": ("streaming.read.snapshot.delay",),
+        "test_changes_are_those_between_the_snapshots_that_the_options_name": (
+            "incremental-between",
+            "incremental-between-tag-to-snapshot",
+        ),
+    },
+}
+
+EVIDENCE: Final = {
+    option: f"{module}::{test}"
+    for module, tests in _SHOWN_BY.items()
+    for test, options in tests.items()
+    for option in options
+}

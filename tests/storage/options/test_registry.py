@@ -1,0 +1,242 @@
+"""For every option one of three is true: it acts, the operation that it would change refuses it, or nobody can tell."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+import storage
+import tidelake
+from storage import option_support
+from storage.options.option import Operation, Option, Refusal
+from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY
+from tests.storage.options.evidence import EVIDENCE
+
+ROOT: Final = Path(__file__).parents[3]
+ALL: Final = (*TABLE_REGISTRY.options, *CATALOG_REGISTRY.options)
+VALUES: Final = {"boolean": ("true", "false"), "int": ("7",), "long": ("7",), "number": ("0.7",), "size": ("7 mb",)}
+NAMES: Final = {"<column>": "v", "<type>": "bloom-filter", "<class>": "org.example.Callback", "<index>": "vector"}
+SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+
+
+def key_of(option: Option) -> str:
+    """A key of a family, the key of any other."""
+    return re.sub(r"<[^>]*>", lambda name: NAMES[name[0]], option.key).replace("*", "something")
+
+
+def value_of(option: Option) -> str:
+    """Not the default, and one that the option takes."""
+    given = (*option.kind.words, *VALUES.get(option.kind.name, ("7 min",)))
+    return next(value for value in given if value != option.default)
+
+
+@dataclass(frozen=True)
+class Lake:
+    catalog: tidelake.Catalog
+    warehouse: str
+
+    def table(self, key: str, value: str) -> tidelake.Table:
+        return self.catalog.table("shop.t", {key: value})
+
+
+@pytest.fixture(scope="module")
+def lake() -> Lake:
+    warehouse = "memory://options/lake"
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [1, 2], "v": [10, 20]}, SCHEMA))
+        writer.commit()
+    return Lake(catalog, warehouse)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Of a process that has said nothing so far."""
+    monkeypatch.setattr(option_support, "_logged", set())
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
+# ---------------------------------------------------------------- it is refused
+
+
+def read(lake: Lake, key: str, value: str) -> None:
+    lake.table(key, value).scan().to_arrow()
+
+
+def changes(lake: Lake, key: str, value: str) -> None:
+    list(lake.table(key, value).changes(start=1))
+
+
+def write(lake: Lake, key: str, value: str) -> None:
+    lake.table(key, value).writer()
+
+
+def compact(lake: Lake, key: str, value: str) -> None:
+    lake.table(key, value).compact()
+
+
+def open_catalog(lake: Lake, key: str, value: str) -> None:
+    tidelake.open_catalog(lake.warehouse, **{key: value})
+
+
+OPERATIONS: Final[dict[Operation, Callable[[Lake, str, str], None]]] = {
+    Operation.READ: read,
+    Operation.CHANGES: changes,
+    Operation.WRITE: write,
+    Operation.COMPACT: compact,
+    Operation.OPEN: open_catalog,
+}
+REFUSED: Final = [
+    pytest.param(option, refusal, operation, id=f"{operation} {option.key}")
+    for option in ALL
+    for refusal in option.refusals
+    for operation in sorted(refusal.operations)
+]
+
+
+@pytest.mark.parametrize(("option", "refusal", "operation"), REFUSED)
+def test_each_operation_refuses_what_it_would_ignore(
+    option: Option, refusal: Refusal, operation: Operation, lake: Lake
+) -> None:
+    key = key_of(option)
+    with pytest.raises(tidelake.UnsupportedFeature) as refused:
+        OPERATIONS[operation](lake, key, refusal.when.example)
+    assert f"option {key} = {refusal.when.example}" in str(refused.value)
+    assert refusal.reason in str(refused.value)
+    assert refusal.remedy in str(refused.value)
+
+
+CREATING: Final = {Operation.READ, Operation.CHANGES, Operation.WRITE}
+
+
+@pytest.mark.parametrize(
+    ("option", "refusal"),
+    [
+        pytest.param(option, refusal, id=option.key)
+        for option in TABLE_REGISTRY.options
+        for refusal in option.refusals
+        if CREATING & refusal.operations
+    ],
+)
+def test_no_table_is_created_that_a_later_operation_refuses(option: Option, refusal: Refusal, lake: Lake) -> None:
+    for primary_key in (["id"], []):
+        with pytest.raises(tidelake.TidelakeError, match=f"option {re.escape(key_of(option))}|option type"):
+            lake.catalog.create_table(
+                "shop.new", SCHEMA, primary_key=primary_key, options={key_of(option): refusal.when.example}
+            )
+    assert lake.catalog.list_tables("shop") == ["t"]
+
+
+# ---------------------------------------------------------------- nobody can tell
+
+WITHOUT_EFFECT: Final = [pytest.param(option, id=option.key) for option in TABLE_REGISTRY.options if option.no_effect]
+CATALOGS_WITHOUT_EFFECT: Final = [
+    pytest.param(option, id=option.key) for option in CATALOG_REGISTRY.options if option.no_effect
+]
+
+
+@pytest.mark.parametrize("option", WITHOUT_EFFECT)
+def test_an_option_without_effect_is_logged_once_with_the_reason(
+    option: Option, lake: Lake, log: pytest.LogCaptureFixture
+) -> None:
+    table = lake.table(key_of(option), value_of(option))
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": 10}, {"id": 2, "v": 20}]
+    assert [record.event_fields for record in log.records] == [  # type: ignore[attr-defined]
+        {"event": "option without effect", "option": key_of(option), "why": option.no_effect}
+    ]
+    table.scan().to_arrow()
+    list(table.changes(start=1))
+    table.writer().close()
+    assert len(log.records) == 1
+
+
+@pytest.mark.parametrize("option", CATALOGS_WITHOUT_EFFECT)
+def test_a_catalogs_option_without_effect_is_logged_once(
+    option: Option, lake: Lake, log: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        tidelake.open_catalog(lake.warehouse, **{key_of(option): value_of(option)})
+    (record,) = log.records
+    assert record.event_fields == {  # type: ignore[attr-defined]
+        "event": "option without effect",
+        "option": key_of(option),
+        "why": option.no_effect,
+    }
+
+
+def test_an_option_without_effect_is_asked_for_nowhere() -> None:
+    """What code reads may change what it does."""
+    asked = set(chain.from_iterable(map(_texts_of, _code_that_acts())))
+    # dropping a table names the place in the log; a schema has a member of this name
+    asked -= {"global-index.external-path", "comment"}
+    assert [o.key for o in TABLE_REGISTRY.options if o.no_effect and not o.is_family and o.key in asked] == []
+
+
+def test_an_option_set_to_its_default_is_not_worth_a_line(lake: Lake, log: pytest.LogCaptureFixture) -> None:
+    lake.table("sort-engine", "loser-tree").scan().to_arrow()
+    assert log.records == []
+
+
+def test_a_name_that_paimon_does_not_have_is_logged_once(lake: Lake, log: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        lake.table("bukket", "3").scan().to_arrow()
+    (record,) = log.records
+    assert "option unknown" in record.getMessage()
+    assert "bukket" in record.getMessage()
+
+
+# ---------------------------------------------------------------- it acts
+
+
+@pytest.mark.parametrize("option", [pytest.param(option, id=option.key) for option in ALL if option.acts_on])
+def test_an_option_that_acts_has_a_test_that_sets_it(option: Option) -> None:
+    """`evidence.py` names it. It fails when the option stops acting; here: that it exists, and knows the option."""
+    assert option.key in EVIDENCE, f"{option.key} acts, says the registry; which test shows it?"
+    module, _, name = EVIDENCE[option.key].partition("::")
+    text = (ROOT / module).read_text(encoding="utf-8")
+    tests = [
+        node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert name in tests
+    last = re.split(r"<[^>]*>\.?", option.key)[-1].rstrip("*")
+    assert last in text, f"{module} does not set {option.key}"
+
+
+def test_there_is_evidence_for_no_other_option() -> None:
+    assert EVIDENCE.keys() - {option.key for option in ALL if option.acts_on} == set()
+
+
+def test_an_option_that_acts_is_asked_for_by_code() -> None:
+    asked = set(chain.from_iterable(map(_texts_of, _code_that_acts(rules=True))))
+    asked.add("manifest.format")  # about to be
+    missing = [o.key for o in TABLE_REGISTRY.options if o.acts_on and not o.is_family and o.key not in asked]
+    assert missing == []
+
+
+def _code_that_acts(*, rules: bool = False) -> Iterator[Path]:
+    """Modules of `storage` that do something with an option. rules: those that check values when tables are created
+    too."""
+    package = Path(storage.__file__ or "").parent
+    for path in package.rglob("*.py"):
+        names_only = "entries" in path.parts or path.name == "renamed_columns.py"
+        if not names_only and (rules or path.name not in ("option_rules.py", "alterations.py")):
+            yield path
+
+
+@cache
+def _texts_of(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))

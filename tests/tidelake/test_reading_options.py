@@ -1,0 +1,249 @@
+"""Where reading begins when its caller names no place: the options of the table say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.read.changes import ChangeReader
+from storage.read.follow import Follower
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.tags import TagStore
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+@pytest.fixture
+def catalog() -> Iterator[tidelake.Catalog]:
+    """shop.t: snapshot n added the row n, its watermark is n * 100; tag `two` is snapshot 2; 3 was compacted to 4."""
+    catalog = tidelake.open_catalog("memory://reading-options/lake")
+    catalog.create_database("shop")
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "50"}
+    table = catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options=options)
+    for number in (1, 2, 3):
+        add(table, number)
+    table.compact(full=True)
+    add(table, 5)
+    tags = TagStore(table.context.io, table.context.paths)
+    tags.create("two", table.snapshots()[1], now=datetime(2026, 1, 1))
+    tags.create("three", table.snapshots()[2], now=datetime(2026, 1, 1))
+    yield catalog
+    catalog.drop_database("shop", cascade=True)
+
+
+def add(table: tidelake.Table, number: int) -> None:
+    with table.writer(commit_user="w") as writer:
+        writer.write(pa.table({"id": [number]}, SCHEMA))
+        writer.commit(number, watermark=number * 100)
+
+
+def scanned(table: tidelake.Table, **place: Any) -> list[int]:
+    return sorted(table.scan(**place).to_arrow()["id"].to_pylist())
+
+
+def time_of(table: tidelake.Table, snapshot_id: int) -> int:
+    return table.snapshots()[snapshot_id - 1].time_ms
+
+
+SCANS = [
+    pytest.param({"scan.snapshot-id": "1"}, [1], id="a snapshot"),
+    pytest.param({"scan.tag-name": "two"}, [1, 2], id="a tag"),
+    pytest.param({"scan.watermark": "150"}, [1, 2], id="the first snapshot at a watermark or later"),
+    pytest.param({"scan.version": "two"}, [1, 2], id="a version that is a tag"),
+    pytest.param({"scan.version": "3"}, [1, 2, 3], id="a version that is a snapshot"),
+    pytest.param({"scan.version": "watermark-100"}, [1], id="a version that is a watermark"),
+    pytest.param({"scan.mode": "from-snapshot-full", "scan.snapshot-id": "2"}, [1, 2], id="a snapshot in full"),
+    pytest.param({"scan.mode": "compacted-full"}, [1, 2, 3], id="the newest compaction"),
+    pytest.param({"scan.mode": "latest-full"}, [1, 2, 3, 5], id="the latest in full"),
+    pytest.param({"scan.mode": "latest"}, [1, 2, 3, 5], id="the latest"),
+    pytest.param({"scan.mode": "default"}, [1, 2, 3, 5], id="by default"),
+]
+
+
+@pytest.mark.parametrize(("options", "rows"), SCANS)
+def test_a_scan_reads_where_its_options_say(
+    catalog: tidelake.Catalog, options: Mapping[str, str], rows: list[int]
+) -> None:
+    assert scanned(catalog.table("shop.t", options)) == rows
+
+
+def test_a_scan_reads_as_of_the_time_that_its_options_say(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    at_2 = time_of(table, 2)
+    rows = scanned(table, as_of=at_2)
+    assert 5 not in rows or time_of(table, 5) == at_2
+    assert scanned(catalog.table("shop.t", {"scan.timestamp-millis": str(at_2)})) == rows
+    local = datetime.fromtimestamp(at_2 / 1000).isoformat(" ", "milliseconds")
+    assert scanned(catalog.table("shop.t", {"scan.timestamp": local})) == rows
+
+
+def test_a_stored_option_places_scans_until_an_argument_names_another_place(catalog: tidelake.Catalog) -> None:
+    table = catalog.alter_table("shop.t", [tidelake.SetOption("scan.snapshot-id", "1")])
+    assert scanned(table) == [1]
+    assert scanned(table, snapshot=2) == [1, 2]
+    assert scanned(table, tag="three") == [1, 2, 3]
+
+
+REFUSED = [
+    pytest.param({"scan.snapshot-id": "99"}, "no snapshot 99: there are 1 to 5", id="a snapshot that is not there"),
+    pytest.param({"scan.tag-name": "four"}, "no tag 'four'", id="a tag that is not there"),
+    pytest.param({"scan.watermark": "999"}, "no snapshot with a watermark of 999", id="a watermark to come"),
+    pytest.param({"scan.version": "four"}, "no such tag, and it is no snapshot id", id="a version of no kind"),
+    pytest.param({"scan.timestamp-millis": "1"}, "no snapshot from 1 or before", id="before the first snapshot"),
+    pytest.param({"scan.timestamp": "soon"}, "scan.timestamp = 'soon': expected a time", id="no time"),
+    pytest.param(
+        {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each say where reading begins", id="two places at once"
+    ),
+    pytest.param({"scan.mode": "from-snapshot"}, "needs scan.snapshot-id or", id="a mode without its place"),
+    pytest.param(
+        {"scan.mode": "latest", "scan.snapshot-id": "1"}, "does not go with scan.mode = latest", id="a wrong place"
+    ),
+    pytest.param({"scan.mode": "late"}, "expected one of", id="a mode that is none"),
+    pytest.param({"incremental-between": "1,2"}, "Call changes", id="a range of changes"),
+    pytest.param({"scan.mode": "latest-delta"}, "latest-delta: cannot scan", id="the latest changes only"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_a_scan_that_cannot_begin_there_is_refused(
+    catalog: tidelake.Catalog, options: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        scanned(catalog.table("shop.t", options))
+
+
+# ---------------------------------------------------------------- changes
+
+
+def test_changes_are_those_between_the_snapshots_that_the_options_name(catalog: tidelake.Catalog) -> None:
+    by_ids = catalog.table("shop.t", {"incremental-between": "1,3"})
+    assert [change.snapshot_id for change in by_ids.changes()] == [2, 3]
+    same = catalog.table("shop.t", {"incremental-between": "3,3"})
+    assert list(same.changes()) == []
+    tags = {"incremental-between": "two,three", "incremental-between-tag-to-snapshot": "true"}
+    assert [change.snapshot_id for change in catalog.table("shop.t", tags).changes()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"incremental-between": "two,three"}, "tag-to-snapshot = true", id="the difference of two tags"),
+        pytest.param({"incremental-between": "3,1"}, "swap them", id="backwards"),
+        pytest.param({"incremental-between": "1,2,3"}, "expected two snapshot ids", id="three ids"),
+        pytest.param({"incremental-between": "1,three"}, "expected two snapshot ids", id="an id and a tag"),
+        pytest.param({"incremental-between": "1,99"}, "no snapshot 6", id="snapshots to come"),
+        pytest.param(
+            {"incremental-between": "1,3", "incremental-between-scan-mode": "changelog"}, "Unset it", id="other files"
+        ),
+        pytest.param({}, r"changes\(\) needs start=", id="no range at all"),
+    ],
+)
+def test_a_range_that_means_nothing_here_is_refused(
+    catalog: tidelake.Catalog, options: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        list(catalog.table("shop.t", options).changes())
+
+
+def test_a_range_given_twice_is_refused(catalog: tidelake.Catalog) -> None:
+    with pytest.raises(tidelake.BadInput, match="leave start and end out, or unset the option"):
+        catalog.table("shop.t", {"incremental-between": "1,3"}).changes(start=1)
+
+
+# ---------------------------------------------------------------- following
+
+FOLLOWS = [
+    pytest.param({}, 6, id="by default, what comes"),
+    pytest.param({"scan.mode": "latest"}, 6, id="what comes"),
+    pytest.param({"scan.snapshot-id": "2"}, 2, id="from a snapshot"),
+    pytest.param({"scan.mode": "from-snapshot", "scan.snapshot-id": "0"}, 1, id="from before the earliest"),
+    pytest.param({"scan.timestamp-millis": "1"}, 1, id="from a time before all"),
+    pytest.param({"scan.timestamp-millis": "9999999999999"}, 6, id="from a time after all"),
+]
+
+
+@pytest.mark.parametrize(("options", "first"), FOLLOWS)
+def test_following_begins_where_its_options_say(
+    catalog: tidelake.Catalog, options: Mapping[str, str], first: int
+) -> None:
+    table = catalog.table("shop.t", options)
+    assert table.follower().next_snapshot_id == first
+    assert table.follower(start="earliest").next_snapshot_id == 1
+
+
+def test_following_from_a_time_begins_with_the_first_snapshot_since(catalog: tidelake.Catalog) -> None:
+    times = [snapshot.time_ms for snapshot in catalog.table("shop.t").snapshots()]
+    table = catalog.table("shop.t", {"scan.timestamp-millis": str(times[2])})
+    assert table.follower().next_snapshot_id == 1 + sum(time_ms < times[2] for time_ms in times)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"scan.mode": "latest-full"}, id="all rows first"),
+        pytest.param({"scan.mode": "compacted-full"}, id="compacted rows first"),
+        pytest.param({"scan.mode": "from-snapshot-full", "scan.snapshot-id": "1"}, id="rows of a snapshot first"),
+        pytest.param({"scan.tag-name": "two"}, id="a tag"),
+    ],
+)
+def test_following_that_would_read_the_table_first_is_refused(
+    catalog: tidelake.Catalog, options: Mapping[str, str]
+) -> None:
+    table = catalog.table("shop.t", options)
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"cannot follow: .* Read the table with scan"):
+        table.follower()
+    assert table.follower(start=3).next_snapshot_id == 3
+
+
+def test_a_consumer_named_by_the_options_goes_on_where_it_was(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t", {"consumer-id": "c", "scan.snapshot-id": "1"})
+    Consumer(table.context.io, table.context.paths, "c").write(3)
+    assert table.follower().next_snapshot_id == 3
+    again = catalog.table("shop.t", {"consumer-id": "c", "scan.snapshot-id": "1", "consumer.ignore-progress": "true"})
+    assert again.follower().next_snapshot_id == 1
+    list(again.follower(start=4).step() or ())
+    assert table.follower().next_snapshot_id == 5  # it wrote down how far it came
+
+
+def test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t", {"streaming.read.snapshot.delay": "1 min"})
+    assert table.follower(start=1).step() is None
+    now_ms = time_of(table, 1) + 59_999
+    follower = Follower(ChangeReader(table.context), 1, None, 10_000, delay_ms=60_000, now_ms=lambda: now_ms)
+    assert follower.step() is None
+    now_ms += 1
+    assert [change.snapshot_id for change in follower.step() or ()] == [1]
+
+
+def test_a_follower_waits_no_longer_than_the_table_says(catalog: tidelake.Catalog) -> None:
+    follower = catalog.table("shop.t", {"continuous.discovery-interval": "50 ms"}).follower()
+    for _ in range(10):
+        assert follower.step() is None
+    assert follower.wait_ms == 50
+
+
+# ---------------------------------------------------------------- branches
+
+
+def test_a_dynamic_option_opens_a_branch(catalog: tidelake.Catalog) -> None:
+    with pytest.raises(tidelake.BadInput, match=r"no branch 'dev'"):
+        catalog.table("shop.t", {"branch": "dev"})
+    context = catalog.table("shop.t").context
+    branch = context.paths.schema(0).replace("/schema/", "/branch/branch-dev/schema/")
+    context.io.write(branch, context.io.read(context.paths.schema(0)))
+    add(catalog.table("shop.t", {"branch": "dev"}), 7)
+    assert scanned(catalog.table("shop.t", {"branch": "dev"})) == [7]
+    assert scanned(catalog.table("shop.t$branch_dev")) == [7]
+    assert scanned(catalog.table("shop.t")) == [1, 2, 3, 5]
+    with pytest.raises(tidelake.BadInput, match="name one of them"):
+        catalog.table("shop.t$branch_dev", {"branch": "test"})
+
+
+def test_a_stored_branch_is_refused_where_it_would_not_be_read(catalog: tidelake.Catalog) -> None:
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"option branch = dev: cannot alter: .*branch_dev"):
+        catalog.alter_table("shop.t", [tidelake.SetOption("branch", "dev")])
