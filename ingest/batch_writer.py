@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
 from ingest.dead_letters import DeadLetters
-from ingest.error_policy import ErrorPolicy, RecordRefused, refusal
+from ingest.error_policy import ErrorPolicy, RecordRefused
 from ingest.formats.base import DecodedBatch, Failure, FailureKind, KeyChange, TableRows
 from ingest.moved_rows import LeftRow, MovedRowsByTable
 from ingest.raw_batch import RawBatch
@@ -98,7 +98,7 @@ class BatchWriter:
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
             key=lambda failure: failure.row,
         )
-        fatal = self._policy.first_fatal(due)
+        fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.holds(raw, failure))
         stop = waits_at if fatal is None else fatal.offset
         taken = [rows for part in parts if len((rows := between(part.rows, 0, stop)).rows)]
         routed = [(rows, self._routed(raw, rows)) for rows in taken]
@@ -111,7 +111,7 @@ class BatchWriter:
             letters=[f for f in due if stop is None or f.offset < stop],
             opens_buckets=any(self._sink_of(rows).opens_buckets(parts) for rows, parts in routed),
             next_offset=raw.next_offset if stop is None else stop,
-            refused=None if fatal is None else refusal(fatal, raw),
+            refused=None if fatal is None else self._policy.refusal(fatal, raw),
             wanted=wanted if fatal is None else None,
         )
 

@@ -23,12 +23,17 @@ from uuid import uuid4
 import msgspec
 
 from checkpoint.offsets import TopicPartition
+from ingest.clock import Clock, SystemClock
 from ingest.formats.base import Failure
 from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
+from storage.logs import get_logger
+
+_log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
+_QUIET_MS: Final = 10_000
 _HELD_BYTES_MAX: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 8
 # Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: there may be letters of other
@@ -57,9 +62,10 @@ class DeadLetters:
     the same place in another cluster or folder, or in a topic made anew, holds another record.
     """
 
-    def __init__(self, io: FileIO, location: str) -> None:
+    def __init__(self, io: FileIO, location: str, clock: Clock | None = None) -> None:
         self._io = io
         self._location = location.rstrip("/")
+        self._announcer = _Announcer(self._location, clock or SystemClock())
         # By partition: offsets, as they rise, and letters.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
@@ -81,14 +87,18 @@ class DeadLetters:
                     if letter.offset >= read_from.get(TopicPartition(letter.topic, letter.partition), 0):
                         self._written.add(_digest(letter))
 
+    def holds(self, batch: RawBatch, failure: Failure) -> bool:
+        """Whether the record has its letter from an earlier life."""
+        return bool(self._written) and _digest(msgspec.convert(letter_of(batch, failure), _Letter)) in self._written
+
     def add(self, batch: RawBatch, failures: Iterable[Failure]) -> None:
-        """Keep these records of a batch in memory until `flush`; see `are_many`."""
+        """Keep these records of a batch in memory until `flush`, but those that have their letter. See `are_many`."""
         partition = TopicPartition(batch.topic, batch.partition)
         for failure in failures:
-            letter = letter_of(batch, failure)
-            if self._written and _digest(msgspec.convert(letter, _Letter)) in self._written:
+            if self.holds(batch, failure):
                 continue
-            line = msgspec.json.encode(letter) + b"\n"
+            self._announcer.announce(partition, failure)
+            line = msgspec.json.encode(letter_of(batch, failure)) + b"\n"
             self._waiting.setdefault(partition, []).append((failure.offset, line))
             self._waiting_bytes += len(line)
             self.count += 1
@@ -115,6 +125,34 @@ class DeadLetters:
         path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
         # whole or not there: `recover` reads what it finds
         self._io.create_if_absent(path, b"".join(letter for _, letter in letters))
+
+
+class _Announcer:
+    """Tells people of dead letters when they come up, in a line at a time: the first at once, then the next after
+    _QUIET_MS, with how many came in between. Where thousands fail, all for one reason, nobody wants a line each.
+    """
+
+    def __init__(self, location: str, clock: Clock) -> None:
+        self._location = location
+        self._clock = clock
+        self._quiet_until_ms: int | None = None
+        self._untold = 0
+
+    def announce(self, partition: TopicPartition, failure: Failure) -> None:
+        now_ms = self._clock.now_ms()
+        if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
+            self._untold += 1
+            return
+        _log.warning(
+            "a record becomes a dead letter",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=failure.offset,
+            reason=failure.reason,
+            untold_before=self._untold,
+            kept_in=self._location,
+        )
+        self._quiet_until_ms, self._untold = now_ms + _QUIET_MS, 0
 
 
 def _is_below(file_name: str, read_from: Mapping[TopicPartition, int]) -> bool:

@@ -117,6 +117,7 @@ class Pipeline:
         self._source_error: Exception | None = None
         self._whole: asyncio.Task[object] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._letters_told = 0  # dead letters up to the last checkpoint
         self._is_stopping = False
         self._is_halted = False
         self._is_cleaning_up = False
@@ -442,7 +443,16 @@ class Pipeline:
             raise
         self.progress.checkpoints += 1
         times = self._times.end(len(committables))
-        _log.info("checkpoint", identifier=identifier, tables=len(committables), **times)
+        letters = self._parts.dead_letters.count
+        _log.info(
+            "checkpoint",
+            identifier=identifier,
+            tables=len(committables),
+            dead_letters=letters - self._letters_told,
+            dead_letters_of_run=letters,
+            **times,
+        )
+        self._letters_told = letters
         await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
 
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:

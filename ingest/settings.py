@@ -206,8 +206,10 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number when there are more than that many, `all` never. dead_letters: where
-    tolerated records are kept; left out: `<pipeline>.dead-letters` in the warehouse. waiting_ms_max: how long a
+    tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before has
+    set aside count no more, so the next start goes further), `all` never. Values that only a wider column would hold,
+    columns that a table lacks, and truncates stop the pipeline in any case. dead_letters: where tolerated records are
+    kept; left out: `<pipeline>.dead-letters` in the warehouse. waiting_ms_max: how long a
     partition may wait for a value that a record of another partition has; then its record counts as one that can't be
     decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it their records count as such,
     too.

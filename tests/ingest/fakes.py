@@ -392,7 +392,7 @@ class Rig:
         for table in self.tables:
             router.provide(Target(table.name, SCHEMA))
         self.io = MemoryFileIO()
-        self.dead_letters = DeadLetters(self.io, self.letters_at)
+        self.dead_letters = DeadLetters(self.io, self.letters_at, self.clock)
         self.pipeline = Pipeline(
             Parts(
                 source=self.source,

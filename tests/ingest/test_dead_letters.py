@@ -13,11 +13,13 @@ import pytest
 
 from checkpoint.offsets import TopicPartition
 from ingest import dead_letters
+from ingest.clock import SystemClock
 from ingest.dead_letters import DeadLetters
 from ingest.formats.base import Failure, FailureKind
 from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.local import LocalFileIO
+from storage.logs import FIELDS
 from tests.ingest.fakes import raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
 
@@ -196,3 +198,18 @@ def test_files_that_are_no_letters_are_passed_over(folder: Path) -> None:
     after = open_letters(folder)
     after.add(raw_batch([3]), [failure(0, 3)])
     assert after.count == 1
+
+
+def test_of_many_dead_letters_a_few_are_told_with_the_number_of_the_others(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times_ms = (0, 100, 9_999, 10_000, 10_001, 25_000)
+    now_ms = iter(times_ms)
+    clock = SystemClock()
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: next(now_ms))
+    letters = DeadLetters(LocalFileIO(), str(folder), clock)
+    for at_ms in times_ms:
+        letters.add(raw_batch([at_ms]), [failure(0, at_ms)])
+    told = [getattr(record, FIELDS) for record in caplog.records]
+    assert [(event["offset"], event["untold_before"]) for event in told] == [(0, 0), (10_000, 2), (25_000, 1)]
+    assert {event["kept_in"] for event in told} == {str(folder)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 
 import pytest
@@ -17,6 +18,7 @@ from ingest.raw_batch import RawBatch
 from ingest.sources.base import Latest, SourceUnavailable
 from ingest.threads import in_turn
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
+from storage.logs import FIELDS
 from tests.ingest.fakes import GONE, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
@@ -531,7 +533,7 @@ async def letters(rig: Rig) -> list[dict[str, object]]:
 async def test_a_bad_record_stops_the_pipeline_with_everything_before_it_committed() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1], partition=1), bad_at(3), raw_batch([5, 6])])
-    message = "topic log, partition 0, offset 3: bad is no good. Mend the source, or set `errors.tolerance`"
+    message = "topic log, partition 0, offset 3: bad is no good. Fix the source, or set `errors.tolerance`"
     for _ in range(2):  # and again, every time it is started
         with pytest.raises(RecordRefused, match=message):
             await Rig(source, [table]).pipeline.run()
@@ -559,6 +561,36 @@ async def test_one_bad_record_too_many_stops_the_pipeline() -> None:
         await rig.pipeline.run()
     assert table.rows == values(0, 2)
     assert [letter["offset"] for letter in await letters(rig)] == [1]
+
+
+async def test_a_tolerance_below_the_bad_records_of_a_checkpoint_still_gets_further_with_each_start() -> None:
+    """None of the records gives a row, so no table tells the next start where to go on."""
+    table = FakeTable("t")
+    source = FakeSource([bad_at(0, 1, 2, 3, 4)])
+    letters_at = Rig(source, [table]).letters_at
+    for stopped_at in (2, 4):
+        rig = Rig(source, [table], tolerance=2, letters_at=letters_at)
+        with pytest.raises(RecordRefused, match=rf"offset {stopped_at}: .* This run has set 2 records aside before it"):
+            await rig.pipeline.run()
+        assert [letter["offset"] for letter in await letters(rig)] == list(range(stopped_at))
+    last = Rig(source, [table], tolerance=2, letters_at=letters_at)
+    progress = await last.pipeline.run()
+    assert [letter["offset"] for letter in await letters(last)] == [0, 1, 2, 3, 4]
+    assert progress.dead_letters == 1
+
+
+async def test_dead_letters_are_told_at_once_and_counted_at_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ingest")
+    source = FakeSource([bad_at(1, 3), raw_batch(range(5, 8), [b"bad"] * 3)])
+    await Rig(source, [FakeTable("t")], tolerance="all", bytes_max=1).pipeline.run()
+    fields = [getattr(record, FIELDS, {}) for record in caplog.records]
+    events = [(of.get("event"), of) for of in fields]
+    names = [name for name, _ in events if name in ("a record becomes a dead letter", "checkpoint")]
+    assert names == ["a record becomes a dead letter", "checkpoint", "checkpoint"]
+    told = dict(events)["a record becomes a dead letter"]
+    assert (told["offset"], told["reason"]) == (1, "bad is no good")
+    counts = [(of["dead_letters"], of["dead_letters_of_run"]) for name, of in events if name == "checkpoint"]
+    assert counts == [(2, 2), (3, 5)]
 
 
 async def test_an_unknown_column_stops_the_pipeline_whatever_is_tolerated() -> None:

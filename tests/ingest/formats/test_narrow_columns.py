@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.error_policy import ErrorPolicy, refusal
+from ingest.error_policy import ErrorPolicy
 from ingest.formats.base import DecodedBatch, FailureKind, Target
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import DebeziumJsonDecoder
@@ -168,9 +168,10 @@ def test_a_key_cannot_change_its_type_and_the_message_says_what_can_be_done() ->
 def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds() -> None:
     batch = batch_of([plain(12.3456)])
     found = DebeziumJsonDecoder(lambda source: orders({"id": "BIGINT", "x": "DECIMAL(6, 2)"})).decode(batch)
-    fatal = ErrorPolicy("all").first_fatal(found.failures)
+    policy = ErrorPolicy("all")
+    fatal = policy.first_fatal(found.failures, lambda failure: True)
     assert fatal is not None
-    said = str(refusal(fatal, batch))
+    said = str(policy.refusal(fatal, batch))
     assert said.startswith(
         "topic shop.public.orders, partition 0, offset 100: column x of shop.orders is DECIMAL(6, 2)"
     )
