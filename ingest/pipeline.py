@@ -182,7 +182,8 @@ class Pipeline:
                 raise
             self.progress.ended = "stopped at once"
         except BaseExceptionGroup as group:
-            raise only_error(group) from None
+            one = only_error(group)
+            raise one from one.__cause__  # not None: that would take the cause away
         finally:
             self._is_cleaning_up = True
             await self._clean_up(is_expiry_finished=self.progress.ended in ("stopped", "end of source"))

@@ -97,7 +97,8 @@ async def each_to_its_end(
     try:
         await (_waited_for(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
     except BaseExceptionGroup as group:
-        raise only_error(group) from None
+        one = only_error(group)
+        raise one from one.__cause__  # not None: that would take the cause away
     return [outcomes[number] for number in range(len(outcomes))]
 
 

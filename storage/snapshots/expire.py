@@ -7,6 +7,9 @@ snapshot that stays, a changelog that outlives its snapshot (options `changelog.
 Steps of one round over snapshots begin to end, where `end` is the first that stays, and what a crash after each leaves
     1. The hint EARLIEST is set to `end`: who asks for the earliest snapshot no longer gets one that is about to go.
        *Crash: nothing is gone. Snapshots below the hint are taken up by the next round.*
+       On a full disk the hint LATEST goes first, to make room for it; should that not do, the first snapshot file.
+       *Crash: readers list the directory, where all that is left can still be read. Files that only the snapshot named
+       whose file went are orphans.*
     2. Data files that the deltas up to that of `end` delete; changelog files.
        *Crash: snapshots below the hint can't be read; the next round finds in their metadata what remains to do.*
     3. Manifests and index files. 4. Lists, which name them. So metadata is found as long as it names something.
@@ -22,10 +25,12 @@ Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from storage.clock import epoch_ms
+from storage.fileio.disk_space import is_out_of_room
 from storage.files.data_file import DataFileMeta
 from storage.format import FileSource
 from storage.options import ChangelogProducer
@@ -152,7 +157,8 @@ class SnapshotExpiry:
     def _hint_once(self, earliest: int) -> None:
         """Spares readers of a young table the listing."""
         if self._earliest is None and not self._context.io.exists(self._context.paths.earliest_hint):
-            self._store.hint_earliest(earliest)
+            with suppress(OSError):  # on a full disk, say: no reason to fail where nothing is to be done
+                self._store.hint_earliest(earliest)
 
     def _begin(self) -> int | None:
         if self._earliest is None:
@@ -229,7 +235,7 @@ class SnapshotExpiry:
 
     def _remove(self, going: Sequence[Snapshot], survivor: Snapshot, doomed: Doomed, *, changelogs_stay: bool) -> bool:
         """False when it was stopped in between."""
-        self._store.hint_earliest(survivor.id)
+        lost_latest = self._move_hint(going, survivor, changelogs_stay=changelogs_stay)
         if not doomed.delete(self._context.io, self._stop):
             return False
         if changelogs_stay:
@@ -238,7 +244,26 @@ class SnapshotExpiry:
             if self._stop():
                 return False
             self._context.io.delete(self._context.paths.snapshot(snapshot.id))
+        if lost_latest:
+            self._store.hint_latest(self._store.latest_id() or survivor.id)
         return True
+
+    def _move_hint(self, going: Sequence[Snapshot], survivor: Snapshot, *, changelogs_stay: bool) -> bool:
+        """Step 1. Returns whether the hint LATEST had to make room.
+
+        Where that doesn't do, snapshots go before the hint, the smallest first: the earliest that is left can be read,
+        with or without a hint. Not where their changelogs are still to be written.
+        """
+        left = iter(() if changelogs_stay else going)
+        lost_latest = False
+        while True:
+            try:
+                return self._store.hint_earliest(survivor.id) or lost_latest
+            except OSError as error:
+                lost_latest = True
+                if not is_out_of_room(error) or (snapshot := next(left, None)) is None:
+                    raise
+                self._store.withdraw(snapshot.id)
 
 
 def _is_appended(file: DataFileMeta) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from storage.fileio.base import FileIO
 from storage.paths import TablePaths, parse_changelog_id
-from storage.snapshots.snapshot import Snapshot, read_hint
+from storage.snapshots.snapshot import Snapshot, read_hint, write_durable_hint
 
 
 class ChangelogStore:
@@ -45,4 +45,6 @@ class ChangelogStore:
         self._io.delete(self._paths.changelog(changelog_id))
 
     def hint_earliest(self, changelog_id: int) -> None:
-        self._io.write(self._paths.changelog_earliest_hint, str(changelog_id).encode())
+        """Durable, as that of snapshots is."""
+        latest_hint = self._paths.changelog_latest_hint
+        write_durable_hint(self._io, self._paths.changelog_earliest_hint, changelog_id, instead_of=latest_hint)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
+from storage.fileio.disk_space import is_out_of_room
 from storage.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from storage.paths import TablePaths, parse_snapshot_id
 from storage.pretty_json import pretty_json
@@ -269,11 +270,14 @@ class SnapshotStore:
         with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
 
-    def hint_earliest(self, snapshot_id: int) -> None:
+    def hint_earliest(self, snapshot_id: int) -> bool:
         """For readers that begin with the earliest. Durable: expiry then deletes what is below, and who finds no hint
         lists the directory, where snapshots may lie that it had begun with.
+
+        Returns whether the hint `LATEST` had to go (`write_durable_hint`): readers list the directory until the next
+        `hint_latest`.
         """
-        self._io.write(self._paths.earliest_hint, str(snapshot_id).encode())
+        return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
     def withdraw(self, snapshot_id: int) -> None:
         """Delete a file that is surely not part of the table's history."""
@@ -290,3 +294,19 @@ def read_hint(io: FileIO, path: str) -> int | None:
     except (OSError, ValueError):
         return None
     return hint if hint >= FIRST_SNAPSHOT_ID else None
+
+
+def write_durable_hint(io: FileIO, path: str, number: int, *, instead_of: str) -> bool:
+    """Expiry is what frees a full disk, and this is what it writes first. Without room it takes that of another hint,
+    which is no loss: whoever doesn't find it lists the directory. Returns whether that one had to go.
+    """
+    data = str(number).encode()
+    try:
+        io.write(path, data)
+    except OSError as error:
+        if not is_out_of_room(error):
+            raise
+        io.delete(instead_of)
+        io.write(path, data)
+        return True
+    return False

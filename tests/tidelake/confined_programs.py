@@ -1,6 +1,6 @@
 """What tests/tidelake/test_bad_disks.py runs on disks that refuse. Tells as JSON what came of it.
 
-usage: python -m tests.tidelake.confined_programs FOLDER full|readonly|unreadable
+usage: python -m tests.tidelake.confined_programs FOLDER full|readonly|unreadable|expire|ingest
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow as pa
 import tidelake
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.merge.spill_folder import FOLDERS
+from storage.verify import verify
 from tidelake.cli.program import main
 
 NAME: Final = "shop.orders"
@@ -70,6 +71,64 @@ def commit_row(table: tidelake.Table, number: int) -> int | None:
     with table.writer(commit_user="etl") as writer:
         writer.write(pa.table({"id": [number], "text": ["x" * number]}))
         return writer.commit(number)
+
+
+def expire(folder: Path) -> dict[str, Any]:
+    """`table expire` of ten snapshots on a disk without a free page; with the hint LATEST and without."""
+    warehouse = str(folder / "lake")
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("shop")
+    found = {}
+    for name, has_latest in (("with", True), ("without", False)):
+        table = catalog.create_table(f"shop.{name}", SCHEMA, primary_key=["id"], options={"write-only": "true"})
+        for number in range(1, 11):
+            commit_row(table, number)
+        if not has_latest:
+            Path(table.location, "snapshot", "LATEST").unlink()
+        with ballast(folder / "ballast", 0):
+            full = error_of(lambda table=table: commit_row(table, 11))  # type: ignore[misc]
+            told = said(["table", "expire", f"shop.{name}", "--retain-max", "2", "--retain-min", "1", "-w", warehouse])
+            found[name] = {
+                "full": full,
+                **told,
+                "snapshots": [snapshot.id for snapshot in table.snapshots()],
+                "rows": table.scan().to_arrow().num_rows,
+                "hints": {
+                    path.name: path.read_text()
+                    for path in Path(table.location, "snapshot").iterdir()
+                    if path.name.isupper()
+                },
+                "problems": [str(finding) for finding in verify(table.context, deep=True)],
+            }
+    return found
+
+
+def ingest(folder: Path) -> dict[str, Any]:
+    """What `ingest run` says on a disk that fills up, and whether it goes on with room."""
+    log = folder / "log"
+    log.mkdir()
+    line = {"topic": "log", "partition": 0, "timestamp": 0, "key": None, "headers": []}
+    source = {"db": "shop", "schema": "public", "table": "orders"}
+    rows = [{"op": "c", "before": None, "after": {"id": n, "text": "x"}, "source": source} for n in range(20)]
+    lines = [json.dumps({**line, "offset": n, "value": json.dumps(row)}) for n, row in enumerate(rows)]
+    (log / "0.jsonl").write_text("\n".join(lines) + "\n")
+    warehouse = str(folder / "lake")
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("shop")
+    options = {"commit.max-retries": "1", "commit.min-retry-wait": "1 ms", "bucket": "1"}
+    catalog.create_table(NAME, SCHEMA, primary_key=["id"], options=options)
+    config = folder / "shop.yaml"
+    config.write_text(
+        f"warehouse: {warehouse}\nsource: {{type: change-log-folder, path: {log}, until: end}}\n"
+        f"tables: [{{name: {NAME}, match: public.orders}}]\n"
+    )
+    found = {}
+    for pages in (1, 4, 6, 7, 8):
+        with ballast(folder / "ballast", pages * PAGE_BYTES):
+            found[str(pages)] = said(["ingest", "run", str(config)])
+    found["with room"] = said(["ingest", "run", str(config)])
+    found["rows"] = catalog.table(NAME).scan().to_arrow().num_rows
+    return found
 
 
 @contextlib.contextmanager
@@ -153,5 +212,7 @@ def unreadable(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    program: Any = {"full": full, "readonly": readonly, "unreadable": unreadable}[sys.argv[2]]
+    program: Any = {"full": full, "readonly": readonly, "unreadable": unreadable, "expire": expire, "ingest": ingest}[
+        sys.argv[2]
+    ]
     json.dump(program(Path(sys.argv[1])), sys.stdout)

@@ -80,3 +80,29 @@ def test_files_that_may_not_be_read_are_named_with_who_may_not(tmp_path: Path) -
     assert told["command"]["code"] == 1
     assert "trying to read" in told["command"]["err"]
     assert "Traceback" not in told["command"]["err"]
+
+
+def test_a_full_disk_is_freed_by_expiry_which_needs_no_room_itself(tmp_path: Path) -> None:
+    for hint, said in json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "expire")).items():
+        assert "No space left on device" in said["full"], hint
+        assert (said["code"], said["err"]) == (0, ""), hint
+        assert said["snapshots"] == [9, 10]
+        assert said["rows"] == 10
+        assert said["hints"] == {"EARLIEST": "9", "LATEST": "10"}
+        assert said["problems"] == []
+
+
+def test_a_pipeline_on_a_full_disk_tells_its_operator_which_disk_what_comes_next_and_what_helps(tmp_path: Path) -> None:
+    told = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "ingest"))
+    rows, with_room = told.pop("rows"), told.pop("with room")
+    stopped = [said["err"] for said in told.values() if said["code"]]
+    assert stopped
+    for said in stopped:
+        assert f"No space left on device: the file system at {tmp_path}, for {tmp_path}/lake/" in said
+        assert " of 1.0 MiB and " in said
+        assert "The pipeline has stopped." in said
+        assert "nothing is lost, nothing comes twice" in said
+        assert f"  tidelake ingest run {tmp_path}/shop.yaml" in said
+        assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in said
+        assert "Commit it again" not in said, "that is for programs"
+    assert (with_room["code"], rows) == (0, 20)

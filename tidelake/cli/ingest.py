@@ -22,6 +22,8 @@ from ingest.ways_out import parse_ways_out
 from storage.catalog.opening import open_catalog
 from storage.clock import epoch_ms
 from storage.errors import TidelakeError
+from storage.fileio.disk_space import out_of_room
+from tidelake.cli.full_disk import DiskFull, pipeline_text
 from tidelake.cli.output import Output
 from tidelake.cli.texts import offsets_by_topic, size_text
 
@@ -51,8 +53,14 @@ def run(
     ways_out = parse_ways_out(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
     watch = _Watch()
     with _live(out, watch):
-        running = ingest.assembly.run(loaded, watch.begin, ways_out, _command(config, settings))
-        progress = asyncio.run(running)
+        command = _command(config, settings)
+        try:
+            progress = asyncio.run(ingest.assembly.run(loaded, watch.begin, ways_out, command))
+        except Exception as error:
+            if (full := out_of_room(error)) is None:
+                raise
+            tables = [table.name for table in loaded.tables]
+            raise DiskFull(pipeline_text(full, command, loaded.warehouse, tables)) from error
     if out.is_json:
         out.document(_summary(progress, watch.seconds))
     else:

@@ -1,0 +1,53 @@
+"""Which file system is full, and how full, for people who have to free some of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.fileio.location import local_path
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_out_of_room(error: OSError) -> bool:
+    """A full disk, or a quota that is used up."""
+    return error.errno in _NO_ROOM
+
+
+def out_of_room(error: BaseException | None) -> OSError | None:
+    """What says that there is no room: the error itself, a cause of it, or one of a group. None when nothing does."""
+    while error is not None:
+        if isinstance(error, OSError) and is_out_of_room(error):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            return next((found for inner in error.exceptions if (found := out_of_room(inner)) is not None), None)
+        error = error.__cause__
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemRoom:
+    """A file system of this machine, as whoever is not root sees it."""
+
+    mounted_at: str
+    size_bytes: int
+    free_bytes: int
+    free_files: int
+
+    @classmethod
+    def around(cls, path: str) -> FileSystemRoom | None:
+        """The one that holds a path, be it there or not. None for what is no path of this machine."""
+        try:
+            place = os.path.abspath(local_path(path))
+            while not os.path.lexists(place):
+                place = os.path.dirname(place)
+            space, device = os.statvfs(place), os.stat(place).st_dev
+            while place != "/" and os.stat(os.path.dirname(place)).st_dev == device:
+                place = os.path.dirname(place)
+        except (OSError, BadInput):
+            return None
+        return cls(place, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize, space.f_favail)
