@@ -36,8 +36,6 @@ _DECIDE_ROWS: Final = frozenset(
 )
 _FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the like
 
-# What a table has that says nothing of them; only of those that are refused.
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -68,7 +66,7 @@ def differences(settings: TableSettings, context: TableContext) -> list[Differen
             is_refused = set(wanted) != set(has)
             found.append(Difference(name, setting, _names(wanted), _names(has), is_refused))
     for key, text in settings.option_texts.items():
-        has_text = schema.options.get(key)
+        has_text = _text_of(schema.options, key)
         if not _says_the_same(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
@@ -91,6 +89,13 @@ def check_differences(found: Sequence[Difference]) -> None:
 
 def _names(names: Sequence[str]) -> str:
     return f"({', '.join(names)})"
+
+
+def _text_of(options: Mapping[str, str], key: str) -> str | None:
+    """What a table says of an option, under any of its names."""
+    option = find_option(key)
+    names = (key,) if option is None or option.is_family else (key, option.key, *option.fallbacks)
+    return next((options[name] for name in names if name in options), None)
 
 
 def _says_the_same(key: str, text: str, has_text: str | None) -> bool:

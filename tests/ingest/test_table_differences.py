@@ -48,6 +48,11 @@ CASES = [
         {"options": {"write-buffer-size": "8 mb"}},
         table={"options": {"bucket": "2", "write-buffer-size": "8192kb"}},
     ),
+    Case(
+        "an option under its older name",
+        {"options": {"write-only": True}},
+        table={"options": {"bucket": "2", "write.compaction-skip": "true"}},
+    ),
     Case("what is off anyway", {"options": {"write-only": False}}),
 ]
 

@@ -430,6 +430,21 @@ async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kaf
             await checking
 
 
+async def test_a_broker_that_goes_away_while_it_is_read_is_a_line_a_minute(
+    private_kafka_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = private_kafka_broker
+    topic = await topic_with(broker, 3)
+    async with opened(broker, topic) as source, reading(source) as subject:
+        await subject.until(sees(p0=3))
+        caplog.clear()
+        await asyncio.to_thread(broker.kill)
+        while sum(source._troubles._passed_over.values()) < 20:  # of aiokafka's: ten a second
+            await asyncio.wait({subject.task}, timeout=0.05)
+            assert not subject.task.done()
+        assert len([record for record in caplog.records if record.name.startswith(("aiokafka", "ingest"))]) == 1
+
+
 async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
