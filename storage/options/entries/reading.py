@@ -24,7 +24,6 @@ from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one
 
 _FALLBACK: Final = "it belongs to scan.fallback-branch, which reading refuses"
 _AT_LEAST_ONCE: Final = "a consumer moves on when its changes were taken, which is exact"
-_ORDER: Final = "splits are in the order of partitions whatever it says"
 _READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
 _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
@@ -207,7 +206,12 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("source.split.open-file-cost", SIZE, "4 mb", READ),
     without_effect("scan.max-splits-per-task", INT, "10", SPEED),
     without_effect("scan.manifest.parallelism", INT, None, SPEED),
-    without_effect("scan.plan-sort-partition", BOOLEAN, "false", _ORDER),
+    refused(
+        "scan.plan-sort-partition",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "partitions do not come in the order of their values", "Unset it, and sort the rows"),
+    ),
     without_effect("scan.plan-auto-tag-for-read.time-retained", DURATION, None, _READ_TAG),
     without_effect("table-read.sequence-number.enabled", BOOLEAN, "false", SYSTEM_TABLES),
     without_effect("lookup.cache-rows", LONG, "10000", _LOOKUP_JOIN),
