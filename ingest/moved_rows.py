@@ -31,6 +31,8 @@ DROPPED_BY_AGE: Final = "it came later than `moved_rows.keep_ms` allows"
 DROPPED_BY_SIZE: Final = "more bytes than `moved_rows.bytes_max` were on their way"
 
 _SETTLED_MAX: Final = 100_000  # ids, of one table
+_DROPPED_MAX: Final = 100_000  # rows, of one table
+_REMEMBERED_MS: Final = 7 * 86_400_000  # that a row was dropped
 
 _log = get_logger(__name__)
 
@@ -116,12 +118,14 @@ class MovedRows:
                 self._settle(change)
 
     def expire(self) -> None:
-        """Drop what is too old; later, forget that it was there."""
+        """Drop what is too old; much later, or if there is too much of it, forget that it was there."""
         oldest_ms = self._budget.now_ms() - self._budget.limit_ms
         aged = [row for row in self.pairs if row.since_ms <= oldest_ms and row.values is not None]
         self._drop(aged, DROPPED_BY_AGE)
-        for row in [row for row in self.pairs if row.values is None and row.change.is_exact]:
-            if row.since_ms <= oldest_ms - self._budget.limit_ms:
+        dropped = [row for row in self.pairs if row.values is None and row.change.is_exact]
+        excess = len(dropped) - _DROPPED_MAX
+        for at, row in enumerate(dropped):
+            if at < excess or row.since_ms <= oldest_ms - _REMEMBERED_MS:
                 del self.pairs.left[row.change.id]
                 self.is_changed = True
 

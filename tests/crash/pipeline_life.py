@@ -16,6 +16,7 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest import assembly, pipeline
 from ingest.config import parse_config
 from ingest.pipeline import Progress
+from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER, Headers
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
@@ -76,7 +77,7 @@ class PipelineWorld:
         self.history[EVENTS].add((number, f"e{number}"))
 
     def _orders(self) -> list[tuple[int, str]]:
-        """Four orders come, three change, one goes."""
+        """Four orders come, two change, one goes, and one moves to another key: it leaves some time before it comes."""
         rows: dict[int, str] = {}
         for op, number, note in [
             ("c", 1, "a"),
@@ -84,17 +85,23 @@ class PipelineWorld:
             ("u", 1, "b"),
             ("c", 3, "a"),
             ("d", 2, ""),
+            ("c", 4, "moves"),
+            ("d", 4, ""),
             ("u", 3, "c"),
-            ("c", 4, "a"),
-            ("u", 4, "d"),
+            ("c", 5, "moves"),
         ]:
             before = {"id": number, "note": rows.pop(number)} if op != "c" else None
             after = {"id": number, "note": note} if op != "d" else None
+            headers: Headers = ()
             if after is not None:
                 rows[number] = note
                 self.history[ORDERS].add((number, note))
+            if number == 4 and op == "d":
+                headers = ((NEW_KEY_HEADER, b'{"id":5}'),)
+            elif number == 5:
+                headers, after = ((OLD_KEY_HEADER, b'{"id":4}'),), {"id": 5, "note": "__debezium_unavailable_value"}
             record = change(op, before, after, source=None)
-            self.log.append("x.public.orders", record.value, record.key)
+            self.log.append("x.public.orders", record.value, record.key, headers=headers)
         return sorted(rows.items())
 
     def watch(self, io: FaultyFileIO) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -16,6 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from checkpoint.offsets import TopicPartition
 from ingest import assembly
 from ingest.config import parse_config
 from ingest.pipeline import Progress
@@ -36,12 +37,17 @@ Row = tuple[int, int, str | None]  # id, v, doc
 
 @dataclass
 class SourceTable:
-    """Each change goes into the log. partition_of: of a key. history: every row that ever was."""
+    """Each change goes into the log. partition_of: of a key. history: every row that ever was.
+
+    has_positions: whether records say where in the source's log they lie. sends_whole_rows: REPLICA IDENTITY FULL.
+    headers: those that reach the log.
+    """
 
     log: MemoryLog = field(default_factory=MemoryLog)
     partition_of: Mapping[int, int] = field(default_factory=dict)
     has_positions: bool = True
     sends_whole_rows: bool = False
+    headers: Collection[str] = (NEW_KEY_HEADER, OLD_KEY_HEADER)
 
     def __post_init__(self) -> None:
         self.rows: dict[int, tuple[int, str | None]] = {}
@@ -71,6 +77,12 @@ class SourceTable:
         self._send("d", id_, before, source=source, header=(NEW_KEY_HEADER, new_id))
         self._append(id_, None, (NEW_KEY_HEADER, new_id))
         self._send("c", new_id, after=after, source=source, header=(OLD_KEY_HEADER, id_))
+
+    def hold_back(self, partition: int) -> Callable[[], None]:
+        """The newest record of a partition has not come yet; call what is returned to have it come."""
+        records = self.log.records[TopicPartition(TOPIC, partition)]
+        held = records.pop()
+        return lambda: records.append(held)
 
     def delete(self, id_: int) -> None:
         before = self._image(id_) if self.sends_whole_rows else {"id": id_, "v": 0, "doc": None}
@@ -104,7 +116,7 @@ class SourceTable:
         self._append(id_, json.dumps(payload).encode(), header)
 
     def _append(self, id_: int, value: bytes | None, header: tuple[str, int] | None) -> None:
-        headers = () if header is None else ((header[0], _key(header[1])),)
+        headers = () if header is None or header[0] not in self.headers else ((header[0], _key(header[1])),)
         self.log.append(TOPIC, value, _key(id_), self.partition_of.get(id_, 0), headers)
 
 
@@ -165,7 +177,10 @@ tables: [{{name: {DOCS}}}]
 
     @property
     def rows(self) -> list[Row]:
-        return sorted(tuple(row.values()) for row in self.table.scan().to_arrow().to_pylist())
+        return self.rows_of(None)
+
+    def rows_of(self, snapshot_id: int | None) -> list[Row]:
+        return sorted(tuple(row.values()) for row in self.table.scan(snapshot=snapshot_id).to_arrow().to_pylist())
 
     @property
     def files_of_moved_rows(self) -> list[str]:
