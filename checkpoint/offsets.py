@@ -121,23 +121,33 @@ class ChainBreak:
 HOLE: Final = "hole"  # the word in `Accepted.found` for a break of the chain itself
 
 
-def chain_breaks(history: Iterable[tuple[int, SourcePosition]]) -> list[ChainBreak]:
+def chain_breaks(
+    history: Iterable[tuple[int, SourcePosition]], table_ends: Mapping[int, Mapping[TopicPartition, int]] | None = None
+) -> list[ChainBreak]:
     """Where start(n+1) == end(n) does not hold; empty for a history without gap or overlap.
 
     history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
-    identifier may have (APPEND, then COMPACT) carry the same position.
+    identifier may have (APPEND, then COMPACT) carry the same position. table_ends: by identifier, how far the table had
+    read each partition, whoever did: a user that tells of the whole table goes on there, if not where it stood itself.
     """
     breaks: list[ChainBreak] = []
     later: Accepted | None = None  # of a snapshot above, for holes that are older than it
     for (before, first), (after, second) in reversed(list(pairwise(history))):
         if second.accepted is not None and HOLE in second.accepted.found:
             later = second.accepted
-        reasons = _disagreements(first, second, same_checkpoint=before == after)
+        ends = (table_ends or {}).get(after, {})
+        reasons = _disagreements(first, second, ends, same_checkpoint=before == after)
         breaks += [ChainBreak(before, after, reason, second.accepted or later) for reason in reversed(reasons)]
     return breaks[::-1]
 
 
-def _disagreements(before: SourcePosition, after: SourcePosition, *, same_checkpoint: bool) -> list[str]:
+def _disagreements(
+    before: SourcePosition,
+    after: SourcePosition,
+    table_ends: Mapping[TopicPartition, int],
+    *,
+    same_checkpoint: bool,
+) -> list[str]:
     if same_checkpoint:
         return [] if before == after else ["two snapshots of one identifier carry different positions"]
     reasons = identity_changes(before.identity, after.identity)
@@ -145,7 +155,7 @@ def _disagreements(before: SourcePosition, after: SourcePosition, *, same_checkp
         following = after.ranges.get(partition)
         if following is None:
             reasons.append(f"{partition} is missing; it was read up to {end}")
-        elif following.start != end:
+        elif following.start not in (end, table_ends.get(partition)):
             how = "a gap" if following.start > end else "an overlap"
             reasons.append(f"{partition} goes on at {following.start} instead of {end}: {how}")
     return reasons

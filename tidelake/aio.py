@@ -13,8 +13,10 @@ that is made or dropped, the outcome has to be known.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -42,12 +44,21 @@ async def open_catalog(warehouse: str, **options: str) -> Catalog:
     return Catalog(await asyncio.to_thread(tidelake.open_catalog, warehouse, **options))
 
 
-async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """A blocking iterator's items; each is fetched in a thread when it is asked for."""
-    iterator = await asyncio.to_thread(start)
+async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
+    """A blocking iterator's items; each is fetched in a thread when it is asked for.
+
+    Closed, also by the event loop after a `break`, it closes the iterator in a thread: that may delete spill files.
+    Cancelled, it waits for the item that is being fetched: an iterator can't be closed while it runs.
+    """
+    iterator = await to_its_end(start)
     end = object()
-    while (item := await asyncio.to_thread(next, iterator, end)) is not end:
-        yield item  # type: ignore[misc]
+    try:
+        while (item := await to_its_end(next, iterator, end)) is not end:
+            yield item  # type: ignore[misc]
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            await to_its_end(close)
 
 
 class Catalog:
@@ -174,8 +185,9 @@ class Table:
             if changes is None:
                 await asyncio.sleep(follower.wait_ms / 1000)
                 continue
-            async for change in _iterate(lambda found=changes: found):  # type: ignore[misc]
-                yield change
+            async with aclosing(_iterate(partial(iter, changes))) as found:
+                async for change in found:
+                    yield change
 
     async def compact(
         self,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
 from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
 from checkpoint.findings import Problem
-from checkpoint.offsets import Accepted, SourcePosition, chain_breaks
+from checkpoint.offsets import Accepted, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.routing import routing_of
 from storage.errors import TidelakeError
@@ -49,14 +49,39 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
     snapshots: oldest first. Breaks that a person accepted (`--accept-gap` and the like) are notes.
     """
     numbered = sorted((s for s in snapshots if s.is_numbered), key=lambda s: (s.commit_user, s.id))
+    table_ends = _ends_before_each(snapshots)
     for user, own in groupby(numbered, key=lambda s: s.commit_user):
         of_user = list(own)
-        yield from _position_findings(user, of_user)
+        yield from _position_findings(user, of_user, table_ends)
         yield from _epoch_findings(user, of_user)
 
 
-def _position_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
+def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
+    """By id of a Spark query's snapshot, how far the table had read each partition before it, whoever did.
+
+    A query tells where the whole table stands, so several of them take turns without a gap; a pipeline tells where it
+    stands itself. Positions that can't be read are found elsewhere.
+    """
+    ends: dict[TopicPartition, int] = {}
+    before: dict[int, Mapping[TopicPartition, int]] = {}
+    for snapshot in sorted(snapshots, key=lambda s: s.id):
+        try:
+            position = _position(snapshot)
+        except TidelakeError:
+            continue
+        if position is None:
+            continue
+        if EPOCH_PROPERTY not in snapshot.properties:
+            before[snapshot.id] = dict(ends)
+        ends |= {p: max(end, ends.get(p, 0)) for p, end in position.ends.items()}
+    return before
+
+
+def _position_findings(
+    user: str, own: Sequence[Snapshot], table_ends: Mapping[int, Mapping[TopicPartition, int]]
+) -> Iterator[Finding]:
     history: list[tuple[int, SourcePosition]] = []
+    ends_of: dict[int, Mapping[TopicPartition, int]] = {}  # by identifier; of its first snapshot
     unproven: list[Finding] = []  # of the snapshots since the last position
     is_pipeline = False
     for snapshot in own:
@@ -78,8 +103,9 @@ def _position_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
         yield from unproven
         unproven = []
         history.append((snapshot.commit_identifier, position))
+        ends_of.setdefault(snapshot.commit_identifier, table_ends.get(snapshot.id, {}))
     yield from unproven
-    for found in chain_breaks(history):
+    for found in chain_breaks(history, ends_of):
         where = f"pipeline {user}, checkpoints {found.before} to {found.after}"
         finding = Finding("position-chain", where, found.reason, _REMEDY)
         yield finding if found.accepted is None else _decided(finding, found.accepted)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,3 +152,42 @@ async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert said == ["step has ended", "the call returns"]
+
+
+@pytest.mark.parametrize("how", ["closed", "left by break", "cancelled"])
+async def test_batches_that_are_not_read_to_the_end_are_closed_in_a_thread(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = await tidelake.aio.open_catalog(str(tmp_path))
+    await catalog.create_database("db")
+    scan = await (await catalog.create_table("db.t", ROWS.schema)).scan()
+    closed_by = asyncio.get_running_loop().create_future()
+
+    def batches(_splits: object) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield ROWS.to_batches()[0]
+        finally:
+            loop.call_soon_threadsafe(closed_by.set_result, threading.current_thread())
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(scan._inner, "to_batches", batches)
+    if how == "closed":
+        async with aclosing(scan.to_batches()) as read:  # type: ignore[type-var]
+            assert (await anext(read)).num_rows == 3
+    elif how == "left by break":
+        async for _ in scan.to_batches():
+            break
+    else:
+        has_come = asyncio.Event()
+        reading = asyncio.create_task(read_for_ever(scan, has_come))
+        await has_come.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    assert await asyncio.wait_for(closed_by, 30) is not threading.main_thread()
+
+
+async def read_for_ever(scan: tidelake.aio.Scan, has_come: asyncio.Event) -> None:
+    async for _ in scan.to_batches():
+        has_come.set()
