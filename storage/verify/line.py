@@ -109,8 +109,6 @@ class LineCheck:
             return
         if snapshot is None:
             return
-        if snapshot.id != snapshot_id:
-            self._add("snapshot-id", where, f"its file says that it is snapshot {snapshot.id}", REPORT)
         found = [*self._findings_of(snapshot, walk, where), *self._changelog_of(snapshot, where, is_first=is_first)]
         if found and not self._store.exists(snapshot_id):
             return  # it expired meanwhile

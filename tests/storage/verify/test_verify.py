@@ -224,7 +224,7 @@ DAMAGES = [
         "snapshot-3",
     ),
     Damage("a snapshot is gone", remove(lambda t: Path(t.paths.snapshot(3))), "snapshot-gap", "4 follows 2"),
-    Damage("a snapshot says another id", edit_snapshot(3, id=7), "snapshot-id"),
+    Damage("a snapshot says another id", edit_snapshot(3, id=7), "snapshot-unreadable", "found snapshot 7"),
     Damage("the total count is wrong", edit_snapshot(3, totalRecordCount=59), "record-count", "60 rows"),
     Damage("the count of changes is wrong", edit_snapshot(3, changelogRecordCount=1), "record-count", "20 rows"),
     Damage("a schema is gone", edit_snapshot(3, schemaId=7), "schema-missing", "schema-7"),
@@ -250,7 +250,7 @@ DAMAGES = [
     Damage("a file of an unknown schema", edit_file(schema_id=9), "entry-malformed", "schema 9"),
     Damage("keys turned around", edit_file(min_key=serialize_row([99], [not_null(BIGINT)])), "entry-malformed"),
     Damage("rows of noise", scramble, "rows-unreadable", deep=True),
-    Damage("a row count that is not true", edit_file(row_count=3), "rows-differ", "instead of 3", deep=True),
+    Damage("a row count that is not true", edit_file(row_count=3), "rows-unreadable", "expected 3 rows", deep=True),
     Damage(
         "a smallest key that is not true",
         edit_file(min_key=serialize_row([-1], [not_null(BIGINT)])),
