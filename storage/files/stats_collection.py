@@ -97,6 +97,12 @@ class StatsCollector:
             name for name, mode in self._modes.items() if mode.bounds and self._types[name].root not in _WITHOUT_BOUNDS
         )
 
+    @property
+    def bounds_length(self) -> int | None:
+        """How much of a text or bytes is looked at at most; None: all of it."""
+        lengths = [self._modes[name].length for name in self.bounds_for]
+        return max((n for n in lengths if n is not None), default=0) + 1 if None not in lengths else None
+
     def add(self, batch: pa.RecordBatch) -> None:
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count

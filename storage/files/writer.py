@@ -153,6 +153,7 @@ class FilePlan:
             options=options.format_options(format_name),
             bounds_for=self.collector().bounds_for,
             target_bytes=options.target_file_size_bytes(has_primary_key=schema.has_primary_key),
+            bounds_length=self.collector().bounds_length,
         )
 
     def learn(self, stored_per_held: float | None) -> None:
@@ -201,7 +202,7 @@ class _OpenFile:
         if self._key_fields:
             if self._last is None:
                 self._min_key = self._key(batch, 0)
-            self._last = batch
+            self._last = batch.select([f.name for f in self._key_fields])  # the other columns may be large
             sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
             first, last = sequence["min"].as_py(), sequence["max"].as_py()
             kinds = batch.column(KIND_COLUMN).to_numpy()

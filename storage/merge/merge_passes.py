@@ -41,7 +41,7 @@ class KeepAll:
         is_last: NDArray[np.bool_],
         shortcut: NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
-        return rows.take(pa.array(order))
+        return rows if rows.num_rows == 1 else rows.take(pa.array(order))
 
 
 def fan_in_of(options: TableOptions) -> int:

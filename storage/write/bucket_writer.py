@@ -20,10 +20,8 @@ import pyarrow as pa
 from storage.files.data_file import DataFileMeta
 from storage.files.writer import RollingFileWriter
 from storage.logs import get_logger
-from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
-from storage.merge.order_words import aligned_words, column_words
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
@@ -115,7 +113,6 @@ class PrimaryKeyBucketWriter:
         spill_directory: str | None,
         compactor: Compactor | None = None,
     ) -> None:
-        self._key_columns = order.key_columns
         self._table_name = context.name
         self._writes_changelog = context.options.changelog_producer is ChangelogProducer.INPUT
         # the changelog holds every row as it came; a segment on disk is merged
@@ -250,10 +247,7 @@ class PrimaryKeyBucketWriter:
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
         """Every row that arrived, by key and arrival."""
-        rows = self._buffer.arrived()
-        words = [column_words(rows.column(n), nullable=rows.schema.field(n).nullable) for n in self._key_columns]
-        order, _ = merge_order(aligned_words([words])[0])
-        yield self._files.file_rows(rows.take(pa.array(order)))
+        return map(self._files.file_rows, self._buffer.arrived())
 
 
 class AppendBucketWriter:

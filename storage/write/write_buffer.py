@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_functions import MergeFunction, check_left_over
+from storage.merge.merge_passes import KeepAll
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from storage.merge.spill import SpillFile
 from storage.row_kinds import row_kinds
@@ -28,6 +29,8 @@ from storage.row_kinds import row_kinds
 SEGMENTS_MAX: Final = 64
 PIECE_ROWS_MAX: Final = 16_384
 PIECE_BYTES: Final = 1024 * 1024
+# Rows this large are merged as runs of one row each: a sorted copy of all of them would double the memory.
+LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 
 
 class WriteBuffer:
@@ -64,11 +67,19 @@ class WriteBuffer:
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
         self.held_bytes += rows.nbytes + numbers.nbytes
 
-    def arrived(self) -> pa.RecordBatch:
-        """All rows in memory, as they came: for a changelog of the input. Only before anything was spilled."""
+    @property
+    def has_large_rows(self) -> bool:
+        rows: int = sum(batch.num_rows for batch in self._batches)
+        return self.held_bytes >= LARGE_ROW_BYTES * max(1, rows)
+
+    def arrived(self) -> Iterator[pa.RecordBatch]:
+        """All rows in memory, by key and arrival: for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
-        self._batches = [pa.concat_batches(self._batches)]
-        return self._batches[0]
+        if self.has_large_rows:
+            yield from merge_runs(self._rows_as_runs(), self._order, KeepAll())
+        else:
+            self._batches = [pa.concat_batches(self._batches)]
+            yield sort_batch(self._batches[0], replace(self._order, sequence_fields=()))[0]
 
     def versions(self) -> Iterator[pa.RecordBatch]:
         """What the buffer holds now, on disk and in memory, oldest first, whatever becomes of it while this is read."""
@@ -101,13 +112,21 @@ class WriteBuffer:
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         if not self._segments:
-            if self._batches:
+            if self.has_large_rows:
+                yield from merge_runs(self._rows_as_runs(), self._order, self._merge_function)
+            elif self._batches:
                 yield self._merge_memory()
         else:
             runs = [segment.read() for segment in self._segments]
-            if self._batches:
+            if self.has_large_rows:
+                runs += self._rows_as_runs()
+            elif self._batches:
                 runs.append(_in_pieces(*self._as_run()))
             yield from merge_runs(runs, self._order, self._merge_function)
+
+    def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
+        """What is in memory, oldest first."""
+        return [iter((batch.slice(row, 1),)) for batch in self._batches for row in range(batch.num_rows)]
 
     def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
         """What is in memory as a run that is merged with others later; and which rows are the last of their key."""

@@ -34,6 +34,7 @@ class WriteSettings:
     bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.
     target_bytes: the size at which the file will be closed; a writer that buffers makes sure of its estimate before.
     stored_per_held: what an earlier writer of such files learned (`FormatWriter.stored_per_held`).
+    bounds_length: of texts and bytes the first characters, or bytes, are enough; None: they count as a whole.
     """
 
     compression: str = "zstd"
@@ -43,6 +44,7 @@ class WriteSettings:
     bounds_for: frozenset[str] = frozenset()
     target_bytes: int | None = None
     stored_per_held: float | None = None
+    bounds_length: int | None = None
 
 
 class FormatWriter(Protocol):

@@ -55,6 +55,7 @@ _CODECS: Final = {
 # Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 1024 * 1024
+_LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # rows of this size are row groups of their own: Arrow encodes one as a whole
 _PAGE_BYTES: Final = 1024 * 1024
 # Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
 _FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
@@ -221,11 +222,12 @@ class ParquetWriter:
         self._options = _Options(settings)
         self._fields = fields
         self._form = _stored_form(tuple(fields))
-        self._spans = ChunkSpans(fields, settings.bounds_for)
+        self._spans = ChunkSpans(fields, settings.bounds_for, settings.bounds_length)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._held_rows = 0
         self.stored_per_held = settings.stored_per_held
+        self._has_large_rows = False  # at the file's beginning
         self._writer: pq.ParquetWriter | None = None
         self._footer_catcher: _FooterCatcher | None = None
         self._metadata: list[pq.FileMetaData] = []
@@ -272,12 +274,16 @@ class ParquetWriter:
     def _is_row_group(self) -> bool:
         if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
             return True
+        if self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows:
+            return True
         limit = self._limit_bytes
         return limit is not None and self._held_bytes_stored >= limit
 
     def _write_row_group(self) -> None:
         before = self._stream.tell()
         with _told_as_bad_input():
+            if self._writer is None:
+                self._has_large_rows = self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows
             columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
             table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
             if self._writer is None:
@@ -288,7 +294,7 @@ class ParquetWriter:
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
-        self._spans.note(table)
+        self._spans.note(table, lacks_footer=self._has_large_rows)
         columns = []
         for column, f in zip(table.columns, self._fields, strict=True):
             if f.name not in self._form.rebuilt:
@@ -321,8 +327,13 @@ class ParquetWriter:
         )
 
     def _paths_with_statistics(self) -> list[str]:
-        """What the table keeps bounds of has some in the footer too: readers skip row groups by them."""
-        return [f.name for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
+        """What the table keeps bounds of has some in the footer too: readers skip row groups by them.
+
+        Not so a file of large rows: Arrow copies such a value six times to find them, and leaves those out in the end
+        that are longer than 4 KiB.
+        """
+        fields = [f for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
+        return [] if self._has_large_rows else [f.name for f in fields]
 
     def close(self) -> Spans:
         if self._held:

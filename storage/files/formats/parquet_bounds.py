@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.errors import UnsupportedFeature
@@ -25,19 +26,26 @@ _FEW_ROWS: Final = 4096  # to look at so many costs less than to turn what the f
 
 
 class ChunkSpans:
-    """Spans of the columns of a file being written: from its footer, and by looking where the footer is silent."""
+    """Spans of the columns of a file being written: from its footer, and by looking where the footer is silent.
 
-    def __init__(self, fields: Sequence[DataField], names: Collection[str]) -> None:
+    length: of texts and bytes the first characters, or bytes, are enough; None: they count as a whole.
+    """
+
+    def __init__(self, fields: Sequence[DataField], names: Collection[str], length: int | None = None) -> None:
         self._fields = [f for f in fields if f.name in names]
-        self._looked_up: dict[tuple[int, str], Span | None] = {}  # by row group and column
+        self._length = length
+        self._looked_up: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
+        self._spans: dict[str, Span | None] = {}  # of what was looked up: values may be large, so not one a row group
         self._row_groups = 0
 
-    def note(self, table: pa.Table) -> None:
-        """table: the rows of the next row group, in their in-memory form."""
+    def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
+        """table: the rows of the next row group, in their in-memory form. lacks_footer: the footer says nothing."""
         for f in self._fields:
             column = table.column(f.name)
-            if table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
-                self._looked_up[self._row_groups, f.name] = span_of(column)
+            if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
+                self._looked_up[f.name].add(self._row_groups)
+                known = (self._spans.get(f.name), span_of(_shortened(column, self._length)))
+                self._spans[f.name] = widened(span for span in known if span is not None)
         self._row_groups += 1
 
     def of_file(self, metadata: pq.FileMetaData) -> Spans:
@@ -50,11 +58,10 @@ class ChunkSpans:
         return {name: span for name, span in found.items() if span is not None}
 
     def _of_column(self, metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, field: DataField) -> Span | None:
-        spans: list[Span | None] = []
+        spans: list[Span | None] = [self._spans.get(field.name)]
         known: ColumnBounds | None = None
         for i in range(metadata.num_row_groups):
-            if (i, field.name) in self._looked_up:
-                spans.append(self._looked_up[i, field.name])
+            if i in self._looked_up[field.name]:
                 continue
             known = known or row_group_bounds(metadata, leaf, stored, field.type)
             if known.null_count[i] == known.row_count[i]:
@@ -75,6 +82,16 @@ def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
     if data_type.root not in STRING_ROOTS | BINARY_ROOTS:
         return False
     return any(_longest(chunk) > _FOOTER_TEXT_BYTES for chunk in column.chunks)
+
+
+def _shortened(column: pa.ChunkedArray, length: int | None) -> pa.ChunkedArray:
+    """Long values cut: a bound is made of their beginning."""
+    if length is None or not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        return column
+    if not any(_longest(chunk) > max(_FOOTER_TEXT_BYTES, 4 * length) for chunk in column.chunks):
+        return column
+    cut = pc.utf8_slice_codeunits if pa.types.is_string(column.type) else pc.binary_slice
+    return cut(column, 0, length)
 
 
 def _longest(column: pa.Array) -> int:

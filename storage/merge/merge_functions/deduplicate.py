@@ -42,7 +42,8 @@ class Deduplicate:
         is_last: NDArray[np.bool_],
         shortcut: NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
-        return rows.take(pa.array(self.winners(kinds, order, is_last, shortcut)))
+        winners = self.winners(kinds, order, is_last, shortcut)
+        return rows if rows.num_rows == len(winners) == 1 else rows.take(pa.array(winners))
 
     def winners(
         self,
