@@ -38,6 +38,11 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
                 )
         case "ignore-delete" | "ignore-update-before" if old.is_on(key) and not _is_on(key, new):
             raise BadInput(f"option {key} can't be taken back: what it dropped is lost; create another table")
+        case "manifest.format" if old.manifest_format.lower() != (new or "avro").strip().lower():
+            raise BadInput(
+                f"option {key}: Java Paimon reads all manifests of a table as what this option says, and those there "
+                f"are {old.manifest_format}; create another table"
+            )
         case "clustering.columns" if "pk-clustering-override" in options:
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
 

@@ -356,6 +356,11 @@ class TableOptions(RetentionOptions, ReadingOptions):
     # ------------------------------------------------------------ manifests, commit
 
     @property
+    def manifest_format(self) -> str:
+        """Of manifests and manifest lists: all of a table are of one format, for Java reads them by this option."""
+        return self._trimmed("manifest.format")
+
+    @property
     def manifest_compression(self) -> str:
         return self._trimmed("manifest.compression")
 

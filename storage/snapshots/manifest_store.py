@@ -18,10 +18,11 @@ from storage.errors import CorruptFile
 from storage.files.data_file import SimpleStats
 from storage.paths import MetadataFileNames
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
+from storage.snapshots.columnar_metadata import MetadataWriter, metadata_writer
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.snapshots.manifest_list import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
 from storage.snapshots.metadata_cache import MetadataCache
-from storage.snapshots.metadata_file import RecordWriter, avro_codec, read_records
+from storage.snapshots.metadata_file import format_of_metadata, read_records
 from storage.snapshots.partition_bounds import partition_stats
 from storage.table import TableContext
 
@@ -53,6 +54,7 @@ class ManifestStore:
         self._cache = cache or MetadataCache()
         self._names = MetadataFileNames()
         self._options = context.options
+        self.formats: dict[str | None, str] = {}  # of the files that were read, each with one of them
         self.partition_types = tuple(field.type for field in context.schema.partition_fields)
 
     # ------------------------------------------------------------ reading
@@ -88,11 +90,13 @@ class ManifestStore:
 
     def _bytes(self, path: str) -> bytes:
         try:
-            return self._io.read(path)
+            data = self._io.read(path)
         except FileNotFoundError:
             raise CorruptFile(
                 path, "a metadata file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
             ) from None
+        self.formats.setdefault(format_of_metadata(data), path)
+        return data
 
     # ------------------------------------------------------------ writing
 
@@ -133,10 +137,11 @@ class ManifestStore:
         stats = partition_stats([entry.partition for entry in written], self.partition_types)
         return describe_manifest(name, size, written, stats)
 
-    def _writer(self, schema: AvroSchema) -> RecordWriter:
-        return RecordWriter(schema, avro_codec(self._options.manifest_compression), self._options.zstd_level)
+    def _writer(self, schema: AvroSchema) -> MetadataWriter:
+        options = self._options
+        return metadata_writer(schema, options.manifest_format, options.manifest_compression, options.zstd_level)
 
-    def _write(self, name: str, writer: RecordWriter) -> int:
+    def _write(self, name: str, writer: MetadataWriter) -> int:
         data = writer.finish()
         with self._io.open_output(self._paths.manifest(name)) as output:
             output.stream.write(data)

@@ -1,7 +1,7 @@
 """The records of one metadata file (manifest, manifest list), as bytes.
 
-Written: Avro object containers. Read: those, with any codec, and the Parquet and ORC files that releases up to 1.x made
-under the option `manifest.format`; what a file is, its first bytes say.
+Written: Avro object containers; Parquet and ORC where option `manifest.format` says so (`columnar_metadata`). Read: all
+of them, with any codec; what a file is, its first bytes say.
 
 Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 """
@@ -25,9 +25,7 @@ from storage.snapshots.avro_shapes import AvroSchema
 T = TypeVar("T")
 Record: TypeAlias = dict[str, Any]
 
-_AVRO_MAGIC: Final = b"Obj\x01"
-_PARQUET_MAGIC: Final = b"PAR1"
-_ORC_MAGIC: Final = b"ORC"
+_MAGIC: Final = {b"Obj\x01": "avro", b"PAR1": "parquet", b"ORC": "orc"}
 _SYNC_INTERVAL_BYTES: Final = 64_000  # of a block before compression; larger blocks compress better (Java's default)
 
 _AVRO_CODECS: Final = {
@@ -57,13 +55,19 @@ def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_byt
 
 
 def _records(data: bytes, stream: io.BytesIO) -> Iterable[Record]:
-    if data.startswith(_AVRO_MAGIC):
-        return cast(Iterable[Record], fastavro.reader(stream))
-    if data.startswith(_PARQUET_MAGIC):
-        return cast(list[Record], pq.read_table(pa.BufferReader(data)).to_pylist())
-    if data.startswith(_ORC_MAGIC):
-        return cast(list[Record], orc.ORCFile(pa.BufferReader(data)).read().to_pylist())
+    match format_of_metadata(data):
+        case "avro":
+            return cast(Iterable[Record], fastavro.reader(stream))
+        case "parquet":
+            return cast(list[Record], pq.read_table(pa.BufferReader(data)).to_pylist())
+        case "orc":
+            return cast(list[Record], orc.ORCFile(pa.BufferReader(data)).read().to_pylist())
     raise _NotMetadataError
+
+
+def format_of_metadata(data: bytes) -> str | None:
+    """As option `manifest.format` calls it; None for bytes that are none of it."""
+    return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def file_name(name: str) -> str:

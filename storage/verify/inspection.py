@@ -85,6 +85,7 @@ def inspect(
         count = line.check_all(check_history)
         snapshots, tags = snapshots + count.snapshots, tags + count.tags
         findings += line.findings
+    findings += manifests.format_findings(context.options.manifest_format)
     if deep:
         findings += check_rows(files.files.values())
     orphans = None

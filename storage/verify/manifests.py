@@ -57,6 +57,20 @@ class ManifestCheck:
             return None
         return [entry for entries in read for entry in entries or ()]
 
+    def format_findings(self, option: str) -> list[Finding]:
+        """Of the files read so far: those that are of another format than option `manifest.format` says."""
+        return [
+            Finding(
+                "manifest-format",
+                path,
+                f"it is {found}, and option manifest.format says {option}: Java Paimon reads it as that, and fails",
+                "Set the option to what most manifests are with Java Paimon or Spark, which let it be changed; this "
+                "reader opens all of them",
+            )
+            for found, path in self._store.formats.items()
+            if found is not None and found != option.lower()
+        ]
+
     def take_findings(self) -> list[Finding]:
         """Those since the last call."""
         taken, self.findings = self.findings, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -16,9 +17,10 @@ from storage.errors import BadInput, CorruptFile
 from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.format import FileKind, FileSource
 from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
+from storage.snapshots.columnar_metadata import metadata_writer
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.snapshots.manifest_list import describe_manifest, meta_from_record, meta_to_record
-from storage.snapshots.metadata_file import RecordWriter, avro_codec, read_records
+from storage.snapshots.metadata_file import RecordWriter, avro_codec, format_of_metadata, read_records
 from tests.storage.snapshots.tables import data_file, partition
 from tests.support.cases import unpack_golden
 
@@ -67,6 +69,44 @@ def entries_of(data: bytes) -> list[ManifestEntry]:
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz", "zstandard"])
 def test_entries_come_back_as_they_were_whatever_the_codec(codec: str) -> None:
     assert entries_of(container([FULL, SPARSE], codec)) == [FULL, SPARSE]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "compression"),
+    [
+        *(("parquet", codec) for codec in ("none", "snappy", "gzip", "lz4", "zstd")),
+        *(("orc", codec) for codec in ("none", "snappy", "zlib", "lz4", "zstd")),
+    ],
+)
+def test_entries_come_back_as_they_were_whatever_the_format(file_format: str, compression: str) -> None:
+    entries = [replace(FULL, file=replace(FULL.file, creation_time_ms=1_700_000_000_123)), SPARSE]
+    writer = metadata_writer(MANIFEST_ENTRY_SCHEMA, file_format, compression, zstd_level=1)
+    writer.write(map(entry_to_record, entries[:1]))
+    writer.write(map(entry_to_record, entries[1:]))
+    data = writer.finish()
+    assert format_of_metadata(data) == file_format
+    assert entries_of(data) == entries
+
+
+@pytest.mark.parametrize("file_format", ["avro", "parquet", "orc"])
+def test_an_empty_list_is_a_list_in_every_format(file_format: str) -> None:
+    data = metadata_writer(MANIFEST_LIST_SCHEMA, file_format, "zstd", zstd_level=1).finish()
+    assert read_records(data, "m", meta_from_record) == ()
+
+
+@pytest.mark.parametrize(
+    ("file_format", "compression", "named"),
+    [
+        ("json", "zstd", "manifest.format = 'json'"),
+        ("orc", "gzip", "manifest.compression = 'gzip': ORC"),
+        ("parquet", "deflate", "manifest.compression = 'deflate': Parquet"),
+    ],
+)
+def test_what_manifests_can_not_be_written_as_is_refused_by_name(
+    file_format: str, compression: str, named: str
+) -> None:
+    with pytest.raises(BadInput, match=named):
+        metadata_writer(MANIFEST_ENTRY_SCHEMA, file_format, compression, zstd_level=1)
 
 
 def test_an_empty_container_holds_no_entries() -> None:
