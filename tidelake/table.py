@@ -150,7 +150,7 @@ class Table:
         if start < 1 or (end is not None and end < start):
             raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
         reader = ChangeReader(self._context)
-        latest = reader.snapshots.latest_id() or 0
+        latest = reader.history.latest_id() or 0
         if start > latest + 1:
             reader.get(start)  # raises
         if end is not None and end > latest:

@@ -1,4 +1,4 @@
-"""What changed from snapshot to snapshot.
+"""What changed from snapshot to snapshot, also of snapshots that their changelogs outlived.
 
 Where the rows come from depends on `changelog-producer`: with `none`, the files that a commit added, rows as they were
 written; with any other, the changelog files of the snapshot. No merge: every row keeps its kind, and files are read in
@@ -25,11 +25,12 @@ from storage.files.reader import read_data_file
 from storage.format import CommitKind, FileKind, RowKind
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
-from storage.read.expired import expired, told_from_damage
+from storage.read.expired import changes_told_from_damage, expired
 from storage.schema import KIND_FIELD
+from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.live_files import changelog_entries, delta_entries
 from storage.snapshots.manifest_entry import ManifestEntry
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.table_identity import TableIdentity
 from storage.types import DataField
@@ -73,7 +74,7 @@ class ChangeReader:
         self._context = context
         self._identity = TableIdentity(context)
         self._fields: list[DataField] = list(context.schema.fields)
-        self.snapshots = SnapshotStore(context.io, context.paths)
+        self.history = ChangeHistory(context)
         self.schema = context.schema.arrow.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:
@@ -82,21 +83,21 @@ class ChangeReader:
             yield from self.read(self.get(snapshot_id))
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """Raises SnapshotExpired for one that is gone, BadInput for one that is not there yet: a gap is never passed
-        over in silence.
+        """Of a snapshot that expired, the changelog that outlived it. Raises SnapshotExpired for one that is gone,
+        BadInput for one that is not there yet: a gap is never passed over in silence.
         """
-        found = self.snapshots.find(snapshot_id)
+        found = self.history.find(snapshot_id)
         if found is not None:
             return found
-        latest = self.snapshots.latest_id()
+        latest = self.history.latest_id()
         if latest is not None and snapshot_id < latest:
-            raise expired(self._context, snapshot_id)
+            raise expired(self._context, snapshot_id, changes=True)
         there = "it has none" if latest is None else f"the latest is {latest}"
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
 
     def read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
         """One snapshot's changes, possibly none. Raises SnapshotExpired when files are gone with it."""
-        with told_from_damage(self._context, snapshot.id):
+        with changes_told_from_damage(self._context, snapshot):
             yield from self._read(snapshot)
 
     def _read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:

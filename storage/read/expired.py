@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from storage.errors import CorruptFile, SnapshotExpired
-from storage.snapshots.snapshot import SnapshotStore
+from storage.snapshots.change_history import ChangeHistory, may_be_without_changelog
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
 
@@ -27,9 +28,27 @@ def told_from_damage(context: TableContext, snapshot_id: int) -> Iterator[None]:
         raise expired(context, snapshot_id) from error
 
 
-def expired(context: TableContext, snapshot_id: int) -> SnapshotExpired:
-    """With the snapshots there are now."""
-    store = SnapshotStore(context.io, context.paths)
+@contextmanager
+def changes_told_from_damage(context: TableContext, snapshot: Snapshot) -> Iterator[None]:
+    """The same around whatever reads the changes of a snapshot: they live as long as it does, or the changelog that
+    outlived it. A tag keeps none: those of a branch's first snapshot may have expired before the branch began.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if not ChangeHistory(context).tells(snapshot.id):
+            raise expired(context, snapshot.id, changes=True) from error
+        if may_be_without_changelog(context, snapshot):
+            where = f"its changelog expired before branch {context.branch} began with its tag"
+            raise SnapshotExpired(
+                context.name, snapshot.id, f"{where}; changes are told from {snapshot.id + 1} on"
+            ) from error
+        raise
+
+
+def expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
+    """With the snapshots there are now; changes: with those whose changes are told."""
+    store = ChangeHistory(context) if changes else SnapshotStore(context.io, context.paths)
     earliest, latest = store.earliest_id(), store.latest_id()
     there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
     return SnapshotExpired(context.name, snapshot_id, there)

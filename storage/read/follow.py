@@ -12,6 +12,7 @@ from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.snapshots.consumers import Consumer
+from storage.snapshots.snapshot import Snapshot
 
 StartAt: TypeAlias = int | str  # a snapshot id, "latest" or "earliest"
 
@@ -21,9 +22,10 @@ _FIRST_WAIT_MS: Final = 20
 class Follower:
     """A state machine with one number, the next snapshot to read. `step` never waits; `wait_ms` says how long to.
 
-    start: a snapshot id; "latest", only what comes from now on; "earliest", all that is still there. A consumer that
-    has a position goes on from it, whatever `start` says. Its position moves past a snapshot when the next one is
-    asked for: then the caller is done with it, so that a crash repeats changes rather than losing them.
+    start: a snapshot id; "latest", only what comes from now on; "earliest", all whose changes are still there, with or
+    without their snapshot. A consumer that has a position goes on from it, whatever `start` says. Its position moves
+    past a snapshot when the next one is asked for: then the caller is done with it, so that a crash repeats changes
+    rather than losing them.
     ignores_progress: it begins at `start` nevertheless. delay_ms: how old a snapshot must be before it is read.
     """
 
@@ -54,9 +56,9 @@ class Follower:
         if kept is not None:
             return kept
         if start == "latest":
-            return (self._reader.snapshots.latest_id() or 0) + 1
+            return (self._reader.history.latest_id() or 0) + 1
         if start == "earliest":
-            return self._reader.snapshots.earliest_id() or 1
+            return self._reader.history.earliest_id() or 1
         if isinstance(start, str) or start < 1:
             raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
         return start
@@ -66,24 +68,25 @@ class Follower:
         BadInput when it never will be there.
         """
         snapshot_id = self.next_snapshot_id
-        if not self._reader.snapshots.exists(snapshot_id):
+        snapshot = self._reader.history.find(snapshot_id)
+        if snapshot is None:
             self._idle_steps += 1
             self._check_reachable(snapshot_id)
             return None
-        if self._is_too_young(snapshot_id):
+        if self._is_too_young(snapshot):
             self._idle_steps += 1
             return None
         self._idle_steps = 0
-        return self._changes(snapshot_id)
+        return self._changes(snapshot)
 
-    def _is_too_young(self, snapshot_id: int) -> bool:
-        return self._delay_ms > 0 and self._reader.get(snapshot_id).time_ms + self._delay_ms > self._now_ms()
+    def _is_too_young(self, snapshot: Snapshot) -> bool:
+        return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
-    def _changes(self, snapshot_id: int) -> Iterator[ChangeBatch]:
-        yield from self._reader.read(self._reader.get(snapshot_id))
-        self.next_snapshot_id = snapshot_id + 1
+    def _changes(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
+        yield from self._reader.read(snapshot)
+        self.next_snapshot_id = snapshot.id + 1
         if self._consumer is not None:
-            self._consumer.write(snapshot_id + 1)
+            self._consumer.write(snapshot.id + 1)
 
     @property
     def wait_ms(self) -> int:
@@ -91,7 +94,7 @@ class Follower:
         return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self._longest_wait_ms))
 
     def _check_reachable(self, snapshot_id: int) -> None:
-        latest = self._reader.snapshots.latest_id()
+        latest = self._reader.history.latest_id()
         if latest is None and snapshot_id > 1:
             raise BadInput(
                 f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and made again?"

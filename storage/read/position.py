@@ -13,6 +13,7 @@ from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
 from storage.options.reading import StartupMode
+from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
@@ -71,17 +72,17 @@ def first_to_follow(context: TableContext) -> int | None:
 
     Raises UnsupportedFeature for modes that read the whole table before its changes.
     """
-    options, snapshots = context.options, SnapshotStore(context.io, context.paths)
+    options, history = context.options, ChangeHistory(context)
     match options.startup_mode:
         case None:
             return None
         case StartupMode.LATEST:
-            return (snapshots.latest_id() or 0) + 1
+            return (history.latest_id() or 0) + 1
         case StartupMode.FROM_TIMESTAMP:
             assert options.scan_timestamp_ms is not None
-            return _first_since(snapshots, options.scan_timestamp_ms)
+            return history.first_since(options.scan_timestamp_ms)
         case StartupMode.FROM_SNAPSHOT if (snapshot_id := options.scan_snapshot_id) is not None:
-            return max(snapshot_id, snapshots.earliest_id() or 1)
+            return max(snapshot_id, history.earliest_id() or 1)
         case mode:
             remedy = "Read the table with scan(), and follow with start= the snapshot after it"
             raise _unsupported(context, mode, "follow", remedy)
@@ -135,12 +136,6 @@ def _at_watermark(context: TableContext, watermark_ms: int) -> int:
         if snapshot.watermark is not None and snapshot.watermark >= watermark_ms:
             return snapshot.id
     raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or later")
-
-
-def _first_since(snapshots: SnapshotStore, time_ms: int) -> int:
-    """All snapshots are younger: the earliest. All are older: the next one."""
-    before = snapshots.as_of(time_ms - 1)
-    return (snapshots.earliest_id() or 1) if before is None else before.id + 1
 
 
 def _unsupported(context: TableContext, mode: StartupMode, operation: str, remedy: str) -> UnsupportedFeature:

@@ -22,6 +22,12 @@ class ChangelogStore:
         entries = self._io.list_directory(self._paths.changelog_directory)
         return sorted(found for entry in entries if (found := parse_changelog_id(entry.name)) is not None)
 
+    def earliest_id(self) -> int | None:
+        """None without changelogs. A hint that names one that is there is believed, as for snapshots."""
+        ids = self.ids()
+        hint = self.earliest_hint() if ids else None
+        return hint if hint in ids else min(ids, default=None)
+
     def earliest_hint(self) -> int | None:
         """As it stands, whether what it names is there or not."""
         return read_hint(self._io, self._paths.changelog_earliest_hint)

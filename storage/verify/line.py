@@ -14,13 +14,14 @@ from typing import Final, TypeAlias
 from storage.errors import TidelakeError
 from storage.format import DEFAULT_BRANCH, CommitKind, FileKind
 from storage.options import ChangelogProducer
+from storage.snapshots.change_history import may_be_without_changelog
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.held_states import HeldStates, changelog_list, changes_list, held_states
 from storage.snapshots.index_manifest import index_file_path, read_index_manifest
 from storage.snapshots.live_files import base_list, delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.tags import TagStore, tagged_snapshots
+from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.verify.data_files import DataFileCheck
 from storage.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
@@ -132,17 +133,12 @@ class LineCheck:
         """The changelog of a snapshot is there, unless it expired before the snapshot came to this line from a tag."""
         is_complete = self._manifests.is_complete
         found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
-        if not found or not is_first or not self._may_be_from_a_tag(snapshot):
+        if not found or not is_first or not may_be_without_changelog(self._context, snapshot):
             return found
         self._manifests.is_complete = is_complete
         what = "its changelog is gone: it expired, as it seems, before this line of snapshots was begun from its tag"
         remedy = f"Follow changes from snapshot {snapshot.id + 1} on; the table at it is whole"
         return [Finding("changelog-expired", where, what, remedy, Severity.NOTE)]
-
-    def _may_be_from_a_tag(self, snapshot: Snapshot) -> bool:
-        """A branch may be made from a tag, and be rolled back to one, as main may."""
-        tagged = tagged_snapshots(self._context.io, self._context.paths)
-        return self._context.branch != DEFAULT_BRANCH or snapshot in tagged
 
     def _changelog(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
         file = changelog_list(snapshot)

@@ -15,6 +15,7 @@ from storage.errors import BadInput
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
+from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.types import DataField, parse_type
 from tidelake.cli.arguments import CatalogAddress
@@ -202,7 +203,7 @@ def changes(
 ) -> None:
     table = catalog.open().table(name)
     wanted = _Wanted(table, columns, where)
-    first = start if start is not None else _snapshots(table).earliest_id()
+    first = start if start is not None else ChangeHistory(table.context).earliest_id()
     if first is None:
         out.note(f"{name} has no snapshot yet: nothing was committed")
         return

@@ -10,9 +10,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.errors import SnapshotExpired
 from storage.format import CommitKind
 from storage.options import ChangelogProducer
 from storage.read.changes import source_of_changes
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.expire_now import expire_now
+from storage.verify import verify
 from tests.support.cases import Case, case_id, check_members, unpack_golden, vectors
 
 CASES = vectors("stream_read_rules")
@@ -177,3 +181,76 @@ def test_an_overwrite_is_marked_as_a_break(table: tidelake.Table, commit: Commit
     changes = list(tidelake.open_catalog(str(warehouse)).table("golden.pk_partition_overwrite").changes(start=1))
     assert [batch.snapshot_id for batch in changes if batch.is_break]
     assert all(batch.rows.num_rows == 0 for batch in changes if batch.is_break)
+
+
+# ---------------------------------------------------------------- changelogs that outlive their snapshots
+
+# of snapshots the newest two stay, of changelogs the newest five
+OUTLIVING = {
+    "snapshot.num-retained.min": "2",
+    "snapshot.num-retained.max": "2",
+    "changelog.num-retained.min": "5",
+    "changelog.num-retained.max": "5",
+    "write-only": "true",
+}
+
+
+@pytest.fixture(params=["none", "input"])
+def outliving(tmp_path: Path, request: pytest.FixtureRequest) -> tidelake.Table:
+    """Eight commits: snapshots 7 and 8 are there, changelogs 4 to 6."""
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    options = {"changelog-producer": request.param, **OUTLIVING}
+    table = catalog.create_table("shop.long", SCHEMA, primary_key=["id"], options=options)
+    for number in range(1, 9):
+        with table.writer() as writer:
+            writer.write(pa.table({"id": [number % 2], "name": [str(number)]}))
+            writer.commit()
+    table.expire(retain_ms=0)
+    assert [snapshot.id for snapshot in table.snapshots()] == [7, 8]
+    return table
+
+
+def told(first: int) -> list[tuple[int, str]]:
+    return [(number, str(number)) for number in range(first, 9)]
+
+
+def test_changes_of_a_snapshot_that_expired_are_read_from_its_changelog(outliving: tidelake.Table) -> None:
+    assert seen(list(outliving.changes(start=4))) == told(4)
+    assert seen(list(outliving.changes(start=5, end=6))) == [(5, "5"), (6, "6")]
+
+
+def test_a_follow_begins_with_the_earliest_changelog_or_at_any_that_is_there(outliving: tidelake.Table) -> None:
+    assert seen(follow(outliving, Clock(waits=1), start="earliest")) == told(4)
+    assert seen(follow(outliving, Clock(waits=1), start=6)) == told(6)
+    tidelake_consumer = Consumer(outliving.context.io, outliving.context.paths, "late")
+    tidelake_consumer.write(5)
+    assert seen(follow(outliving, Clock(waits=1), consumer="late")) == told(5)
+
+
+def test_below_the_earliest_changelog_changes_have_expired(outliving: tidelake.Table) -> None:
+    with pytest.raises(SnapshotExpired, match="4 to 8"):
+        list(outliving.changes(start=3))
+    with pytest.raises(SnapshotExpired, match="4 to 8"):
+        follow(outliving, Clock(waits=1), start=3)
+
+
+def test_changelogs_stay_readable_when_the_options_that_kept_them_are_gone(outliving: tidelake.Table) -> None:
+    """And they expire by the options as they are then, all of them."""
+    schema = Path(outliving.context.paths.schema(0))
+    members = json.loads(schema.read_text())
+    members["options"] = {k: v for k, v in members["options"].items() if not k.startswith("changelog.")}
+    schema.write_text(json.dumps(members))
+    table = tidelake.open_catalog(str(schema.parents[3])).table("shop.long")
+    assert seen(list(table.changes(start=4))) == told(4)
+    assert table.expire(retain_ms=0).changelogs == 0  # too young
+    context = table.context.with_options({"changelog.time-retained": "0 s", "snapshot.time-retained": "0 s"})
+    assert expire_now(context).changelogs == 3
+    assert verify(context) == []
+    with pytest.raises(SnapshotExpired, match="7 to 8"):
+        list(table.changes(start=6))
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [9], "name": ["9"]}))
+        writer.commit()
+    assert expire_now(context).snapshots == 1
+    assert not any(Path(context.paths.changelog_directory).glob("changelog-*"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.errors import SnapshotExpired
 from storage.fileio.memory import MemoryFileIO
 from storage.snapshots.retention import Retention
 from storage.verify import Severity, inspect
@@ -139,7 +140,10 @@ def test_a_branch_of_a_tag_whose_changelog_expired_is_sound(tmp_path: Path) -> N
     assert [finding.check for finding in report.findings] == ["changelog-expired"]
     assert [finding.severity for finding in report.findings] == [Severity.NOTE]
     assert report.orphans is not None
+    with pytest.raises(SnapshotExpired, match="before branch b began"):
+        change_counts(branch)
     write(branch, 2)
+    assert [change.rows.num_rows for change in branch.changes(start=2)] == [1]
     assert branch.scan().to_arrow().num_rows == 2
     assert inspect(main.context).problems == []
 

@@ -1,0 +1,73 @@
+"""Changelogs that outlive their snapshots: Java streams ours, and we follow Java's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.format import RowKind
+from storage.snapshots.expire_now import expire_now
+from tests.support.java_oracle import JavaOracle
+from tidelake import Table
+
+NAME = "db.t"
+COLUMNS = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.string())])
+AGES = {"snapshot.time-retained": "0 s", "changelog.time-retained": "0 s"}
+Told = list[tuple[int, str, int, str]]  # snapshot, row kind, k, v
+
+
+def new_table(warehouse: Path, producer: str) -> Table:
+    """The newest two snapshots stay, and changelogs up to the fifth."""
+    catalog = tidelake.open_catalog(str(warehouse))
+    catalog.create_database("db")
+    options = {
+        "bucket": "1",
+        "changelog-producer": producer,
+        "write-only": "true",
+        "snapshot.num-retained.min": "2",
+        "snapshot.num-retained.max": "2",
+        "changelog.num-retained.min": "5",
+        "changelog.num-retained.max": "5",
+    }
+    return catalog.create_table(NAME, COLUMNS, primary_key=["k"], options=options)
+
+
+def ours(table: Table, start: int) -> Told:
+    return sorted(
+        (change.snapshot_id, RowKind(row["_VALUE_KIND"]).symbol, row["k"], row["v"])
+        for change in table.changes(start=start)
+        for row in change.rows.to_pylist()
+    )
+
+
+def javas(oracle: JavaOracle, warehouse: Path, start: int) -> Told:
+    rows = oracle.stream(warehouse, NAME, start=start)
+    return sorted((row["_snapshot"], row["_kind"], row["k"], row["v"]) for row in rows)
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("expires", ["we", "java"])
+def test_what_outlived_its_snapshot_is_read_alike_whoever_expired_it(
+    tmp_path: Path, java_oracle: JavaOracle, producer: str, expires: str
+) -> None:
+    table = new_table(tmp_path, producer)
+    for number in range(1, 9):
+        if number % 2:
+            with table.writer() as writer:
+                writer.write(pa.table({"k": pa.array([1, number], pa.int32()), "v": [f"a{number}", "b"]}))
+                writer.commit()
+        else:
+            java_oracle.write(tmp_path, NAME, [{"k": 1, "v": f"j{number}"}, {"k": 2, "v": "x", "_kind": "-D"}])
+    before = ours(table, 1)
+    assert before == javas(java_oracle, tmp_path, 1)
+    if expires == "we":
+        expire_now(table.context.with_options(AGES))
+    else:
+        java_oracle.command("expire", tmp_path, NAME, retain_max=2, retain_min=2, changelog_max=5, changelog_min=5)
+    assert [snapshot.id for snapshot in table.snapshots()] == [7, 8]
+    kept = [change for change in before if change[0] >= 4]
+    assert ours(table, 4) == javas(java_oracle, tmp_path, 4) == kept
+    assert table.follower(start="earliest").next_snapshot_id == 4
