@@ -11,11 +11,12 @@ import pytest
 
 import tidelake
 from checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
 from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, Standing, is_made_of
 from storage.catalog.opening import open_catalog
 from storage.errors import PositionRefused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.verification import inspect_table
 
 
 def ranges(**partitions: tuple[int, int]) -> Ranges:
@@ -128,3 +129,22 @@ def test_a_batch_that_was_read_again_is_known_too(history: History) -> None:
     assert is_made_of(history.newest, ranges(p0=(20, 40)), reread=True)
     assert not is_made_of(history.newest, ranges(p0=(20, 41)), reread=True)
     assert not is_made_of(history.newest, ranges(p0=(20, 40)), reread=False)
+
+
+def test_queries_that_take_turns_on_a_table_are_no_finding(history: History) -> None:
+    """Each tells where the whole table stands: the other one's partitions have moved in between."""
+    history.add("one", ranges(p0=(0, 10)))
+    history.add("two", ranges(p1=(0, 5)))
+    for turn in range(1, 12):
+        history.add("one", ranges(p0=(10 * turn, 10 * turn + 10)))
+        history.add("two", ranges(p1=(5 * turn, 5 * turn + 5)))
+    assert inspect_table(history.table).findings == ()
+
+
+def test_a_gap_between_queries_that_take_turns_is_a_finding(history: History) -> None:
+    history.add("one", ranges(p0=(0, 10)))
+    history.add("two", ranges(p1=(0, 5)))
+    jumped = SourcePosition(ranges=ranges(p0=(17, 20), p1=(5, 5)))
+    with history.table.writer(commit_user="one") as writer:
+        writer.commit(identifier=9, properties={POSITION_PROPERTY: position_to_text(jumped)})
+    assert [finding.check for finding in inspect_table(history.table).problems] == ["position-chain"]
