@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.metadata import MetadataRequest
 
+from checkpoint.offsets import TopicPartition
 from ingest.sources.kafka.backoff import Backoff
 from ingest.sources.kafka.metadata import asks_for_ids
 from ingest.sources.kafka.release import unreliable
@@ -126,6 +127,17 @@ def unwrap_fetched(consumer: AIOKafkaConsumer) -> None:
     for fetched in getattr(consumer._fetcher, "_records", {}).values():
         if (records := getattr(fetched, "_partition_records", None)) is not None:
             records._consumer_record = _unwrapped
+
+
+def broken_off(consumer: AIOKafkaConsumer) -> list[str]:
+    """Where the last poll ended with an error of the parser: `topic-0 at offset 17`."""
+    found = []
+    for partition, fetched in getattr(consumer._fetcher, "_records", {}).items():
+        records: Any = getattr(fetched, "_partition_records", None)
+        iterator = getattr(records, "_records_iterator", None)
+        if iterator is not None and getattr(iterator, "gi_frame", True) is None:  # a generator that has raised
+            found.append(f"{TopicPartition(*partition)} at offset {records.next_fetch_offset}")
+    return found
 
 
 def _unwrapped(_: KafkaPartition, record: Any) -> Any:

@@ -38,8 +38,10 @@ from ingest.sources.base import (
 from ingest.sources.kafka.backoff import FIRST_MS, Backoff
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.gathering import Gathering, gather
+from ingest.sources.kafka.inflation import TooMuchInside, at_most, bound_decoders
 from ingest.sources.kafka.internals import (
     Client,
+    broken_off,
     check_aiokafka,
     check_started,
     has_fetched,
@@ -89,6 +91,7 @@ class KafkaSource:
         Raises UnsupportedFeature for an aiokafka that is not as we know it.
         """
         check_aiokafka()
+        bound_decoders()
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
         self._patience_ms = self._settings.unreachable_after_ms
@@ -298,10 +301,17 @@ class KafkaSource:
         records_max = self._settings.records_max if has_fetched(self._consumer) else 1
         unwrap_fetched(self._consumer)
         try:
-            polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
+            with at_most(self._settings.max_record_bytes):
+                polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
         except OffsetOutOfRangeError as error:
             await self._discovered()  # knows better what happened if the topic was made anew
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
+        except TooMuchInside as error:
+            raise BadInput(
+                f"{self}: {', '.join(broken_off(self._consumer))}: the batch with the record there is larger than "
+                f"{self._settings.max_record_bytes} bytes when it is uncompressed; `source.max_record_bytes` allows no "
+                "more. Raise it if the batch is as it should be"
+            ) from error
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
         except KafkaError as error:

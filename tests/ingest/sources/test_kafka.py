@@ -94,6 +94,17 @@ async def test_every_record_of_every_partition_comes_once(kafka_broker: KafkaBro
     assert next_offsets(batches) == {0: 1_500, 2: 3}
 
 
+async def test_a_batch_that_inflates_beyond_max_record_bytes_is_refused_by_its_place(kafka_broker: KafkaBroker) -> None:
+    topic = await topic_with(kafka_broker, 3)
+    async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
+        await producer.send_and_wait(topic, value=bytes(200_000))
+    said = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
+    with pytest.raises(BadInput, match=said):
+        await read_to_end(kafka_broker, topic, max_record_bytes=100_000)
+    batches = await read_to_end(kafka_broker, topic, max_record_bytes=300_000)
+    assert [len(value) for value in values_of(batches)[0]] == [2, 2, 2, 200_000]
+
+
 async def test_a_record_comes_as_it_was_sent(kafka_broker: KafkaBroker) -> None:
     topic = await asyncio.to_thread(kafka_broker.create_topic)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address) as producer:
