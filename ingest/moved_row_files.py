@@ -24,7 +24,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint.moved_rows_state import MovedRowsState
-from ingest.formats.base import KeyChange
+from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
 from ingest.moved_rows import LeftRow, MovedRows
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
@@ -36,7 +36,7 @@ REPLACED_MAX: Final = 16  # files that nothing newer names, kept for a rollback
 
 _HEAD: Final = pa.schema(
     [
-        ("_id", pa.binary(16)),
+        ("_id", pa.binary(KEY_CHANGE_ID_BYTES)),
         ("_exact", pa.bool_()),
         ("_old_key", pa.string()),
         ("_new_key", pa.string()),

@@ -437,7 +437,8 @@ class Pipeline:
             with self._times.step("publish"):
                 await self._publish(committables, self._coordinator.committed)
             self._coordinator.completed()
-            await to_its_end(self._moved_keeper.committed, told)
+            if told:
+                await to_its_end(self._moved_keeper.committed, told)
             await self._keeper.committed(self._parts.source.identity, self._coordinator.reached)
         except BaseException:
             self._coordinator.failed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -79,6 +79,9 @@ it is kept with it.
 """
 
 
+KEY_CHANGE_ID_BYTES: Final = 16
+
+
 class Skipped(StrEnum):
     """Records that rightly give no row."""
 
@@ -143,8 +146,8 @@ class Unchanged:
 class KeyChange:
     """One half of a primary key change; see `ingest.formats.key_change`.
 
-    id: the same in both halves. is_exact: no other key change has this id. If not, those of one row between the same
-    keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
+    id: the same in both halves; its first byte is `is_exact`. is_exact: no other key change has this id. If not, those
+    of one row between the same keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
     """
 
     id: bytes

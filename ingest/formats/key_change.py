@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChange, KeyChanges
+from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange, KeyChanges
 from ingest.formats.cells.json_text import BadValue
 from ingest.formats.debezium_envelope import split_schema
 from ingest.formats.record_key import key_members
@@ -65,7 +65,8 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     except (BadValue, msgspec.MsgspecError):
         return None
     data = msgspec.json.encode(said, order="deterministic")
-    return KeyChange(hashlib.blake2b(data, digest_size=16).digest(), is_exact, _text(old), _text(new))
+    id_ = bytes([is_exact]) + hashlib.blake2b(data, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
+    return KeyChange(id_, is_exact, _text(old), _text(new))
 
 
 class _Payload(msgspec.Struct):

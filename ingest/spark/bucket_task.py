@@ -193,6 +193,6 @@ def _matched(rows: pa.RecordBatch) -> list[tuple[int, int]]:
     partitions = rows.column(f"{ORDER_PREFIX}1").to_numpy()
     by_id: dict[bytes, tuple[list[int], list[int]]] = {}
     for row, change in zip(changes.rows.tolist(), changes.changes, strict=True):
-        by_id.setdefault(change.id, ([], []))[kinds[row] != RowKind.DELETE].append(row)
+        by_id.setdefault(change.id, ([], []))[int(kinds[row] != RowKind.DELETE)].append(row)
     pairs = [pair for left, came in by_id.values() for pair in zip(left, came, strict=False)]
     return [(left, came) for left, came in pairs if partitions[left] != partitions[came]]

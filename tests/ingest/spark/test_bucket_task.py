@@ -1,0 +1,81 @@
+"""A task that writes buckets: rows that moved to another key in a micro-batch, and those of which half is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from ingest.spark.batch_rows import RawRecords, Seen
+from ingest.spark.bucket_task import WriteBuckets
+from ingest.spark.shuffle import concat
+from storage.errors import BadInput
+from tests.ingest.moved_rows_life import TOPIC, SourceTable
+
+APART = {1: 1, 2: 0}  # the partition with the new key comes first
+
+
+def kafka_columns(source: SourceTable, left_out: Sequence[tuple[int, int]] = ()) -> pa.RecordBatch:
+    """Its log as Spark hands it over. left_out: (partition, offset) of records of other batches."""
+    rows = [
+        {"topic": TOPIC, "partition": p.partition, "offset": offset, "timestamp": 1_000_000, "key": key, "value": value}
+        | {"headers": [{"key": n, "value": v} for n, v in source.log.headers.get((p, offset), ())]}
+        for p, records in sorted(source.log.records.items())
+        for offset, (key, value) in enumerate(records)
+        if (p.partition, offset) not in left_out
+    ]
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.RecordBatch.from_pylist(
+        rows,
+        pa.schema(
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("us", "UTC")),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", header),
+            ]
+        ),
+    )
+
+
+def filled(columns: pa.RecordBatch, *, keeps_letters: bool = False) -> tuple[pa.RecordBatch, list[str]]:
+    """The rows as a task would write them, into an empty table, and reasons of dead letters."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
+    context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
+    seen = Seen()
+    task = WriteBuckets(context, 1, has_order=True, keeps_letters=keeps_letters)
+    rows = concat(list(RawRecords(keeps_letters=keeps_letters).rows(columns, context, seen)))
+    written = task._filled(task._in_order(rows), seen)
+    return written, [json.loads(letter)["reason"] for letter in seen.letters]
+
+
+def moving() -> SourceTable:
+    source = SourceTable(partition_of=APART)
+    source.insert(1, "A")
+    source.update(1, "B")
+    source.move(1, 2)
+    return source
+
+
+def test_a_row_that_moves_within_a_micro_batch_comes_as_it_was() -> None:
+    written, _ = filled(kafka_columns(moving()))
+    assert written.slice(len(written) - 1).to_pylist()[0]["doc"] == "B"
+    assert written["id"].to_pylist() == [1, 1, 1, 2]
+
+
+def test_a_row_that_left_in_another_micro_batch_is_refused_with_both_keys() -> None:
+    columns = kafka_columns(moving(), left_out=[(1, 2), (1, 3)])
+    with pytest.raises(BadInput, match=r'old key \{"id":1\}, new key \{"id":2\}'):
+        filled(columns)
+    written, (reason,) = filled(columns, keeps_letters=True)
+    assert written["id"].to_pylist() == [1, 1]
+    assert 'old key {"id":1}, new key {"id":2}' in reason
