@@ -12,7 +12,7 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.near_names import did_you_mean
-from storage.options import TableOptions
+from storage.options import MergeEngine, TableOptions
 from storage.options.values import parse_boolean
 from storage.schema import TableSchema
 from storage.types import (
@@ -59,6 +59,23 @@ class AggregateFunction(StrEnum):
     RBM32 = "rbm32"
     RBM64 = "rbm64"
     PRIMARY_KEY = "primary-key"
+
+
+# What they make of rows doesn't depend on the order of these. (`product` takes rows back by dividing: it does.)
+_ORDER_FREE: Final = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.MAX,
+        AggregateFunction.MIN,
+        AggregateFunction.BOOL_AND,
+        AggregateFunction.BOOL_OR,
+        AggregateFunction.THETA_SKETCH,
+        AggregateFunction.HLL_SKETCH,
+        AggregateFunction.RBM32,
+        AggregateFunction.RBM64,
+        AggregateFunction.PRIMARY_KEY,
+    }
+)
 
 
 class NullKeys(StrEnum):
@@ -151,6 +168,15 @@ def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[Col
         ColumnAggregation.of(function_name(field.name, options, schema.primary_keys, sequences), field, options)
         for field in schema.fields
     )
+
+
+def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether a table's rows are the same in whatever order those of a key were written."""
+    if options.merge_engine is not MergeEngine.AGGREGATION or options.aggregation_removes_on_delete:
+        return False
+    keys = set(schema.primary_keys)
+    functions = (one for one in column_aggregations(schema, options) if one.field.name not in keys)
+    return all(one.function in _ORDER_FREE for one in functions)
 
 
 def check_functions(options: Mapping[str, str]) -> None:

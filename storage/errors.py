@@ -89,6 +89,12 @@ class CommitConflict(TidelakeError):
     """Someone else's commit makes ours wrong. Nothing was published: refresh, plan again, retry."""
 
 
+class StaleSequenceNumbers(CommitConflict):
+    """Another writer's rows came into a bucket after its sequence numbers were read. With newer numbers the same rows
+    can be committed.
+    """
+
+
 class CommitOutcomeUnknown(TidelakeError):
     """The commit may have landed. Look for our commit identifier before anything else; delete nothing until you
     know.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
 from storage.arguments import INT64_MAX, check_whole_number
-from storage.errors import BadInput, CommitOutcomeUnknown
+from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.expired import expired
@@ -42,6 +43,7 @@ from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.table_identity import TableIdentity
 from storage.write.memory_budget import MemoryBudget
+from storage.write.renumber import renumbered
 from storage.write.table_writer import TableWriter
 
 
@@ -369,7 +371,8 @@ class Writer:
     ) -> None:
         self._commit_user = commit_user
         self._overwrite = _what_to_overwrite(overwrite, context)
-        manifests = ManifestStore(context)
+        self._context = context
+        self._manifests = manifests = ManifestStore(context)
         self._writer = TableWriter(
             context,
             memory=memory,
@@ -419,7 +422,7 @@ class Writer:
         self._unpublished += self._writer.prepare_commit(number)
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
-            published = self._publish(committable)
+            published, committable = self._publish_in_order(committable)
         except BaseException as error:
             # Any other error than these says that nothing was published now; an earlier attempt may have been.
             if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
@@ -433,6 +436,25 @@ class Writer:
             self._writer.dropped()  # before its files go: a compaction may be reading them
             self._commit.discard_replayed(committable)
         return published
+
+    def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
+        """Publish behind what other writers committed to the same buckets meanwhile: their rows came first, then.
+
+        Returns what was published in the end, too.
+        """
+        retries = self._context.options.commit_max_retries
+        while True:
+            try:
+                return self._publish(committable), committable
+            except StaleSequenceNumbers:
+                if self._unknown is not None or not retries:  # what may still land must keep its files
+                    raise
+            retries -= 1
+            newer = renumbered(self._context, committable.messages, self._manifests)
+            self._writer.renumbered(newer.next_numbers)
+            stale, self._unpublished = self._unpublished, list(newer.messages)
+            committable = replace(committable, messages=tuple(newer.messages))
+            self._commit.abort(stale)
 
     def _publish(self, committable: Committable) -> int | None:
         if self._overwrite is False:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from storage.aggregate_functions import is_order_free
 from storage.bucketing import Bucketing
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
 from storage.files.bucket_directory import all_paths, bucket_directory
@@ -50,7 +51,8 @@ class TableCommit:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
       delete nothing. The same goes for an interrupt.
     - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
-    - CommitConflict: this call published nothing. Open the table anew, write again.
+    - CommitConflict: this call published nothing. Open the table anew, write again. StaleSequenceNumbers: or commit the
+      same rows with newer numbers (`write.renumber`).
     - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
     One thread at a time.
     """
@@ -70,6 +72,9 @@ class TableCommit:
         self._on_lost_compaction = on_lost_compaction
         self._manifests = manifests or ManifestStore(context)
         self._key_types = [f.type for f in context.schema.key_fields]
+        self._is_ordered_by_arrival = bool(self._key_types) and not (
+            self._options.sequence_fields or is_order_free(context.schema, context.options)
+        )
         self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment(), self._manifests)
 
@@ -245,7 +250,7 @@ class TableCommit:
 
     def _bases(self, messages: Sequence[CommitMessage]) -> dict[Bucket, int]:
         """Buckets whose new rows are ordered by sequence numbers alone."""
-        if not self._key_types or self._options.sequence_fields:
+        if not self._is_ordered_by_arrival:
             return {}
         bases: dict[Bucket, int] = {}
         for message in messages:

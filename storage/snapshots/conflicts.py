@@ -4,7 +4,7 @@ Each check raises CommitConflict. Entries: `base` are the live files of the part
 `delta` is what it adds and deletes. Which kind of commit is checked for what:
 
                        one bucket count   deletes are live   levels don't overlap   nobody wrote in between
-    APPEND             first snapshot     -                  -                      primary keys, no sequence.field
+    APPEND             first snapshot     -                  -                      where order of rows matters
     COMPACT            yes                yes                yes                    -
     OVERWRITE          -                  yes                yes                    -
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from storage.errors import CommitConflict
+from storage.errors import CommitConflict, StaleSequenceNumbers
 from storage.files.data_file import DataFileMeta
 from storage.format import CommitKind, FileKind
 from storage.merge.sorted_run import KeyRange, key_ranges
@@ -126,8 +126,9 @@ def check_base_is_current(
     for (partition, bucket), base in bases.items():
         written = foreign_writes.get((partition, bucket), 0)
         if written > base:
-            raise CommitConflict(
+            raise StaleSequenceNumbers(
                 f"{name_partition(partition)}, bucket {bucket}: snapshot {written} of another writer came after "
                 f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Nothing "
-                "was published. Open the table anew and write again; to write from several jobs, set sequence.field"
+                "was published. Open the table anew and write again (a pipeline: start it again). For several "
+                "jobs that write to one bucket, set sequence.field, or aggregate by functions that need no order"
             )

@@ -67,6 +67,10 @@ class BucketWriter(Protocol):
         """What was handed over is in a snapshot, or never will be."""
         ...
 
+    def continue_at(self, next_sequence_number: int) -> None:
+        """Number the next row so, or higher. Nothing may be held."""
+        ...
+
     @property
     def is_idle(self) -> bool:
         """Nothing is held, handed over and not committed, or being compacted: the writer may be forgotten."""
@@ -167,6 +171,11 @@ class PrimaryKeyBucketWriter:
     def committed(self) -> None:
         with self._lock:
             self._handed_over, self._awaits_commit = [], False
+
+    def continue_at(self, next_sequence_number: int) -> None:
+        with self._lock:
+            assert self._buffer.is_empty, "rows have numbers already"
+            self._buffer.next_sequence_number = max(self._buffer.next_sequence_number, next_sequence_number)
 
     @property
     def is_idle(self) -> bool:
@@ -291,6 +300,9 @@ class AppendBucketWriter:
 
     def committed(self) -> None:
         """Nothing is remembered of files that were handed over."""
+
+    def continue_at(self, next_sequence_number: int) -> None:
+        self.next_sequence_number = max(self.next_sequence_number, next_sequence_number)
 
     @property
     def is_idle(self) -> bool:

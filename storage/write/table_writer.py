@@ -6,7 +6,7 @@ Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -198,6 +198,17 @@ class TableWriter:
         """What `prepare_commit` handed over never will be committed: it was in the table already (a replay)."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._settled()
+
+    def renumbered(self, next_numbers: Mapping[BucketKey, int]) -> None:
+        """What `prepare_commit` handed over is to be committed as other files, with higher sequence numbers.
+
+        next_numbers: of the rows that follow, for each bucket concerned. Nothing may have been written since.
+        """
+        self._lost_compactions |= next_numbers.keys()  # they know the old files
+        for key, number in next_numbers.items():
+            self._next_sequence_numbers[key] = max(number, self._next_sequence_numbers.get(key, 0))
+            if key in self._buckets:
+                self._buckets[key].continue_at(number)
 
     def compaction_lost(self, messages: Sequence[CommitMessage]) -> None:
         """Somebody else compacted these buckets: what they were compacted to here will not be committed."""

@@ -171,13 +171,13 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(tmp_path)
-    slow = table.writer(commit_user="slow")
+    io, same = faulty(table)
+    slow = same.writer(commit_user="slow")
     write(slow, 1)
-    with table.writer(commit_user="quick") as quick:
-        write(quick, 2)
-        quick.commit()
-    with pytest.raises(tidelake.CommitConflict):
+    io.fault = no_room_for_manifests
+    with pytest.raises(OSError, match="manifest"):
         slow.commit()
+    io.fault = nothing
 
     def fail() -> None:
         raise PermissionError(13, "not allowed")
