@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import tidelake
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.files.writer import RollingFileWriter, file_fields
@@ -190,3 +191,23 @@ def test_pypaimon_reads_what_it_can_read_at_all(name: str, tmp_path: Path, pypai
     table = pa.Table.from_batches([batch])
     back = json_rows(pypaimon.read(tmp_path, TABLE))
     assert difference(table, [[row[n] for n in table.schema.names] for row in back], in_order=True) is None
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro"])
+def test_files_roll_at_the_size_where_java_rolls_them(
+    file_format: str, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    numbers = np.random.default_rng(7).integers(0, 2**62, 150_000).tolist()
+    options = {"bucket": "-1", "target-file-size": "1 mb", "file.format": file_format}
+    java_oracle.create(tmp_path / "java", "db.t", [{"name": "v", "type": "BIGINT"}], options=options)
+    java_oracle.write(tmp_path / "java", "db.t", [{"v": number} for number in numbers])
+    theirs = [file["file_size_in_bytes"] for file in java_oracle.system(tmp_path / "java", "db.t", "files")]
+    catalog = tidelake.open_catalog(str(tmp_path / "ours"))
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", pa.schema([("v", pa.int64())]), options=options)
+    with table.writer() as writer:
+        writer.write(pa.table({"v": numbers}))
+        writer.commit()
+    ours = [file.file_size for split in table.scan().splits() for file in split.files]
+    assert len(ours) == len(theirs) > 1
+    assert max(ours) == pytest.approx(max(theirs), rel=0.2)
