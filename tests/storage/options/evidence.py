@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "tests/interop/test_manifest_formats.py": {
+        "test_java_opens_what_we_write_and_we_go_on_after_java": ("manifest.format",),
+    },
     "tests/compaction/test_append_picker.py": {
         "test_settings_come_from_the_options_of_paimon": (
             "compaction.small-file-ratio",
@@ -215,9 +218,6 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_deletes_keep_their_statistics_unless_the_table_says_otherwise": ("manifest.delete-file-drop-stats",),
         "test_duplicate_files_are_dropped_where_the_table_asks_for_it": ("commit.discard-duplicate-files",),
         "test_the_table_may_ask_to_leave_levels_alone": ("overwrite-upgrade",),
-    },
-    "tests/storage/snapshots/test_java_reads_our_metadata.py": {
-        "test_we_read_manifests_of_any_format_that_java_had": ("manifest.format",),
     },
     "tests/storage/snapshots/test_manifest_entry.py": {
         "test_a_large_manifest_is_rolled_and_none_is_lost": ("manifest.target-file-size",),

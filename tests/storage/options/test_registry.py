@@ -221,7 +221,6 @@ def test_there_is_evidence_for_no_other_option() -> None:
 
 def test_an_option_that_acts_is_asked_for_by_code() -> None:
     asked = set(chain.from_iterable(map(_texts_of, _code_that_acts(rules=True))))
-    asked.add("manifest.format")  # about to be
     missing = [o.key for o in TABLE_REGISTRY.options if o.acts_on and not o.is_family and o.key not in asked]
     assert missing == []
 
