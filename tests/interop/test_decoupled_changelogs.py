@@ -71,3 +71,26 @@ def test_what_outlived_its_snapshot_is_read_alike_whoever_expired_it(
     kept = [change for change in before if change[0] >= 4]
     assert ours(table, 4) == javas(java_oracle, tmp_path, 4) == kept
     assert table.follower(start="earliest").next_snapshot_id == 4
+
+
+@pytest.mark.parametrize("active", ["main", "branch"])
+def test_expiry_on_one_side_of_a_branch_that_java_made_leaves_the_other_whole(
+    tmp_path: Path, java_oracle: JavaOracle, active: str
+) -> None:
+    main = new_table(tmp_path, "input")
+    java_oracle.write(tmp_path, NAME, [{"k": 1, "v": "a"}])
+    java_oracle.command("tag", tmp_path, NAME, "g", snapshot=1)
+    java_oracle.command("branch", tmp_path, NAME, "b", tag="g")
+    branch = tidelake.open_catalog(str(tmp_path)).table(f"{NAME}$branch_b")
+    writing, resting = (main, branch) if active == "main" else (branch, main)
+    for number in range(5, 14):
+        with writing.writer() as writer:
+            writer.write(pa.table({"k": pa.array([number], pa.int32()), "v": ["b"]}))
+            writer.commit()
+        expire_now(writing.context.with_options(AGES))
+    other = "b" if active == "main" else None
+    assert java_oracle.read(tmp_path, NAME, branch=other) == [{"k": 1, "v": "a"}]
+    assert len(java_oracle.stream(tmp_path, NAME, start=1, branch=other)) == 1
+    assert ours(resting, 1) == [(1, "+I", 1, "a")]
+    assert resting.scan().to_arrow().num_rows == 1
+    assert java_oracle.read(tmp_path, NAME, tag="g") == [{"k": 1, "v": "a"}]
