@@ -6,12 +6,23 @@ to give instead.
 
 from __future__ import annotations
 
+import collections.abc
+import functools
+import inspect
 import operator
-from typing import Final
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from storage.errors import BadInput
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 INT64_MAX: Final = 2**63 - 1
+_FILE_NAME_BYTES_MAX: Final = 255
 _SHOWN: Final = 80  # letters of a value in a message
 
 
@@ -42,6 +53,18 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0, at_most: 
     return number
 
 
+def check_file_name(what: str, name: str, *, affix: str = "") -> None:
+    """A name that becomes a file's or a directory's. affix: what stands before or behind it there."""
+    check_text(what, name)
+    if not name.strip() or "/" in name or "\0" in name:
+        raise BadInput(
+            f"{what} {shown(name)} is blank, or holds a slash or a zero byte: no file can have it; choose another"
+        )
+    size, most = len(name.encode()), _FILE_NAME_BYTES_MAX - len(affix)
+    if size > most:
+        raise BadInput(f"{what} {shown(name)} has {size} bytes; file systems take {most} here, choose a shorter one")
+
+
 def shown(given: object) -> str:
     """Like repr, cut short, in letters that every terminal and file can hold."""
     try:
@@ -49,3 +72,91 @@ def shown(given: object) -> str:
     except Exception:  # repr of foreign objects may fail, and of numbers with thousands of digits does
         text = f"<{type(given).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+# ---------------------------------------------------------------- by annotation
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """A public function that looks at its arguments before it does anything: each must be of its annotated type, and
+    every text in them one that UTF-8 can hold.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        hints = _hints(function)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name not in hints:
+                continue
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                for option, text in value.items():
+                    _check(f"{function.__name__}({option}=…)", text, hints[name])
+            else:
+                _check(f"{function.__name__}({name}=…)", value, hints[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_members(of: object) -> None:
+    """As `checked`, for the members of a dataclass."""
+    kind: Any = type(of)
+    for name, hint in _hints(kind).items():
+        _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
+
+
+@functools.cache
+def _hints(of: Any) -> dict[str, Any]:
+    return typing.get_type_hints(of)
+
+
+def _check(what: str, value: object, hint: Any) -> None:
+    if not _is_of(value, hint):
+        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give one")
+    _check_texts(what, value)
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or isinstance(hint, typing.TypeVar):
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_of(value, one) for one in inner)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is collections.abc.Mapping:
+        return isinstance(value, collections.abc.Mapping) and all(
+            _is_of(key, inner[0]) and _is_of(one, inner[1]) for key, one in value.items()
+        )
+    if origin is collections.abc.Sequence:
+        is_sequence = isinstance(value, collections.abc.Sequence) and not isinstance(value, str | bytes)
+        return is_sequence and all(_is_of(one, inner[0]) for one in value)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and all(_is_of(one, inner[0]) for one in value)
+    kind = origin or hint
+    if getattr(kind, "_is_protocol", False):  # what it can do is found out when it is asked for it
+        return True
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _check_texts(what: str, value: object) -> None:
+    if isinstance(value, str):
+        check_text(what, value)
+    elif isinstance(value, collections.abc.Mapping):
+        for key, one in value.items():
+            _check_texts(what, key)
+            _check_texts(what, one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_texts(what, one)
+
+
+def _words(hint: Any) -> str:
+    if isinstance(hint, type) and typing.get_origin(hint) is None:
+        return hint.__name__
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", str(hint)).replace("NoneType", "None")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from storage.arguments import check_file_name
 from storage.errors import BadInput
 from storage.format import (
     BUCKET_DIRECTORY_PREFIX,
@@ -201,6 +202,7 @@ def check_branch_name(name: str) -> None:
         raise BadInput(f"{DEFAULT_BRANCH} is the table itself, not a branch of it; choose another name")
     if _is_blank(name) or name.isdecimal() or "/" in name:
         raise BadInput(f"branch name {name!r} is blank, a bare number or contains a slash; choose another name")
+    check_file_name("branch name", name, affix=BRANCH_PREFIX)
 
 
 def bucket_name(bucket: int) -> str:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from storage.arguments import check_members, shown
 from storage.errors import BadInput
 from storage.field_ids import FieldIds
 from storage.near_names import did_you_mean
@@ -142,6 +143,9 @@ def apply_changes(
     """
     evolved = schema
     for change in changes:  # each sees what those before it made
+        if not isinstance(change, SchemaChange):
+            raise BadInput(f"{shown(change)} is no change of a schema; give AddColumn, DropColumn, SetOption, …")
+        check_members(change)
         evolved = _apply(evolved, change, has_snapshots)
     evolved = settle_keys(replace(evolved, id=schema.id + 1, time_ms=time_ms))
     check_schema(evolved)

@@ -18,7 +18,7 @@ from storage.options import TableOptions
 from storage.options.values import parse_names
 from storage.schema import TableSchema
 from storage.schema_rules import check_new_schema
-from storage.types import DataField, description_from_arrow, type_from_arrow
+from storage.types import DataField, DataType, description_from_arrow, type_from_arrow
 
 
 def create_schema(
@@ -64,16 +64,14 @@ def create_schema(
 
 def columns_from_arrow(schema: pa.Schema) -> list[DataField]:
     """Columns with Paimon's types, all with id 0. Raises BadInput for types that Paimon cannot hold."""
-    unnumbered = repeat(0)
-    return [
-        DataField(
-            0,
-            field.name,
-            type_from_arrow(field.type, unnumbered.__next__, column=field.name, is_nullable=field.nullable),
-            description_from_arrow(field),
-        )
-        for field in schema
-    ]
+    return [DataField(0, field.name, _type_of(field), description_from_arrow(field)) for field in schema]
+
+
+def _type_of(field: pa.Field) -> DataType:
+    try:
+        return type_from_arrow(field.type, repeat(0).__next__, column=field.name, is_nullable=field.nullable)
+    except RecursionError:
+        raise BadInput(f"column {field.name!r}: its type has types in types without an end; flatten it") from None
 
 
 def settle_keys(schema: TableSchema) -> TableSchema:

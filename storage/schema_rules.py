@@ -31,6 +31,7 @@ from storage.types import (
     Root,
     RowType,
     VectorType,
+    inner_types,
     walk_types,
 )
 
@@ -39,6 +40,8 @@ _SYSTEM_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, 
 _NO_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 _VECTOR_ELEMENTS: Final = frozenset({Root.BOOLEAN, *INTEGER_ROOTS, Root.FLOAT, Root.DOUBLE})
 _WITH_LENGTH: Final = STRING_ROOTS | {Root.BINARY, Root.VARBINARY}
+# Arrow reads no deeper Parquet schema. ORC and Avro files could be, but a table may change its format.
+_PARQUET_LEVELS_MAX: Final = 99
 _FORMATS: Final = ("parquet", "orc", "avro")
 
 
@@ -92,6 +95,22 @@ def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
     for field in schema.fields:
         for found in walk_types(field.type):
             _check_type(f"column {field.name!r}", found)
+
+
+def _types_are_not_too_deep(schema: TableSchema, _: TableOptions) -> None:
+    for field in schema.fields:
+        levels = _parquet_levels(field.type)
+        if levels > _PARQUET_LEVELS_MAX:
+            raise BadInput(
+                f"column {field.name!r} has types in types, {levels} levels of a Parquet file; readers take "
+                f"{_PARQUET_LEVELS_MAX} (an ARRAY or MAP makes two, a ROW one). Flatten it, or keep parts as BYTES"
+            )
+
+
+def _parquet_levels(data_type: DataType) -> int:
+    """Groups and values on the longest way into a Parquet schema."""
+    own = 1 if isinstance(data_type, AtomicType | RowType) and data_type.root is not Root.VARIANT else 2
+    return own + max(map(_parquet_levels, inner_types(data_type)), default=0)
 
 
 def _check_type(where: str, found: DataType) -> None:
@@ -180,6 +199,7 @@ def _new_table_chooses_buckets(schema: TableSchema, options: TableOptions) -> No
 RULES: Final[tuple[Rule, ...]] = (
     _columns_have_names,
     _field_ids_are_unique,
+    _types_are_not_too_deep,
     _types_can_be_stored,
     _defaults_are_values,
     _keys_are_columns,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput
@@ -23,10 +24,12 @@ class Catalog:
     def __repr__(self) -> str:
         return f"Catalog({self._inner.warehouse!r})"
 
+    @checked
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Raises BadInput when it exists, unless if_not_exists."""
         self._inner.create_database(name, if_not_exists=if_not_exists)
 
+    @checked
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
         """Raises BadInput when it holds tables, unless cascade: then they are dropped too."""
         self._inner.drop_database(name, cascade=cascade)
@@ -34,9 +37,11 @@ class Catalog:
     def list_databases(self) -> list[str]:
         return self._inner.list_databases()
 
+    @checked
     def list_tables(self, database: str) -> list[str]:
         return self._inner.list_tables(database)
 
+    @checked
     def create_table(
         self,
         name: str,
@@ -68,19 +73,23 @@ class Catalog:
         )
         return self.table(name)
 
+    @checked
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Deletes the table's directory: data, snapshots, branches and tags."""
         self._inner.drop_table(name, if_exists=if_exists)
 
+    @checked
     def rename_table(self, name: str, new_name: str) -> None:
         """Atomic on a local disk; on an object store files move one by one. Nobody may write meanwhile."""
         self._inner.rename_table(name, new_name)
 
+    @checked
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
         """A new version of the schema with all changes, or BadInput and none of them."""
         self._inner.alter_table(name, changes)
         return self.table(name)
 
+    @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such
         table.
@@ -88,6 +97,7 @@ class Catalog:
         return Table(self._inner.load(name, options))
 
 
+@checked
 def open_catalog(warehouse: str, **options: str) -> Catalog:
     """The catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
 

@@ -18,7 +18,7 @@ from compaction.manager import compactors
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
-from storage.arguments import INT64_MAX, check_whole_number
+from storage.arguments import INT64_MAX, check_whole_number, checked
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
@@ -87,6 +87,7 @@ class Table:
     def options(self) -> Mapping[str, str]:
         return self._context.options
 
+    @checked
     def writer(
         self,
         *,
@@ -105,6 +106,7 @@ class Table:
         """
         return Writer(self._context, self._user(commit_user), memory, overwrite)
 
+    @checked
     def scan(
         self,
         *,
@@ -136,6 +138,7 @@ class Table:
             predicate.expression(context.schema.arrow)
         return Scan(context, found, names, predicate)
 
+    @checked
     def changes(self, *, start: int | None = None, end: int | None = None) -> Iterator[ChangeBatch]:
         """Changes of the snapshots start to end, both included; end=None is the latest now, and start may be the one
         after it: no changes yet. start: None where option `incremental-between` names the range.
@@ -169,6 +172,7 @@ class Table:
             )
         return named
 
+    @checked
     def follow(
         self, *, start: StartAt | None = None, consumer: str | None = None, stop: threading.Event | None = None
     ) -> Iterator[ChangeBatch]:
@@ -181,6 +185,7 @@ class Table:
         """
         return follow(self.follower(start=start, consumer=consumer), stop or threading.Event())
 
+    @checked
     def follower(self, *, start: StartAt | None = None, consumer: str | None = None) -> Follower:
         """`follow` for callers who wait in their own way: ask `step()`, wait `wait_ms`, ask again."""
         context, options = self._context, self._context.options
@@ -198,6 +203,7 @@ class Table:
             delay_ms=options.snapshot_delay_ms,
         )
 
+    @checked
     def compact(
         self,
         *,
@@ -229,6 +235,7 @@ class Table:
         )
         return compact_table(self._context, request, stop=stop)
 
+    @checked
     def truncate(
         self,
         *,
@@ -245,6 +252,7 @@ class Table:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
 
+    @checked
     def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpirySummary:
@@ -300,7 +308,13 @@ class Table:
     def _as_of(self, store: SnapshotStore, as_of: datetime | int) -> Snapshot:
         if not isinstance(as_of, datetime | int):
             raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
-        time_ms = as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
+        try:
+            time_ms = as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            raise BadInput(
+                f"scan(as_of={as_of!r}): the local time zone can't place this time; give a datetime with a zone, or "
+                "epoch milliseconds"
+            ) from None
         found = store.as_of(time_ms)
         if found is None:
             raise BadInput(f"{self.name} has no snapshot from {as_of} or before")
@@ -340,10 +354,12 @@ class Scan:
             self._splits = TableScan(self._context, self._predicate).plan(self._snapshot)
         return self._splits
 
+    @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
         """In bounded memory, whatever the size of the table."""
         return self._reader.read(self.splits() if splits is None else splits)
 
+    @checked
     def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
         """All rows at once."""
         return pa.Table.from_batches(self.to_batches(splits), self.schema)
@@ -401,6 +417,7 @@ class Writer:
         self._refuse_while_unknown()
         self._writer.write(rows)
 
+    @checked
     def commit(
         self,
         identifier: int | None = None,

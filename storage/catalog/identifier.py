@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from storage.arguments import check_file_name
 from storage.errors import BadInput
 from storage.format import DEFAULT_BRANCH
 from storage.paths import check_branch_name
@@ -70,3 +71,4 @@ def check_database_name(name: str) -> None:
 def _check_directory_name(what: str, name: str) -> None:
     if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
         raise BadInput(f"{what} name {name!r} is blank, a dot, or contains a slash: no directory can have it")
+    check_file_name(f"{what} name", name, affix=".db" if what == "database" else "")

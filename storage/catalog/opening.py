@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from storage.arguments import check_file_name, check_text
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.options import CatalogOptions
 from storage.errors import BadInput
@@ -20,6 +21,9 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None) -> Fi
     """
     if not warehouse.strip():
         raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
+    check_text("the warehouse", warehouse)
+    for part in filter(None, warehouse.split("/")):
+        check_file_name("the warehouse: a directory in it,", part)
     given = CatalogOptions.of(options or {})
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from storage.arguments import check_file_name
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.base import FileIO
-from storage.paths import TablePaths, parse_consumer_name
+from storage.paths import CONSUMER_PREFIX, TablePaths, parse_consumer_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Consumer:
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name:
             raise BadInput(f"consumer {self.name!r}: its name is part of a file's; it can't be blank or hold a slash")
+        check_file_name("consumer", self.name, affix=CONSUMER_PREFIX)
 
     def next_snapshot_id(self) -> int | None:
         """None when this consumer never wrote a position."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from storage.arguments import check_file_name
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.base import FileIO
-from storage.paths import TablePaths, parse_tag_name
+from storage.paths import TAG_PREFIX, TablePaths, parse_tag_name
 from storage.pretty_json import Json, pretty_json
 from storage.snapshots.snapshot import Snapshot, parse_json_object
 
@@ -41,6 +42,7 @@ class TagStore:
 
     def tag(self, name: str) -> Tag:
         """Raises BadInput when there is none of this name, naming those there are."""
+        check_file_name("tag", name, affix=TAG_PREFIX)
         path = self._paths.tag(name)
         try:
             data = self._io.read(path)
@@ -64,6 +66,7 @@ class TagStore:
         """
         if not name.strip() or "/" in name:
             raise BadInput(f"{name!r} can't name a tag: it is blank or holds a slash")
+        check_file_name("tag", name, affix=TAG_PREFIX)
         members: dict[str, Json] = dict(snapshot.to_members())
         if retained is not None:
             members |= {"tagCreateTime": _time_parts(now), "tagTimeRetained": retained.total_seconds()}

@@ -80,13 +80,15 @@ def exact(column: pa.Array, data_type: DataType, place: Place) -> pa.Array:
 
 
 def _has_to_be_looked_through(data_type: DataType) -> bool:
-    """Whether values in the type's form can still be none of it."""
+    """Whether values in the type's form can still be none of it: by themselves, or by nulls in their parts."""
+    own, *parts = walk_types(data_type)
+    return _may_be_odd(own) or any(not part.nullable or _may_be_odd(part) for part in parts)
+
+
+def _may_be_odd(data_type: DataType) -> bool:
     if isinstance(data_type, AtomicType):
         return data_type.root in _LOOKED_THROUGH or data_type.root is Root.VARIANT
-    if isinstance(data_type, MapType | MultisetType | VectorType):
-        return True  # null keys, null elements
-    parts = list(walk_types(data_type))[1:]
-    return any(not part.nullable or _has_to_be_looked_through(part) for part in parts)
+    return isinstance(data_type, MapType | MultisetType | VectorType)  # null keys, null elements
 
 
 def _unwrapped(column: pa.Array) -> pa.Array:
