@@ -50,7 +50,7 @@ def assemble(pieces: Sequence[Piece], batch: RawBatch) -> TableRows:
         flags = {name: of_column[order] for name, of_column in flags.items()}
         old_keys = {int(place[row]): key for row, key in old_keys.items()}
     unchanged = _unchanged(flags, whole.select(target.schema.primary_keys), old_keys) if flags else None
-    return TableRows(target, whole, batch.offsets[rows], unchanged, key_changes_among(rows, batch))
+    return TableRows(target, whole, batch.offsets[rows], unchanged, key_changes_among(rows, batch, old_keys))
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

@@ -11,7 +11,7 @@ together, whatever lies between them or is missing. Source: Debezium `Relational
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,15 +30,19 @@ _ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))
 
 
-def key_changes_among(rows: NDArray[np.int64], batch: RawBatch) -> KeyChanges | None:
+def key_changes_among(rows: NDArray[np.int64], batch: RawBatch, lacking: Collection[int] = ()) -> KeyChanges | None:
     """Which of n rows are halves of key changes; None when none is, the rule, which costs next to nothing.
 
-    rows (n,): the row of the raw batch that each came from.
+    rows (n,): the row of the raw batch that each came from. lacking: those of them that came from another key and lack
+    values: if such a record doesn't say of which key change it is half, no other half will be found.
     """
     if not batch.headers:
         return None
     places = np.flatnonzero(np.isin(rows, np.fromiter(batch.headers, np.int64, len(batch.headers))))
-    found = [(place, key_change_of(batch, int(rows[place]))) for place in places.tolist()]
+    found = [
+        (place, key_change_of(batch, row) or (_nobody_s(batch, row) if place in lacking else None))
+        for place, row in zip(places.tolist(), rows[places].tolist(), strict=True)
+    ]
     changes = [(place, change) for place, change in found if change is not None]
     if not changes:
         return None
@@ -67,6 +71,13 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     data = msgspec.json.encode(said, order="deterministic")
     id_ = bytes([is_exact]) + hashlib.blake2b(data, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
     return KeyChange(id_, is_exact, _text(old), _text(new))
+
+
+def _nobody_s(batch: RawBatch, row: int) -> KeyChange:
+    """Of a record that doesn't say of which: with an id that no other record has."""
+    place = f"{batch.topic}-{batch.partition}-{batch.offsets[row]}".encode()
+    id_ = b"\1" + hashlib.blake2b(place, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
+    return KeyChange(id_, True, _text(dict(batch.headers[row]).get(OLD_KEY_HEADER)), _text(batch.keys[row].as_py()))
 
 
 class _Payload(msgspec.Struct):

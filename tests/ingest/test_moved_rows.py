@@ -180,6 +180,21 @@ def test_without_the_headers_the_record_is_refused(headers: Sequence[str], said:
     assert said in reason
 
 
+def test_a_record_that_does_not_say_what_it_is_half_of_takes_no_row_that_lies_under_the_old_key() -> None:
+    source = SourceTable(partition_of=APART, has_positions=False)
+    source.insert(1, "stale")
+    source.update(1, "B")
+    source.move(1, 2)
+    records = source.log.records
+    for partition in list(records):
+        records[partition] = [(None if partition.partition else key, value) for key, value in records[partition]]
+    world = DocsWorld(source)
+    world.run(batch_records=1, first=[0, 1])
+    assert set(world.rows) <= set(source.truth)
+    (reason,) = world.reasons_of_dead_letters
+    assert 'old key {"id":1}' in reason
+
+
 @pytest.mark.parametrize("sends_whole_rows", [False, True])
 @pytest.mark.parametrize(
     "options",

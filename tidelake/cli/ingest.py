@@ -251,7 +251,7 @@ def _print_plan(out: Output, planned: dict[str, Any], *, details: bool) -> None:
 
 
 def _moved_rows_text(moved: dict[str, Any]) -> str:
-    text = f"{moved['rows']:,} rows ({size_text(moved['bytes'])}) left their key, and have not come to another"
+    text = f"rows that left their key and have not come to another: {moved['rows']:,} ({size_text(moved['bytes'])})"
     if moved["oldest_age_ms"] is not None:
         text += f"; the oldest left {moved['oldest_age_ms'] / 1000:,.0f} s ago"
     return text + (f"; {moved['dropped']:,} more are not kept" if moved["dropped"] else "")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tests.ingest.moved_rows_life import SourceTable
 from tests.tidelake.cli.calling import Call
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS, TABLES
@@ -75,6 +76,41 @@ def test_a_plan_says_where_a_run_would_begin_and_writes_nothing(call: Call, conf
     assert {table["position_from"] for table in planned.document["tables"]} == {"table"}
     assert planned.document["reads_from"]["shop.public.orders"].keys() == {"0", "1"}
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_plan_tells_of_rows_on_their_way_to_another_key(call: Call, tmp_path: Path) -> None:
+    config = tmp_path / "docs.yaml"
+    config.write_text(
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: x.docs}]\n"
+    )
+    source = SourceTable()
+    source.insert(1, "A")
+    source.move(1, 2)
+    source.hold_back(0)
+    ((partition, records),), headers = source.log.records.items(), source.log.headers
+    lines = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": offset,
+            "timestamp_ms": 1,
+            "key": key and key.decode(),
+            "value": value and value.decode(),
+            "headers": [[name, str(text, "utf-8")] for name, text in headers.get((partition, offset), ()) if text],
+        }
+        for offset, (key, value) in enumerate(records)
+    ]
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert call("ingest", "run", config, "--set", "checkpoint.bytes_max=1").code == 0
+    (table,) = call("ingest", "plan", config, "--json").document["tables"]
+    moved = table["moved_rows"]
+    assert (moved["rows"], moved["dropped"]) == (1, 0)
+    assert moved["bytes"] > 0
+    assert moved["oldest_age_ms"] >= 0
+    assert "x.docs: rows that left their key and have not come to another: 1 (" in call("ingest", "plan", config).out
 
 
 def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -> None:
