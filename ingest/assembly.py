@@ -17,8 +17,9 @@ from ingest.formats.debezium import DebeziumJsonDecoder
 from ingest.formats.debezium_options import DEBEZIUM_JSON, debezium_settings
 from ingest.formats.table_inference import infer_table
 from ingest.moved_rows import MovedRowsBudget
-from ingest.pipeline import Parts, Pipeline, Progress
+from ingest.pipeline import Parts, Pipeline
 from ingest.progress_file import ProgressFile, progress_path
+from ingest.run_progress import Progress
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder

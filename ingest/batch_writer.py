@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,16 +81,25 @@ class BatchWriter:
         self._policy = policy
         self._moved = moved
 
-    def stage(self, raw: RawBatch, batch: DecodedBatch, start: int = 0, *, give_up: bool = False) -> Staged:
+    def stage(
+        self,
+        raw: RawBatch,
+        batch: DecodedBatch,
+        start: int = 0,
+        *,
+        give_up: bool = False,
+        waiting: Collection[Wanted] = (),
+    ) -> Staged:
         """Get the records from offset `start` on ready to be written, as far as it goes. Looks up left-out values,
         which may take long; quick for a batch without any.
 
         It goes up to the first failure that isn't tolerated, or to a record that moved a row which was not seen leaving
-        its key yet; give_up: past that one if it is at `start`. Raises BadInput when a table refuses rows that could be
-        decoded; then nothing was taken.
+        its key yet; give_up: past such records, as long as this batch can't help them. waiting: what partitions wait
+        for. Raises BadInput when a table refuses rows that could be decoded; then nothing was taken.
         """
-        given_up = start if give_up else None
-        parts = [self._filled(raw, self._new_rows(raw, rows, start), given_up) for rows in batch.tables]
+        new = [self._new_rows(raw, rows, start) for rows in batch.tables]
+        given_up = _first_to_help(new, waiting, raw.next_offset) if give_up else None
+        parts = [self._filled(raw, rows, given_up) for rows in new]
         wanted = min((p.wanted for p in parts if p.wanted is not None), key=lambda w: w.offset, default=None)
         waits_at = None if wanted is None else wanted.offset
         failures = [*batch.failures, *(failure for part in parts for failure in part.failures)]
@@ -153,8 +162,8 @@ class BatchWriter:
         return between(rows, max(floor, start), None)
 
     def _filled(self, raw: RawBatch, rows: TableRows, given_up: int | None) -> _Filled:
-        """With left-out cells filled in; records whose cells could not be are left out. given_up: offset of a record
-        that waits for nothing any more.
+        """With left-out cells filled in; records whose cells could not be are left out. given_up: up to this offset
+        no record waits for anything any more.
         """
         moved = self._moved.of(rows.target.name)
         read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
@@ -166,7 +175,7 @@ class BatchWriter:
         if not filled.lost.any():
             return _Filled(rows, whole, filled, read_again)
         waiting = {int(rows.offsets[row]): change for row, change in filled.waiting.items()}
-        waits_at = min((offset for offset in waiting if offset != given_up), default=None)
+        waits_at = min((offset for offset in waiting if given_up is None or offset > given_up), default=None)
         wanted = None if waits_at is None else Wanted(waits_at, rows.target.name, waiting[waits_at])
         reasons = {int(rows.offsets[row]): reason for row, reason in filled.reasons.items()}
         failures = [
@@ -213,6 +222,22 @@ class BatchWriter:
         except BadInput as error:
             offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
             raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
+
+
+def _first_to_help(batch: Sequence[TableRows], waiting: Collection[Wanted], end: int) -> int:
+    """The offset of the first record whose row leaves a key and is waited for; `end` when there is none.
+
+    What waits for it is written next, and may bring what later records of this batch wait for. Up to it, one try gives
+    up all that wait: they would find nothing between one try and the next.
+    """
+    wanted = {(one.table, one.change.id) for one in waiting}
+    offsets = [
+        int(rows.offsets[row])
+        for rows in batch
+        for row, change, leaves in (halves(rows) if wanted else ())
+        if leaves and (rows.target.name, change.id) in wanted
+    ]
+    return min(offsets, default=end)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

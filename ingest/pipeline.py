@@ -13,23 +13,21 @@ nothing twice: `checkpoint.states`.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
-from checkpoint.recovery import read_from
 from checkpoint.routing import Routing
 from checkpoint.states import State
 from ingest.batch_writer import BatchWriter, Written
 from ingest.beginning import Beginning, BeginningFinder
 from ingest.channel import Channel
 from ingest.checkpoint_times import CheckpointTimes
+from ingest.checkpoints import Checkpoints
 from ingest.clock import Clock, SystemClock, wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.error_policy import ErrorPolicy
@@ -41,33 +39,18 @@ from ingest.moved_rows_keeper import MovedRowsKeeper
 from ingest.progress_file import ProgressFile
 from ingest.raw_batch import RawBatch
 from ingest.router import Router
+from ingest.run_progress import Progress
 from ingest.sources.base import Source, SourceUnavailable, Start
 from ingest.table_writer import TableSink
 from ingest.take_over import TakeOver
-from ingest.threads import each_to_its_end, in_turn, only_error, to_its_end
+from ingest.threads import in_turn, only_error, to_its_end
 from ingest.waiting import Pending, Waiting
 from ingest.ways_out import WaysOut
-from storage.errors import BadInput, PositionRefused, WriterFenced
+from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
 from storage.snapshots.expire_worker import ExpiryWorker
 
-TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
-
 _log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a pipeline has done since it started. Changes while it runs."""
-
-    records: int = 0
-    source_bytes: int = 0
-    rows: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    dead_letters: int = 0
-    checkpoints: int = 0
-    snapshots: dict[str, int] = field(default_factory=dict)  # table to its newest one of ours
-    ended: str = "running"
 
 
 TableMaker: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
@@ -117,16 +100,23 @@ class Pipeline:
         self._source_error: Exception | None = None
         self._whole: asyncio.Task[object] | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._letters_told = 0  # dead letters up to the last checkpoint
         self._is_stopping = False
         self._is_halted = False
         self._is_cleaning_up = False
         self._unpinned: set[str] = set()  # tables whose first position is to be published as soon as they exist
-        self._times = CheckpointTimes(parts.checkpoints.interval_ms, parts.clock)
         self._finder = self._finder_with(parts.ways_out)
         self._keeper = Keeper(parts.sinks, parts.router.tables, parts.routings, parts.progress, parts.clock)
         self._moved = MovedRowsByTable(parts.moved)
         self._moved_keeper = MovedRowsKeeper(parts.sinks, self._moved)
+        self._checkpoints = Checkpoints(
+            parts.source,
+            parts.sinks,
+            parts.dead_letters,
+            self._keeper,
+            self._moved_keeper,
+            self.progress,
+            CheckpointTimes(parts.checkpoints.interval_ms, parts.clock),
+        )
         self._take_over = TakeOver(
             parts.source,
             parts.sinks,
@@ -135,7 +125,7 @@ class Pipeline:
             self._finder,
             self._keeper,
             self._moved_keeper,
-            self._publish,
+            self._checkpoints.publish,
         )
 
     def _finder_with(self, ways_out: WaysOut) -> BeginningFinder:
@@ -259,7 +249,7 @@ class Pipeline:
             self._reading = tasks.create_task(self._read(starts, raw), name="read")
             tasks.create_task(self._decode(raw, decoded), name="decode")
             tasks.create_task(self._write(decoded), name="write")
-            tasks.create_task(self._checkpoints(), name="checkpoint")
+            tasks.create_task(self._take_checkpoints(), name="checkpoint")
             tasks.create_task(self._keeper.keep_registered(self._drained), name="register")
 
     async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch]) -> None:
@@ -355,15 +345,18 @@ class Pipeline:
     async def _written(self, head: Pending, *, give_up: bool) -> Written:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""
         stage = to_its_end if head.decoded.needs_lookups else in_turn
-        staged = await stage(self._writer.stage, head.raw, head.decoded, head.start, give_up=give_up)
+        waiting = self._parts.waiting.wanted
+        staged = await stage(
+            self._writer.stage, head.raw, head.decoded, head.start, give_up=give_up, waiting=waiting.values()
+        )
         write = to_its_end if staged.opens_buckets else in_turn
-        written = await write(self._writer.write, staged, self._parts.waiting.wanted)
+        written = await write(self._writer.write, staged, waiting)
         if written.is_memory_short:
             await to_its_end(self._writer.make_room)
         return written
 
     async def _give_up_one(self) -> None:
-        """The record that has waited longest is a failure now; what comes after it goes on."""
+        """What has waited longest is a failure now, and so is all of its batch that nothing helps; the rest goes on."""
         partition = self._parts.waiting.longest()
         if partition is not None:
             await self._go_on(partition, give_up=True)
@@ -390,7 +383,7 @@ class Pipeline:
 
     # ------------------------------------------------------------ checkpoints
 
-    async def _checkpoints(self) -> None:
+    async def _take_checkpoints(self) -> None:
         """A checkpoint when one becomes due while nothing arrives, and one at the end; records that waited too long."""
         clock = self._parts.clock
         while not self._drained.is_set():
@@ -412,68 +405,6 @@ class Pipeline:
         return self._coordinator.due_in_ms(self._parts.clock.now_ms()) == 0
 
     async def _checkpoint(self, pin: Collection[str] = ()) -> None:
-        """Everything written so far becomes visible. Call it with `_writing` held, or before records flow.
-
-        1. The source vouches for the records.  2. Dead letters are made durable, and rows on their way to another key.
-        3. Writers turn rows into files.  4. Each table publishes files and position.  5. The source is told, as a hint.
-        """
-        if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is None and not pin:
-            return
-        self._times.begin()
-        try:
-            identifier = self._coordinator.begin()
-            with self._times.step("source"):
-                await self._parts.source.check_identity()
-            with self._times.step("dead_letters"):
-                await to_its_end(self._parts.dead_letters.flush)
-            with self._times.step("moved_rows"):
-                told: set[str] = await to_its_end(self._moved_keeper.save, self._coordinator.reached)
-            sinks = list(self._parts.sinks.items())  # one may be added meanwhile; it has no rows yet
-            with self._times.step("prepare"):
-                prepared = await each_to_its_end(lambda item: item[1].prepare(identifier), sinks, TABLES_AT_ONCE)
-            messages = {name: files for (name, _), files in zip(sinks, prepared, strict=True)}
-            committables = self._coordinator.prepared(messages, self._parts.source.identity, {*pin, *told})
-            await self._keeper.strike([committable.table for committable in committables], identifier)
-            with self._times.step("publish"):
-                await self._publish(committables, self._coordinator.committed)
-            self._coordinator.completed()
-            if told:
-                await to_its_end(self._moved_keeper.committed, told)
-            await self._keeper.committed(self._parts.source.identity, self._coordinator.reached)
-        except BaseException:
-            self._coordinator.failed()
-            raise
-        self.progress.checkpoints += 1
-        times = self._times.end(len(committables))
-        letters = self._parts.dead_letters.count
-        _log.info(
-            "checkpoint",
-            identifier=identifier,
-            tables=len(committables),
-            dead_letters=letters - self._letters_told,
-            dead_letters_of_run=letters,
-            **times,
-        )
-        self._letters_told = letters
-        await self._parts.source.confirm(read_from(self._coordinator.positions.values()))
-
-    async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
-        """Publish, a few tables at a time. committed: told each table whose snapshot exists.
-
-        Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are
-        published all the same: the tables that got through know how far they are.
-        """
-
-        def commit(committable: TableCommittable) -> int | None:
-            return self._parts.sinks[committable.table].commit(committable.to_storage())
-
-        def told(committable: TableCommittable, snapshot: int | None) -> None:
-            committed(committable.table)
-            if snapshot is not None:
-                self.progress.snapshots[committable.table] = snapshot
-
-        try:
-            await each_to_its_end(commit, committables, TABLES_AT_ONCE, told, keep_going=True)
-        except ExceptionGroup as group:
-            fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
-            raise fenced[0] if fenced else group from None  # every table says the same
+        """Call it with `_writing` held, or before records flow."""
+        if self._coordinator.due_in_ms(self._parts.clock.now_ms()) is not None or pin:
+            await self._checkpoints.take(self._coordinator, pin)

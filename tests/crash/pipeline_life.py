@@ -13,10 +13,10 @@ import pytest
 
 from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest import assembly, pipeline
+from ingest import assembly, checkpoints
 from ingest.config import parse_config
-from ingest.pipeline import Progress
 from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER, Headers
+from ingest.run_progress import Progress
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
@@ -134,7 +134,7 @@ class PipelineWorld:
             for opener in (assembly, opening):
                 patches.setattr(opener, "open_file_io", lambda *_: io)
             patches.setattr(assembly, "source_of", lambda _: MemoryLogSource(self.log, batch_records=2))
-            patches.setattr(pipeline, "TABLES_AT_ONCE", 1)
+            patches.setattr(checkpoints, "TABLES_AT_ONCE", 1)
             return asyncio.run(assembly.assemble(config).run())
 
     # ------------------------------------------------------------ what a new process finds

@@ -22,7 +22,7 @@ from checkpoint.fence import seen
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest import assembly
 from ingest.config import parse_config
-from ingest.pipeline import Progress
+from ingest.run_progress import Progress
 from ingest.spark.batch_commits import BatchCommits, query_user
 from ingest.ways_out import WaysOut, parse_ways_out
 from storage.catalog import opening

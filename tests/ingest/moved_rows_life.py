@@ -19,8 +19,8 @@ import pytest
 from checkpoint.offsets import TopicPartition
 from ingest import assembly
 from ingest.config import parse_config
-from ingest.pipeline import Progress
 from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.run_progress import Progress
 from ingest.ways_out import parse_ways_out
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog

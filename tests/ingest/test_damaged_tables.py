@@ -18,7 +18,7 @@ import tidelake
 from ingest.assembly import assemble
 from ingest.config import parse_config
 from ingest.keeper import Keeper
-from ingest.pipeline import Progress
+from ingest.run_progress import Progress
 from ingest.table_writer import StorageTable
 from ingest.ways_out import parse_ways_out
 from storage.errors import BadInput, CommitConflict, PositionRefused, TidelakeError

@@ -13,8 +13,8 @@ from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chai
 from ingest import dead_letters
 from ingest.error_policy import RecordRefused
 from ingest.keeper import INTERVAL_MS
-from ingest.pipeline import Progress
 from ingest.raw_batch import RawBatch
+from ingest.run_progress import Progress
 from ingest.sources.base import Latest, SourceUnavailable
 from ingest.threads import in_turn
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
@@ -759,6 +759,28 @@ async def test_however_many_values_never_come_a_partition_waits_once_for_what_ca
     rig.pipeline.stop()
     progress = await cancelled(run)
     assert (table.rows, progress.dead_letters) == (values(6), 6)
+
+
+async def test_however_many_records_wait_in_vain_a_batch_looks_once_when_it_is_given_up() -> None:
+    table = FakeTable("t")
+    n = 30
+    lost = [b"moved:%d" % (100 + i) if i % 2 else b"same:50" for i in range(1, n + 1)]
+    source = FakeSource([raw_batch([50], [b"old"], partition=1), raw_batch(range(n), lost)])
+    rig, looks = Rig(source, [table], tolerance="all"), list[None]()
+    rig.sinks["t"].at_lookup = lambda: looks.append(None)
+    progress = await rig.pipeline.run()
+    assert (len(table.rows), progress.dead_letters) == (1 + n // 2, n // 2)
+    assert len(looks) == 2, "as it came, and when it was given up"
+
+
+async def test_a_record_behind_one_that_waits_in_vain_still_gets_what_another_partition_brings_meanwhile() -> None:
+    table = FakeTable("t")
+    left = raw_batch([0, 1, 2, 3], [b"moved:99", b"v1", b"gone:1", b"moved:10"])
+    right = raw_batch([10, 11, 12], [b"v10", b"moved:1", b"gone:10"], partition=1)
+    rig = Rig(FakeSource([left, right]), [table], tolerance="all")
+    await rig.pipeline.run()
+    assert table.rows == [(10, "v10"), (1, "v1"), (1, GONE), (11, "v1"), (10, GONE), (3, "v10")]
+    assert [letter["offset"] for letter in await letters(rig)] == [0]
 
 
 async def test_a_batch_that_came_later_waits_as_long() -> None:

@@ -18,7 +18,8 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text, posi
 from ingest.assembly import assemble
 from ingest.beginning import Beginning
 from ingest.config import parse_config
-from ingest.pipeline import Pipeline, Progress
+from ingest.pipeline import Pipeline
+from ingest.run_progress import Progress
 from ingest.settings import Config
 from storage.errors import WriterFenced
 from storage.snapshots.commit_message import Committable

@@ -16,7 +16,7 @@ import ingest.assembly
 from checkpoint.moved_rows_state import MovedRowsState
 from ingest.beginning import Beginning
 from ingest.config import load_config, shown
-from ingest.pipeline import Progress
+from ingest.run_progress import Progress
 from ingest.settings import HIDDEN, SECRET_NAME, Config
 from ingest.ways_out import parse_ways_out
 from storage.catalog.opening import open_catalog
