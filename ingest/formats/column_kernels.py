@@ -231,6 +231,10 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
     overflown = np.isinf(floats) & np.isfinite(doubles)
     if overflown.any() or rounds_twice(doubles).any():
         raise BadValue("values that need their digits to round right, or are out of range")
+    # 16777217.0 stands for the float nearest to it; an integer is meant with all of its digits
+    inexact = np.flatnonzero((np.abs(doubles) > 2**24) & (floats != doubles))
+    if any(type(values[at]) is int for at in inexact.tolist()):
+        raise BadValue("integers that are no float")
     return pc.if_else(wide.is_valid(), pa.array(floats), pa.scalar(None, pa.float32()))
 
 
@@ -239,6 +243,8 @@ def _decimal_column(source: SourceType, target: AtomicType) -> Callable[[Sequenc
 
     def to_array(values: Sequence[str | bytes | int | None]) -> pa.Array:
         first = _first(values)
+        if source.meaning is Meaning.DECIMAL and not isinstance(first, str) and str in set(map(type, values)):
+            raise BadValue("bytes among numbers")
         if source.meaning is not Meaning.DECIMAL or not isinstance(first, str):
             texts = values if isinstance(first, str) else _with_integer_texts(values)
             return _decimals_of_digits(texts, in_memory)

@@ -214,3 +214,21 @@ def test_cells_that_cannot_be_read_are_refused_whole() -> None:
     _, by_cells = COLUMNS[1].kernels()
     with pytest.raises(BadValue, match="128 is out of the range"):
         _by_column(by_cells, ["1", "128"])
+
+
+def test_bytes_after_numbers_stay_bytes_where_a_connector_changes_how_it_sends_decimals() -> None:
+    """Read as digits `1234` is another number than its bytes are."""
+    column = Column("DECIMAL(38, 2)", (), declared("bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "2"}))
+    by_columns, by_cells = column.kernels()
+    raws = ["12.50", '"1234"']
+    assert _plain(_by_column(by_cells, raws)[0]) == [Decimal("12.50"), Decimal("-26588.24")]
+    with pytest.raises(BadValue):
+        _by_column(by_columns, raws)
+
+
+def test_an_integer_that_no_float_is_is_left_to_the_cell_which_refuses_it() -> None:
+    by_columns, by_cells = Column("FLOAT", (), declared("float")).kernels()
+    assert _plain(_by_column(by_columns, ["86399999999.0", "16777216", "0.1"])[0])[:2] == [86400000000.0, 16777216.0]
+    for kernel in (by_columns, by_cells):
+        with pytest.raises(BadValue):
+            _by_column(kernel, ["86399999999"])
