@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from ingest.config_messages import explained
+from ingest.formats.connect_schema import spelled_source_type
 from ingest.layered_values import add_environment, add_flags, read_yaml
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
 from ingest.table_options_check import option_faults
 from ingest.yaml_settings import ConfigError, Path
+from storage.errors import BadInput
 
 
 def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
@@ -86,6 +88,11 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
                 "Add them to `primary_key`.",
             )
+        for column, word in table.source_types.items():
+            try:
+                spelled_source_type(column, word)
+            except BadInput as error:
+                yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the word."
         for option, reason, remedy in option_faults(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import inspect
 
 from ingest.layered_values import LayeredValues
-from ingest.settings import Config
+from ingest.settings import TABLE_NAME_PATTERN, Config
 from ingest.yaml_settings import ConfigError, Path
 
 _MESSAGE: Final = re.compile(r"(?P<reason>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
@@ -39,6 +39,8 @@ def explained(message: str, given: LayeredValues) -> ConfigError:
     if wrong := _WRONG_CHOICE.fullmatch(reason):
         choices = [str(v) for literal in types if isinstance(literal, inspect.LiteralType) for v in literal.values]
         return given.place(path).error(f"`{setting}` can't be `{wrong[1]}`", _way_out(wrong[1], choices))
+    if repr(TABLE_NAME_PATTERN) in reason:
+        return given.place(path).error(f"`{setting}` is no name of a table", "Give it as `database.table`.")
     quotes = any(isinstance(type_, inspect.StrType) for type_ in types) and _SCALAR.search(reason)
     remedy = "Put it in quotes." if quotes else "Give such a value."
     return given.place(path).error(f"`{setting}`: {reason[:1].lower()}{reason[1:]}", remedy)

@@ -16,6 +16,7 @@ import msgspec
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
 
 
 HIDDEN: Final = "***"
@@ -163,7 +164,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     may lose digits that the column's type lacks; others stop the pipeline.
     """
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^[^.]+\.[^.]+$")]
+    name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
     match: Name | list[Name] = []
     topics: Name | list[Name] = []
     primary_key: list[Name] = []

@@ -74,10 +74,20 @@ class Tables:
             )
         primary_key, options = table.primary_key or inferred.primary_key, table.option_texts
         # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
-        draft = self._catalog.draft_table(
-            table.name, inferred.fields, primary_key=primary_key, partition_by=table.partition_by, options=options
-        )
-        Target.of(draft, table.source_types)
+        if primary_key and (apart := [name for name in table.partition_by if name not in primary_key]):
+            raise BadInput(
+                f"{table.name} can't be created: the key of the records of {source} is ({', '.join(primary_key)}), and "
+                "a row's partition must follow from its key. Set "
+                f"`primary_key: [{', '.join([*primary_key, *apart])}]`, or take {', '.join(apart)} out of "
+                "`partition_by`"
+            )
+        try:
+            draft = self._catalog.draft_table(
+                table.name, inferred.fields, primary_key=primary_key, partition_by=table.partition_by, options=options
+            )
+        except BadInput as error:
+            raise BadInput(f"{table.name} can't be created: {error}") from error
+        Target.of(draft, table.source_types, table.rounded_columns)
         self._open_sink(draft).abort()
         self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(

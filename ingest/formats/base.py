@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from storage.near_names import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
@@ -43,6 +45,15 @@ class Target:
     location: str = ""
     holds_source_rows: bool = True
     rounded_columns: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a setting that names a column which the table lacks."""
+        for setting, names in (("source_types", self.source_types), ("rounded_columns", self.rounded_columns)):
+            for name in sorted(set(names) - self.schema.by_name.keys()):
+                hint = did_you_mean(name, self.schema.names) or "."
+                raise BadInput(
+                    f"{setting} of {self.name}: the table has no column {name!r}{hint} Correct the name or leave it out"
+                )
 
     @classmethod
     def of(cls, table: TableContext, source_types: Mapping[str, str], rounded_columns: Iterable[str] = ()) -> Target:

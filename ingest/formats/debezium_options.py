@@ -24,9 +24,8 @@ def debezium_settings(options: Mapping[str, Any]) -> tuple[ConnectorSettings, Tr
     known = (*_CONNECTOR, "truncates", "inexact_values")
     for name, value in options.items():
         if name not in known:
-            raise BadInput(
-                f"{DEBEZIUM_JSON} has no option {name!r}{did_you_mean(name, known)}. It has {', '.join(known)}"
-            )
+            hint = did_you_mean(name, known) or "."
+            raise BadInput(f"`format_options`: {DEBEZIUM_JSON} has no option {name!r}{hint} It has {', '.join(known)}")
         if not isinstance(value, str):
             raise BadInput(f"{name} of {DEBEZIUM_JSON} is a text, not {value!r}")
     truncates = options.get("truncates", "fail")

@@ -26,7 +26,6 @@ from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by
 from ingest.formats.placeholders import Placeholders
 from ingest.formats.table_inference import inferred_type
 from storage.alter_command import add_column, alter_command
-from storage.errors import BadInput
 from storage.types import STRING, DataType, arrow_type
 
 
@@ -90,9 +89,6 @@ class Shape:
         declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
         self._declared = declared
         spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
-        for setting, names in (("source_types", spelled), ("rounded_columns", target.rounded_columns)):
-            if unknown := sorted(set(names) - target.schema.by_name.keys()):
-                raise BadInput(f"{setting} of {target.name}: the table has no column {unknown[0]!r}")
         self._rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
         # What a person says of a column overrules its schema.
         self.narrow = tuple(

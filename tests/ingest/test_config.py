@@ -290,10 +290,20 @@ MESSAGES = [
     MessageCase(
         "a table without database",
         GOOD.replace("shop.orders", "orders"),
-        r"""
-        shop.yaml:8: `tables[0].name`: expected `str` matching regex '^[^.]+\\.[^.]+$'
+        """\
+        shop.yaml:8: `tables[0].name` is no name of a table
             - name: orders
-        Give such a value.""".lstrip("\n"),
+        Give it as `database.table`.""",
+    ),
+    MessageCase(
+        "a source type that is none",
+        GOOD.replace("    options", "    source_types: {mask: bitz}\n    options"),
+        """\
+        shop.yaml:11: shop.orders: source type 'bitz' of column mask: not one of bigint unsigned, decimal base64, \
+bits, bits varying, base64, hex, date, time s, time ms, time us, time ns, timestamp s, timestamp ms, timestamp us, \
+timestamp ns, bits(n)
+            source_types: {mask: bitz}
+        Correct the word.""",
     ),
     MessageCase(
         "no topic",

@@ -121,3 +121,22 @@ def test_a_key_that_the_record_lacks_is_an_error(lake: Lake) -> None:
     ):
         lake.tables(primary_key=["uid"]).create(record(id=1), {ORDERS: 0})
     assert not lake.catalog.table_exists("shop.orders")
+
+
+def test_a_partition_that_does_not_follow_from_the_key_is_told_with_the_setting_that_helps(lake: Lake) -> None:
+    with pytest.raises(BadInput, match=r"shop\.orders can't be created: .* Set `primary_key: \[id, day\]`"):
+        lake.tables(partition_by=["day"]).create(record(id=1, day="mon"), {ORDERS: 0})
+    assert lake.catalog.list_databases() == []
+
+
+@pytest.mark.parametrize("settings", [{"rounded_columns": ["nmae"]}, {"source_types": {"nmae": "bits"}}], ids=str)
+def test_a_setting_for_a_column_that_there_is_not_is_refused_before_the_table_is_made_and_before_it_is_read(
+    lake: Lake, settings: dict[str, Any]
+) -> None:
+    said = f"{next(iter(settings))} of shop.orders: the table has no column 'nmae'; did you mean 'name'\\?"
+    with pytest.raises(BadInput, match=said):
+        lake.tables(**settings).create(record(id=1, name="a"), {ORDERS: 0})
+    assert lake.catalog.list_databases() == []
+    lake.tables().create(record(id=1, name="a"), {ORDERS: 0})
+    with pytest.raises(BadInput, match=said):
+        lake.tables(**settings)
