@@ -134,7 +134,7 @@ def left_rows(
         sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NOWHERE)
     take = pa.array(sources, mask=sources < 0)
     sent = batch.rows.take(pa.array(at))
-    is_sent = {name: _surely_sent(sent[name]) for name in names}
+    is_sent = {name: surely_sent(sent[name]) for name in names}
     columns = [
         pc.if_else(pa.array(is_sent[name]), sent[name], pa.concat_arrays([rows[name], old[name]]).take(take))
         for name in names
@@ -151,7 +151,7 @@ def left_rows(
     return left
 
 
-def _surely_sent(column: pa.Array) -> NDArray[np.bool_]:
+def surely_sent(column: pa.Array) -> NDArray[np.bool_]:
     """Which cells of before images are values that the source had.
 
     PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't tell; what Debezium makes up
@@ -159,8 +159,11 @@ def _surely_sent(column: pa.Array) -> NDArray[np.bool_]:
     """
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         is_sent = pc.greater(pc.binary_length(column), _LENGTH_OF_REAL_VALUES)
-    elif pa.types.is_list(column.type) or pa.types.is_map(column.type):
+    elif pa.types.is_list(column.type):
         is_sent = pc.greater(pc.list_value_length(column), 0)
+    elif pa.types.is_map(column.type):  # Arrow counts the entries of lists only
+        lengths = np.diff(column.offsets.to_numpy())
+        is_sent = pa.array(lengths > 0, mask=column.is_null().to_numpy(zero_copy_only=False))
     else:
         return np.zeros(len(column), np.bool_)
     flags: NDArray[np.bool_] = is_sent.fill_null(False).to_numpy(zero_copy_only=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, Unchanged
 from ingest.moved_rows import MovedRows, MovedRowsBudget
-from ingest.unchanged_values import fill_unchanged
+from ingest.unchanged_values import fill_unchanged, surely_sent
 from storage.format import KIND_COLUMN
 from storage.schema import TableSchema
 from storage.types import BIGINT, STRING, ArrayType, DataField
@@ -308,3 +308,25 @@ def test_a_row_of_the_batch_is_found_by_its_key(
 
     filled = fill_unchanged(batch, unchanged, Nothing(), moved_rows(), np.zeros(len(rows), np.bool_))
     assert filled.lost.tolist() == [False] * len(ids) + [not is_in]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        pytest.param(pa.array(["", "a text that no connector makes up" * 9, None]), [False, True, False], id="texts"),
+        pytest.param(pa.array([[], ["a"], None]), [False, True, False], id="lists"),
+        pytest.param(
+            pa.array(
+                [[("k", "v")], [], [("k", "v")], None, [("k", "v"), ("l", None)]], pa.map_(pa.string(), pa.string())
+            ),
+            [True, False, True, False, True],
+            id="maps",
+        ),
+        pytest.param(pa.array([1, None]), [False, False], id="numbers, which a connector may make up"),
+    ],
+)
+def test_a_before_image_is_believed_where_no_connector_makes_such_values_up(
+    column: pa.Array, expected: list[bool]
+) -> None:
+    assert surely_sent(column).tolist() == expected
+    assert surely_sent(column.slice(1)).tolist() == expected[1:]
