@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,8 @@ from ingest.table_options_check import option_faults
 from ingest.yaml_settings import ConfigError, Path
 from storage.errors import BadInput
 
+_CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
+
 
 def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
     """Read a YAML file; `TIDELAKE_…` variables win over it, flags (`checkpoint.interval_ms=5000`) over both.
@@ -26,9 +28,14 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
     gets the file's. Raises ConfigError naming the place, the reason and the remedy.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_CHARACTERS_MAX + 1)
+    except (OSError, ValueError) as error:  # not UTF-8, or a zero byte in the path
         raise ConfigError(f"{path}: can't be read: {error}. Give the path of a configuration file") from error
+    if len(text) > _CHARACTERS_MAX:
+        raise ConfigError(
+            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Give the path of a configuration file"
+        )
     return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
 
 

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INT64_MAX: Final = 2**63 - 1
-_FILE_NAME_BYTES_MAX: Final = 255
+FILE_NAME_BYTES_MAX: Final = 255
 _SHOWN: Final = 80  # letters of a value in a message
 
 
@@ -60,7 +60,7 @@ def check_file_name(what: str, name: str, *, affix: str = "") -> None:
         raise BadInput(
             f"{what} {shown(name)} is blank, or holds a slash or a zero byte: no file can have it; choose another"
         )
-    size, most = len(name.encode()), _FILE_NAME_BYTES_MAX - len(affix)
+    size, most = len(name.encode()), FILE_NAME_BYTES_MAX - len(affix)
     if size > most:
         raise BadInput(f"{what} {shown(name)} has {size} bytes; file systems take {most} here, choose a shorter one")
 

@@ -228,9 +228,14 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
     (`partition.default-name`), so a value can't be told from its path: read it from the manifest.
     """
     return "/".join(
-        f"{_escape(name)}={_escape(default_name if text is None or _is_blank(text) else text)}"
+        partition_directory_name(name, default_name if text is None or _is_blank(text) else text)
         for name, text in zip(names, texts, strict=True)
     )
+
+
+def partition_directory_name(name: str, text: str) -> str:
+    """`k=v`, escaped."""
+    return f"{_escape(name)}={_escape(text)}"
 
 
 def parse_partition_path(path: str) -> dict[str, str]:

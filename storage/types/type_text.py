@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from storage.arguments import shown
 from storage.errors import BadInput
 from storage.types.data_types import (
     BYTES,
@@ -32,6 +33,8 @@ from storage.types.data_types import (
 
 _TOKEN: Final = re.compile(r"\s*(?:([A-Za-z_]\w*)|(\d+)|`([^`]*)`|'((?:[^']|'')*)'|([(),<>]))")
 _SYNONYMS: Final = {"INTEGER": Root.INT, "DEC": Root.DECIMAL, "NUMERIC": Root.DECIMAL}
+_DIGITS_MAX: Final = 20  # of a length or precision
+_DEPTH_MAX: Final = 200  # of types in types; tables take fewer
 _DEFAULT_PRECISION: Final = {Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6}
 
 
@@ -50,6 +53,7 @@ class _TypeParser:
         self._text = text
         self._tokens: list[str] = []
         self._next = 0
+        self._depth = 0
         self._next_field_id = 0
         position = 0
         while text[position:].strip():
@@ -70,7 +74,12 @@ class _TypeParser:
         return parsed
 
     def _wrong(self) -> BadInput:
-        return BadInput(f"not a column type: {self._text!r}")
+        return BadInput(f"not a column type: {shown(self._text)}")
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise BadInput(f"column type {shown(self._text)}: types in types more than {_DEPTH_MAX} deep; nest fewer")
 
     def _peek(self) -> str:
         return self._tokens[self._next].upper() if self._next < len(self._tokens) else ""
@@ -93,11 +102,21 @@ class _TypeParser:
             raise self._wrong()
 
     def _type(self) -> DataType:
+        outside = self._depth
+        self._deeper()
         parsed = self._nullability(self._head())
         while self._peek() in (Root.ARRAY, Root.MULTISET):  # the suffix form: INT ARRAY
+            self._deeper()
             make = ArrayType if self._take().upper() == Root.ARRAY else MultisetType
             parsed = self._nullability(make(parsed))
+        self._depth = outside
         return parsed
+
+    def _number(self) -> int:
+        digits = self._take()
+        if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
+            raise self._wrong()
+        return int(digits)
 
     def _nullability(self, parsed: DataType) -> DataType:
         if self._accept("NOT", "NULL"):
@@ -124,7 +143,9 @@ class _TypeParser:
                 self._expect("<")
                 element = self._type()
                 self._expect(",")
-                length = int(self._take())
+                length = self._number()
+                if length > MAX_LENGTH:
+                    raise self._wrong()
                 self._expect(">")
                 return VectorType(element, length)
             case "MAP":
@@ -159,10 +180,7 @@ class _TypeParser:
         parameters: list[int] = []
         if self._accept("("):
             while True:
-                digits = self._take()
-                if not digits.isdigit():
-                    raise self._wrong()
-                parameters.append(int(digits))
+                parameters.append(self._number())
                 if self._accept(")"):
                     break
                 self._expect(",")

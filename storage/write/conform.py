@@ -11,22 +11,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.arguments import FILE_NAME_BYTES_MAX, shown
 from storage.default_values import default_value
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.options import TableOptions
+from storage.paths import partition_directory_name
 from storage.row_kinds import is_retract
 from storage.schema import TableSchema
-from storage.types import DataField, arrow_type
+from storage.types import STRING_ROOTS, DataField, arrow_type
 from storage.write.exact_values import exact
 from storage.write.places import TopColumn
 from storage.write.remedies import Remedies
+
+_ESCAPED_BYTES_MAX: Final = 3  # that one byte of a value becomes in a directory's name
 
 
 class Conformer:
@@ -52,13 +57,14 @@ class Conformer:
         self._dropped_kinds = _dropped_kinds(options)
         self._required = {*schema.primary_keys, *(f.name for f in schema.fields if not f.type.nullable)}
         self._defaults = {f.name: default_value(f) for f in schema.fields if f.default is not None}
+        self._named_after = {f.name for f in schema.partition_fields if f.type.root in STRING_ROOTS}
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the order given, without those that `ignore-delete` and `ignore-update-before` drop.
 
         Raises BadInput, naming the column: unknown or repeated columns, a type that doesn't fit, nulls where none may
-        be, unknown row kinds, retracts into an append table.
+        be, partition values too long for a directory's name, unknown row kinds, retracts into an append table.
         """
         self._check_names(batch)
         columns = [self._column(batch, f) for f in self._schema.fields]
@@ -103,7 +109,24 @@ class Conformer:
             why = "is part of the primary key" if field.name in self._schema.primary_keys else "is NOT NULL"
             what = "the batch lacks it" if position < 0 else f"row {first} of the batch is null"
             raise BadInput(f"{self._table_name}: column {field.name!r} {why}, but {what}")
+        if field.name in self._named_after:
+            self._check_directory_names(column, field.name)
         return column
+
+    def _check_directory_names(self, column: pa.Array, name: str) -> None:
+        """A partition's directory is named after its value. Raises BadInput for one that no file system takes."""
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if len(partition_directory_name(name, "").encode()) + _ESCAPED_BYTES_MAX * longest <= FILE_NAME_BYTES_MAX:
+            return
+        for value in column.unique().drop_null():
+            size = len(partition_directory_name(name, value.as_py()).encode())
+            if size > FILE_NAME_BYTES_MAX:
+                row = pc.index(column, value).as_py()
+                raise BadInput(
+                    f"{self._table_name}: column {name!r} is a partition column, and its value in row {row} of the "
+                    f"batch, {shown(value.as_py())}, makes a directory name of {size} bytes; file systems take "
+                    f"{FILE_NAME_BYTES_MAX}. Partition by a column with shorter values"
+                )
 
     def _kinds(self, batch: pa.RecordBatch, columns: Sequence[pa.Array]) -> NDArray[np.int8]:
         if self._row_kind_field is not None:

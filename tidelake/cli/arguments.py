@@ -7,6 +7,7 @@ and 80. Every option below is a parameter of its command's function; a test hold
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -167,7 +168,7 @@ def _add_demo(nouns: _Verbs) -> None:
     parser.add_argument("--records", type=_positive, default=60_000, metavar="N", help="default: 60000")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another shop; default: 1")
     parser.add_argument(
-        "--pace", type=float, default=1.2, metavar="SECONDS", help="between files of the change log; default: 1.2"
+        "--pace", type=_seconds, default=1.2, metavar="SECONDS", help="between files of the change log; default: 1.2"
     )
 
 
@@ -505,14 +506,29 @@ def _add_projection(parser: argparse.ArgumentParser) -> None:
 # ---------------------------------------------------------------- kinds of values
 
 
+_NUMBER_MAX: Final = 2**63 - 1  # of rows, of snapshots
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    if number > _NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is more than {_NUMBER_MAX}")
     return number
 
 
 _positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no time to wait; give 0 or more")
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
+from storage.arguments import shown
+from storage.catalog.identifier import Identifier
 from storage.errors import BadInput
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
@@ -50,7 +52,7 @@ def create(
         raise UsageError("give the columns either with --column or with --schema-from")
     opened = catalog.open()
     schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
-    database = name.partition(".")[0]
+    database = Identifier.parse(name).database
     if database not in opened.list_databases():
         opened.create_database(database, if_not_exists=True)
         out.note(f"created database {database}")
@@ -265,18 +267,21 @@ def _snapshots(table: Table) -> SnapshotStore:
 def _column(text: str) -> DataField:
     name, colon, type_text = text.partition(":")
     if not colon or not name.strip():
-        raise UsageError(f"--column {text!r}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")
+        raise UsageError(f"--column {shown(text)}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")
     try:
         return DataField(0, name.strip(), parse_type(type_text.strip()))
     except BadInput as error:
-        raise UsageError(f"--column {text!r}: {error}") from None
+        raise UsageError(f"--column {shown(text)}: {error}") from None
 
 
 def _parquet_schema(path: str) -> pa.Schema:
     try:
-        return pa.parquet.read_schema(Path(path)).remove_metadata()
+        with Path(path).open("rb") as file:
+            return pa.parquet.read_schema(file).remove_metadata()
     except pa.ArrowInvalid as error:
-        raise BadInput(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+        raise BadInput(f"--schema-from {path!r} is not a Parquet file: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Give the path of a Parquet file") from None
 
 
 def _time(text: str) -> datetime:
