@@ -22,7 +22,7 @@ from compaction.levels import Levels
 from compaction.looked_up import LookedUp, must_look_up, with_files_above
 from compaction.picker import Picker, PickerSettings
 from compaction.record_expiry import RecordExpiry
-from compaction.rewriter import Rewriter
+from compaction.rewriter import Rewriter, Rewritten
 from compaction.stopping import ShouldStop
 from compaction.task_plan import Rewrite, TaskPlanner, Upgrade
 from compaction.tombstones import drops_deletes
@@ -33,6 +33,7 @@ from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.sorted_run import Section
 from storage.options import MergeEngine
 from storage.row_kinds import is_retract, row_kinds
+from storage.row_order import sequence_numbers_decide
 from storage.schema import KIND_FIELD
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
@@ -61,6 +62,7 @@ class BucketTree:
         self._spill_directory = spill_directory
         self._now_ms = now_ms
         self._merge_function = merge_function_of(context)
+        self._sequence_numbers_decide = sequence_numbers_decide(context.schema, options)
         self._expiry = RecordExpiry.of(context)
         self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
         oldest_level = [file for file in self.levels.files if file.level == options.num_levels - 1]
@@ -98,6 +100,7 @@ class BucketTree:
         drop_deletes = drops_deletes(unit.output_level, levels.highest_level)
         before: list[DataFileMeta] = []
         after: list[DataFileMeta] = []
+        tombstones: list[DataFileMeta] = []
         written: list[DataFileMeta] = []
         try:
             for step in planner.plan(unit):
@@ -105,18 +108,31 @@ class BucketTree:
                     before.append(step.file)
                     after.append(replace(step.file, level=unit.output_level))
                 else:
-                    new_files = self._rewrite(step, unit.output_level, drop_deletes, now_s, should_stop)
-                    written += new_files
+                    rewritten = self._rewrite(step, unit.output_level, drop_deletes, now_s, should_stop)
+                    written += [*rewritten.files, *rewritten.tombstones]
                     before += step.files
-                    after += new_files
+                    after += rewritten.files
+                    tombstones += rewritten.tombstones
         except BaseException:
             self._files.delete(written)
             raise
-        return CompactResult(tuple(before), tuple(after), reason=unit.reason.value)
+        return CompactResult(
+            tuple(before),
+            tuple(after),
+            reason=unit.reason.value,
+            tombstones=tuple(tombstones),
+            known_files=frozenset(file.file_name for file in levels.files) if tombstones else frozenset(),
+        )
 
     def add(self, files: Sequence[DataFileMeta]) -> None:
         """The bucket has these too."""
         self.levels = self.levels.updated(after=files)
+
+    def knowing_all(self, result: CompactResult) -> CompactResult:
+        """A result of `compact`, before it is installed: files that came while it ran are known by now."""
+        if not result.tombstones:
+            return result
+        return replace(result, known_files=result.known_files.union(file.file_name for file in self.levels.files))
 
     def install(self, result: CompactResult) -> None:
         self.levels = self.levels.updated(result.before, result.after)
@@ -133,7 +149,7 @@ class BucketTree:
 
     def _rewrite(
         self, step: Rewrite, output_level: int, drop_deletes: bool, now_s: int, should_stop: ShouldStop
-    ) -> list[DataFileMeta]:
+    ) -> Rewritten:
         sections: Sequence[Section] = step.sections
         merge_function = self._merge_function
         looks_up = must_look_up(self._context.options, self.levels, step.files, output_level)
@@ -149,6 +165,7 @@ class BucketTree:
             should_stop,
             self._spill_directory,
             copies_single_runs=not looks_up,
+            sets_deletes_aside=not self._sequence_numbers_decide,
         )
         return rewriter.rewrite(sections, output_level, drop_deletes=drop_deletes)
 

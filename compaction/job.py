@@ -73,6 +73,8 @@ class _Done:
             compact_after=result.after,
             compact_changelog=result.changelog,
             compact_reason=str(result.reason),
+            compact_tombstones=result.tombstones,
+            known_files=result.known_files,
         )
 
 

@@ -94,6 +94,7 @@ class BucketCompactor:
             return None
         finally:
             self._task = None
+        result = self._tree.knowing_all(result)
         self._tree.install(result)
         told = BucketCompaction.of(self._context, self._key, result)
         _log.info("compacted", table=self._context.name, **told.to_members())

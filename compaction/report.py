@@ -47,7 +47,7 @@ class BucketCompaction:
             str(result.reason),
             len(result.before),
             len(result.after),
-            len(result.new_files),
+            len(result.new_files) - len(result.tombstones),
             sum(file.file_size for file in result.before),
             sum(file.file_size for file in result.after),
         )

@@ -21,13 +21,22 @@ from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN, FileSource
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_passes import fan_in_of, merge_in_passes
-from storage.merge.merge_reader import MergeOrder, drop_retracts
+from storage.merge.merge_reader import MergeOrder
 from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
+from storage.row_kinds import is_retract, row_kinds
 from storage.schema import LEVEL_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.write.bucket_files import BucketFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Files that are durable and nobody's yet. tombstones: deletes that were left out, on level 0."""
+
+    files: Sequence[DataFileMeta]
+    tombstones: Sequence[DataFileMeta]
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Rewriter:
 
     spill_directory: None is the system's temporary directory. copies_single_runs: whether the rows of a section of one
     run stay as they are, as Java's reducer leaves a single row of a key; else they go through merge_function too.
+    sets_deletes_aside: whether deletes that are left out are written too (`storage.snapshots.tombstones`).
     """
 
     context: TableContext
@@ -47,23 +57,30 @@ class Rewriter:
     should_stop: ShouldStop
     spill_directory: str | None = None
     copies_single_runs: bool = True
+    sets_deletes_aside: bool = False
 
-    def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> list[DataFileMeta]:
-        """The new files, durable and nobody's yet, in key order; none when no row is left. sections: in key order.
+    def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> Rewritten:
+        """The new files, in key order; none when no row is left. sections: in key order.
 
         Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
         """
-        writer = self.files.data(output_level, FileSource.COMPACT)
+        kept = self.files.data(output_level, FileSource.COMPACT)
+        aside = self.files.data(0, FileSource.COMPACT) if drop_deletes and self.sets_deletes_aside else None
         try:
             for section in sections:
                 with closing(self._merged(section)) as merged:
-                    for rows in drop_retracts(merged) if drop_deletes else merged:
+                    for batch in merged:
                         self._go_on()
+                        rows, deletes = _split(batch) if drop_deletes else (batch, None)
                         if rows.num_rows:
-                            writer.write(self.files.file_rows(rows))
-            return writer.close()
+                            kept.write(self.files.file_rows(rows))
+                        if deletes is not None and aside is not None:
+                            aside.write(self.files.file_rows(deletes))
+            return Rewritten(kept.close(), aside.close() if aside is not None else [])
         except BaseException:
-            writer.abort()
+            kept.abort()
+            if aside is not None:
+                aside.abort()
             raise
 
     def _merged(self, section: Section) -> Generator[pa.RecordBatch]:
@@ -103,3 +120,11 @@ class Rewriter:
             for batch in self.files.read(file, self._fields, batch_rows=size.rows, batch_bytes=size.bytes):
                 self._go_on()
                 yield batch
+
+
+def _split(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Rows that a reader sees, and deletes, if there are any."""
+    retract = is_retract(row_kinds(rows))
+    if not retract.any():
+        return rows, None
+    return rows.filter(pa.array(~retract)), rows.filter(pa.array(retract))

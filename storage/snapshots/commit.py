@@ -29,6 +29,7 @@ from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.overwrite import deletes_of, matching_partitions, upgraded
 from storage.snapshots.publisher import CommitEnvironment, Guard, Proposal, Publisher, Settled
 from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tombstones import buckets_in_need
 from storage.table import TableContext
 
 _log = get_logger(__name__)
@@ -42,7 +43,7 @@ class TableCommit:
     commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
     on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
     jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
-    without it.
+    without it. It is also told of buckets that a compaction was committed to which didn't know all of their files.
     Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
     before (then drop the files with `discard_replayed`), or when there was nothing to commit and an empty snapshot
     isn't asked for.
@@ -102,13 +103,10 @@ class TableCommit:
         bases = self._bases(committable.messages)
         settled: Settled | None = None
         for change in changes:
-            is_compaction = change.kind is CommitKind.COMPACT
-            envelope = _with_reasons(committable) if is_compaction else committable
-            proposal = Proposal(envelope, _always(change), {} if is_compaction else bases, is_first=settled is None)
-            if settled is None:
-                settled = self._publisher.publish(proposal)
+            if change.kind is CommitKind.COMPACT:
+                settled = self._publish_compaction(_with_reasons(committable), change, settled)
             else:
-                settled = self._publish_compaction(proposal, settled)
+                settled = self._publisher.publish(Proposal(committable, _always(change), bases))
             if settled.is_replay:
                 return None
         return settled.snapshot.id if settled is not None else None
@@ -145,7 +143,7 @@ class TableCommit:
         live = self._live_finder(targets, None if partition is None else [partition])
         settled = self._publisher.publish(Proposal(committable, self._replacing(live, written)))
         if not settled.is_replay and not compacted.is_empty:
-            settled = self._publish_compaction(Proposal(committable, _always(compacted), is_first=False), settled)
+            settled = self._publish_compaction(committable, compacted, settled)
         return None if settled.is_replay else settled.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
@@ -176,7 +174,8 @@ class TableCommit:
             # moved to another level only: the file itself is the table's, or among the new ones
             kept = {file.file_name for file in message.compact_before}
             compacted = [file for file in message.compact_after if file.file_name not in kept]
-            for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog):
+            compacted += [*message.compact_changelog, *message.compact_tombstones]
+            for file in (*message.new_files, *message.changelog_files, *compacted):
                 paths += all_paths(directory, file)
         self._context.io.delete_all(paths)
 
@@ -207,8 +206,16 @@ class TableCommit:
 
     # ------------------------------------------------------------ what to publish
 
-    def _publish_compaction(self, proposal: Proposal, rows: Settled) -> Settled:
-        """What was compacted beside rows that were just published."""
+    def _publish_compaction(self, committable: Committable, compacted: Changes, rows: Settled | None) -> Settled:
+        """rows: what was just published beside it, if anything."""
+        changes = self._with_needed_tombstones(compacted, committable.messages)
+        proposal = Proposal(committable, changes, is_first=rows is None)
+        settled = self._publisher.publish(proposal) if rows is None else self._publish_beside(proposal, rows)
+        if settled is not rows and not settled.is_replay:
+            self._settle_tombstones(committable.messages, settled.snapshot)
+        return settled
+
+    def _publish_beside(self, proposal: Proposal, rows: Settled) -> Settled:
         try:
             return self._publisher.publish(proposal)
         except CommitConflict as e:
@@ -230,6 +237,44 @@ class TableCommit:
             self.abort([replace(m, new_files=(), changelog_files=()) for m in messages])
         except Exception as error:  # the rows are in the table all the same
             _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
+
+    def _with_needed_tombstones(
+        self, compacted: Changes, messages: Sequence[CommitMessage]
+    ) -> Callable[[Snapshot | None], Changes]:
+        having = [message for message in messages if message.compact_tombstones]
+        if not having:
+            return _always(compacted)
+
+        def changes(base: Snapshot | None) -> Changes:
+            live = live_entries_of(self._manifests, base, {m.partition for m in having}, self._context.name)
+            in_need = buckets_in_need(having, live)
+            needed = [
+                CommitMessage(m.partition, m.bucket, m.total_buckets, compact_after=m.compact_tombstones)
+                for m in having
+                if (m.partition, m.bucket) in in_need
+            ]
+            added = [entry for change in self._changes(needed, ignore_empty=True) for entry in change.entries]
+            return replace(compacted, entries=[*compacted.entries, *added])
+
+        return changes
+
+    def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
+        """Delete those that the snapshot of the compaction had no need of. Raises nothing: it is published."""
+        having = [message for message in messages if message.compact_tombstones]
+        if not having:
+            return
+        try:
+            delta = delta_entries(self._context, snapshot, manifests=self._manifests)
+            named = {entry.file.file_name for entry in delta}
+            needed = [m for m in having if any(file.file_name in named for file in m.compact_tombstones)]
+            self._on_lost_compaction(needed)
+            self.abort(
+                CommitMessage(m.partition, m.bucket, compact_after=m.compact_tombstones)
+                for m in having
+                if m not in needed
+            )
+        except Exception as error:
+            _log.warning("files of deletes stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _changes(self, messages: Sequence[CommitMessage], *, ignore_empty: bool) -> list[Changes]:
         changes = changes_of(messages, self._table_bucket, ignore_empty=ignore_empty)
@@ -321,6 +366,7 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
         changelog_files=others(message.changelog_files),
         compact_after=others(message.compact_after),
         compact_changelog=others(message.compact_changelog),
+        compact_tombstones=others(message.compact_tombstones),
     )
 
 

@@ -31,6 +31,7 @@ class CommitMessage:
     new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
     compact_*: what a compaction read, what it wrote, the changes it found, and why it was picked, for people. They
     become a second snapshot.
+    compact_tombstones, known_files: see `storage.snapshots.tombstones`.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
     """
 
@@ -49,6 +50,8 @@ class CommitMessage:
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     base_snapshot_id: int | None = None
     compact_reason: str = ""
+    compact_tombstones: tuple[DataFileMeta, ...] = ()
+    known_files: frozenset[str] = frozenset()
 
 
 def reasons_text(reasons: Iterable[str]) -> str:

@@ -18,15 +18,17 @@ from storage.write.router import BucketKey
 class CompactResult:
     """before: files that were read, or raised to another level; after: what takes their place. An upgraded file is in
     both, with its two levels and one name. changelog: files with the changes that compaction found. reason: why it was
-    picked, for people.
+    picked, for people. tombstones, known_files: see `storage.snapshots.tombstones`.
 
-    Files of `after` that aren't in `before`, and of changelog, are durable and nobody's yet.
+    Files of `after` that aren't in `before`, of changelog and of tombstones are durable and nobody's yet.
     """
 
     before: tuple[DataFileMeta, ...] = ()
     after: tuple[DataFileMeta, ...] = ()
     changelog: tuple[DataFileMeta, ...] = ()
     reason: str = ""
+    tombstones: tuple[DataFileMeta, ...] = ()
+    known_files: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -34,9 +36,9 @@ class CompactResult:
 
     @property
     def new_files(self) -> list[DataFileMeta]:
-        """What compaction wrote, data and changelog."""
+        """What compaction wrote: data, changelog and tombstones."""
         kept = {file.file_name for file in self.before}
-        return [*(file for file in self.after if file.file_name not in kept), *self.changelog]
+        return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
 
 
 class Compactor(Protocol):

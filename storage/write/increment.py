@@ -20,6 +20,12 @@ class Increment:
     compacted: CompactResult = field(default_factory=CompactResult)
 
     @property
+    def known_files(self) -> frozenset[str]:
+        """Of compactions that left deletes out: the files that they knew, and those that go with them."""
+        known = self.compacted.known_files
+        return known.union(file.file_name for file in self.new_files) if self.compacted.tombstones else known
+
+    @property
     def is_empty(self) -> bool:
         return not (self.new_files or self.changelog_files) and self.compacted.is_empty
 
@@ -36,4 +42,12 @@ def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[
     kept = {file.file_name for file in (*before, *after)}
     needless = [f for f in done.after if f.place in consumed and f.file_name not in kept]
     reasons = dict.fromkeys(reason for reason in (*done.reason.split(", "), then.reason) if reason)
-    return CompactResult(before, after, done.changelog + then.changelog, ", ".join(reasons)), needless
+    folded = CompactResult(
+        before,
+        after,
+        done.changelog + then.changelog,
+        ", ".join(reasons),
+        done.tombstones + then.tombstones,
+        done.known_files | then.known_files,
+    )
+    return folded, needless

@@ -68,6 +68,8 @@ def renumbered(context: TableContext, messages: Sequence[CommitMessage], manifes
                     compact_after=(),
                     compact_changelog=(),
                     compact_reason="",
+                    compact_tombstones=(),
+                    known_files=frozenset(),
                     base_snapshot_id=latest.id if latest is not None else None,
                 )
             )

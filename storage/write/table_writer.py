@@ -211,7 +211,7 @@ class TableWriter:
                 self._buckets[key].continue_at(number)
 
     def compaction_lost(self, messages: Sequence[CommitMessage]) -> None:
-        """Somebody else compacted these buckets: what they were compacted to here will not be committed."""
+        """These buckets hold files that their compaction here doesn't know: it begins anew from what the table has."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
     def give_up_compactions(self) -> None:
@@ -305,6 +305,8 @@ class TableWriter:
             compact_changelog=increment.compacted.changelog,
             base_snapshot_id=self._bases.get(key, self._restored().snapshot_id),
             compact_reason=increment.compacted.reason,
+            compact_tombstones=increment.compacted.tombstones,
+            known_files=increment.known_files,
         )
 
     def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
