@@ -17,6 +17,7 @@ from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options,
 from ingest.table_options_check import option_faults
 from ingest.yaml_settings import ConfigError, Path
 from storage.errors import BadInput
+from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 
 _CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
 
@@ -80,6 +81,12 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
     """What no single setting shows: (path, reason, remedy)."""
     if isinstance(config.source, KafkaSettings):
         yield from _kafka_contradictions(config.source)
+    elif _is_folder(config.dead_letters, config.source.path):
+        yield (
+            ("errors", "dead_letters") if config.errors.dead_letters else ("source", "path"),
+            "records would be read from the folder that dead letters are written to, and taken for dead letters",
+            "Name another folder, or another pipeline.",
+        )
     names = [table.name for table in config.tables]
     for at, name in enumerate(names):
         if name in names[:at]:
@@ -102,6 +109,10 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the word."
         for option, reason, remedy in option_faults(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
+
+
+def _is_folder(location: str, folder: pathlib.Path) -> bool:
+    return scheme_of(location) == LOCAL_SCHEME and os.path.realpath(local_path(location)) == os.path.realpath(folder)
 
 
 def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:

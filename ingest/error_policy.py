@@ -55,8 +55,9 @@ class ErrorPolicy:
         """Says which record, why, and what to do."""
         remedy = _REMEDIES[failure.kind]
         if failure.kind is FailureKind.BAD_RECORD and self._allowed:
+            count = "1 record" if self._allowed == 1 else f"{self._allowed} records"
             remedy = (
-                f"This run has set {self._allowed} records aside before it, as many as `errors.tolerance` allows. Look "
+                f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "
                 "at them, and fix the source or raise the number. They count once: the next start goes on from here"
             )
         return RecordRefused(f"{failure.describe(batch)}. {remedy}")

@@ -156,6 +156,13 @@ def test_a_secret_in_a_variable_or_flag_is_hidden_and_taken_as_it_is() -> None:
 # ---------------------------------------------------------------- messages
 
 
+FOLDER = """\
+warehouse: /lake
+source: {type: change-log-folder, path: /changes}
+tables: [{name: shop.orders}]
+"""
+
+
 @dataclass(frozen=True)
 class MessageCase:
     id: str
@@ -304,6 +311,22 @@ bits, bits varying, base64, hex, date, time s, time ms, time us, time ns, timest
 timestamp ns, bits(n)
             source_types: {mask: bitz}
         Correct the word.""",
+    ),
+    MessageCase(
+        "dead letters among what is read",
+        FOLDER + "errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}\n",
+        """\
+        shop.yaml:4: records would be read from the folder that dead letters are written to, and taken for dead letters
+            errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}
+        Name another folder, or another pipeline.""",
+    ),
+    MessageCase(
+        "a source that is the folder of dead letters",
+        FOLDER.replace("/changes", "/lake/shop.dead-letters"),
+        """\
+        shop.yaml:2: records would be read from the folder that dead letters are written to, and taken for dead letters
+            source: {type: change-log-folder, path: /lake/shop.dead-letters}
+        Name another folder, or another pipeline.""",
     ),
     MessageCase(
         "no topic",

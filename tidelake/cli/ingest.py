@@ -277,5 +277,5 @@ def _position_text(table: dict[str, Any], details: bool) -> str:
         for topic, ends in table["next_offsets"].items()
     ]
     if table["position_from"] == "start":
-        lines = [*lines, "as `start` says"] if lines else ["the first record"]
-    return "\n".join(lines)
+        lines += ["as `start` says"] * bool(lines)
+    return "\n".join(lines or ["the first record"])

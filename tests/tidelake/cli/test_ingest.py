@@ -121,6 +121,16 @@ def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -
     assert "shop.orders      orders      made from its first record   the first record" in said.out
 
 
+def test_a_plan_says_the_first_record_for_a_table_that_a_start_without_records_has_marked(
+    call: Call, config: Path, tmp_path: Path
+) -> None:
+    create_shop_tables(tmp_path / "lake")
+    (tmp_path / "changes").mkdir()
+    assert call("ingest", "run", config).code == 0
+    rows = [line.split(maxsplit=3) for line in call("ingest", "plan", config).out.splitlines()]
+    assert [row[3].strip() for row in rows if row and row[0].startswith("shop.")] == ["the first record"] * 3
+
+
 def test_secrets_are_not_shown_by_a_plan(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     said = call("ingest", "plan", config, "--json", "--set", "warehouse_options.s3.secret-key=hush")
