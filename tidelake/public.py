@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from compaction.report import CompactionReport
 from storage.errors import (
+    AccessDenied,
     BadInput,
     CommitConflict,
     CommitOutcomeUnknown,
@@ -38,6 +39,7 @@ from tidelake.table import Scan, Table, Writer
 __version__ = version("tidelake")
 
 __all__ = [
+    "AccessDenied",
     "AddColumn",
     "BadInput",
     "Catalog",

@@ -47,6 +47,7 @@ from storage.write.places import Entry, Item, Part, Place
 
 _LOOKED_THROUGH: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
 _VARIANT_PARTS: Final = (DataField(0, "value", not_null(BYTES)), DataField(1, "metadata", not_null(BYTES)))
+_WHOLE: Final = pa.decimal256(76, 0)  # any integer
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -263,6 +264,8 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
         converted = column.cast(pa.string()).cast(target)  # straight, Arrow gives a neighbour of the nearest one
+    elif _are_integer_and_decimal(column.type, target):
+        converted = column.cast(_WHOLE).cast(target)  # straight, Arrow asks for digits that no value needs
     else:
         converted = column.cast(target, safe=True)
     if not _is_checked_by_arrow(column.type, target):
@@ -312,9 +315,16 @@ def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:
         types.is_date,
         _is_bytes,
     )
-    if any(is_one(given) and is_one(target) for is_one in families):
+    if any(is_one(given) and is_one(target) for is_one in families) or _are_integer_and_decimal(given, target):
         return True
     return bool(types.is_floating(given) and types.is_floating(target) and given.bit_width < target.bit_width)
+
+
+def _are_integer_and_decimal(one: pa.DataType, other: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        (types.is_integer(one) and types.is_decimal(other)) or (types.is_decimal(one) and types.is_integer(other))
+    )
 
 
 def _check_same(given: pa.Array, converted: pa.Array) -> None:

@@ -102,6 +102,9 @@ FAULTS: Final = (
     Fault("NaN for a decimal", "DECIMAL(5, 2)", pa.array([0.1, math.nan]), "nan"),
     Fault("digits beyond the scale", "DECIMAL(5, 2)", pa.array([Decimal("0.110"), Decimal("0.125")]), "data loss"),
     Fault("digits beyond the precision", "DECIMAL(5, 2)", pa.array([Decimal(1), Decimal(1000)]), "precision"),
+    Fault("an integer beyond the precision", "DECIMAL(5, 2)", pa.array([999, 1000]), "precision"),
+    Fault("a decimal that is not whole", "INT", pa.array([Decimal("7.00"), Decimal("7.01")]), "data loss"),
+    Fault("a decimal beyond the integers", "INT", pa.array([Decimal(1), Decimal(2**31)]), "out of bounds"),
     Fault("a decimal made by hand", "DECIMAL(5, 2)", decimals(99_999, 100_000), "100000 does not fit in precision"),
     Fault("a negative decimal made by hand", "DECIMAL(5, 2)", decimals(-99_999, -100_000), "precision"),
     Fault("a truth made of another number", "BOOLEAN", pa.array([1, 5]), "5 would become True"),
@@ -321,6 +324,12 @@ def test_a_vector_of_another_length_is_refused(length: int) -> None:
         ),
         pytest.param(pa.array([b"a" * 16], pa.uuid().storage_type), "BYTES", id="bytes of one length"),
         pytest.param(pa.array([7.0, None]), "INT", id="whole doubles"),
+        pytest.param(pa.array([Decimal("7.00"), None]), "INT", id="whole decimals"),
+        pytest.param(
+            pa.array([Decimal(2**63 - 1)], pa.decimal256(70, 2)), "BIGINT", id="whole decimals of many digits"
+        ),
+        pytest.param(pa.array([7, None]), "DECIMAL(3, 2)", id="integers as decimals"),
+        pytest.param(pa.array([2**64 - 1], pa.uint64()), "DECIMAL(38, 0)", id="large integers as decimals"),
         pytest.param(pa.array([0.1, -2.25, None]), "DECIMAL(5, 2)", id="doubles that are decimals"),
         pytest.param(pa.array([0.5, math.inf, None]), "FLOAT", id="doubles that are floats"),
         pytest.param(pa.array([Decimal("1.50")]), "DOUBLE", id="decimals that are doubles"),
