@@ -18,6 +18,7 @@ from storage.near_names import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.partial_update_options import PartialUpdateOptions
 from storage.schema import TableSchema
+from storage.sequence_groups import sequence_groups
 from storage.table import TableContext
 
 
@@ -33,6 +34,8 @@ class Target:
     holds_source_rows: whether the table's row of a key is the last one that the source sent, not one made of several.
     takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
+    is_ordered_by_columns: whether columns say which row of a key is the newest (`sequence.field`, sequence groups): a
+        delete that does not know them counts as the oldest, and the row would stay.
     location: the table's root, for the commands in messages; "" where there is none.
     rounded_columns: columns whose values may lose the digits that the column's type lacks.
     """
@@ -42,6 +45,7 @@ class Target:
     emit_update_before: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
     takes_values_back: bool = False
+    is_ordered_by_columns: bool = False
     location: str = ""
     holds_source_rows: bool = True
     rounded_columns: frozenset[str] = frozenset()
@@ -66,6 +70,7 @@ class Target:
             emit_update_before=is_log or aggregates,
             source_types=source_types,
             takes_values_back=aggregates,
+            is_ordered_by_columns=_is_ordered_by_columns(table),
             location=table.location,
             holds_source_rows=table.options.merge_engine is MergeEngine.DEDUPLICATE,
             rounded_columns=frozenset(rounded_columns),
@@ -80,6 +85,14 @@ def _aggregates(table: TableContext) -> bool:
     if engine is MergeEngine.PARTIAL_UPDATE:
         return bool(PartialUpdateOptions.of(table.schema, table.options).aggregations)
     return engine is MergeEngine.AGGREGATION
+
+
+def _is_ordered_by_columns(table: TableContext) -> bool:
+    if not table.schema.has_primary_key or table.options.ignore_delete:
+        return False
+    if table.options.merge_engine is MergeEngine.PARTIAL_UPDATE and sequence_groups(table.schema, table.options):
+        return True
+    return bool(table.options.sequence_fields)
 
 
 TargetOf: TypeAlias = Callable[[SourceTable], Target | None]

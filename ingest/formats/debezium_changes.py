@@ -91,16 +91,21 @@ def _left_key(before: Mapping[str, bytes], after: ChangedRow, shape: Shape) -> S
 
 
 def _deleted_row(envelope: Envelope, shape: Shape, key: bytes | None) -> ChangedRow:
-    """The before image as it came, made-up values included: only the key counts, and NOT NULL columns need a value."""
+    """The before image as it came, made-up values included: only the key counts, and NOT NULL columns need a value.
+
+    Where columns order rows, they count as well, so values that are made up are refused.
+    """
     before = _members(envelope.before, "before")
     if before is None:
-        if shape.target.takes_values_back:
+        if shape.target.takes_values_back or shape.target.is_ordered_by_columns:
             raise BadValue(_needs_old_image(shape, "the delete has no before image"))
         named = {} if key is None else key_members(key)
         if not shape.primary_key or not named.keys() >= {column.name for column in shape.primary_key}:
             raise BadValue("a delete without a before image, and its key doesn't name a row of the table")
         before = {column.name: named[column.name] for column in shape.primary_key}
-    elif shape.needs_old_images and not says_more(raw for name, raw in before.items() if name not in shape.key_columns):
+    elif shape.needs_old_images_of_deletes and not says_more(
+        raw for name, raw in before.items() if name not in shape.key_columns
+    ):
         raise BadValue(_needs_old_image(shape, "the delete knows no column outside its key"))
     return _row(RowKind.DELETE, before, shape)
 
@@ -110,6 +115,12 @@ def _needs_old_image(shape: Shape, what: str) -> str:
         return (
             f"{what}, and {shape.target.name} aggregates: the old values can't be taken out of it again. Set REPLICA "
             "IDENTITY FULL at the source, or, where values are only ever to be added, the table option ignore-delete"
+        )
+    if not shape.needs_old_images:
+        return (
+            f"{what}, and columns say which row of {shape.target.name} is the newest (sequence.field, or sequence "
+            "groups): the delete would count as the oldest, and the row would stay. Set REPLICA IDENTITY FULL at the "
+            "source, or have a table without such columns"
         )
     wanted = ", ".join(column.name for column in shape.primary_key)
     given = ", ".join(sorted(shape.key_columns))

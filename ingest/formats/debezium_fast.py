@@ -166,9 +166,9 @@ class FastReader:
             by_record_key = deletes | (lacks_before & (ops == ord("u")))
         if by_record_key.any():  # what these mean depends on the columns in the record's key
             self._keys.check(keys.take(pa.array(rows[by_record_key])))
-        if self.shape.needs_old_images:
-            if upserts:
-                raise ValueError("an update without its old image")
+        if self.shape.needs_old_images and upserts:
+            raise ValueError("an update without its old image")
+        if self.shape.needs_old_images_of_deletes:
             for row in np.flatnonzero(deletes).tolist():
                 image = records[row].before
                 if not says_more(_json(getattr(image, name)) for name in self._fields_outside_key):

@@ -127,6 +127,11 @@ class Shape:
         """
         return self.target.takes_values_back or (bool(self.key_columns) and not self.key_names_the_row)
 
+    @property
+    def needs_old_images_of_deletes(self) -> bool:
+        """Whether a delete is nothing without an old image that knows more than the key."""
+        return self.needs_old_images or self.target.is_ordered_by_columns
+
     def check_types(self) -> None:
         """Raises NarrowColumns where the records' schema says of a column what its type can't hold."""
         if self.narrow:

@@ -90,6 +90,28 @@ def test_old_images_are_asked_for_where_they_are_needed(
     assert target.takes_values_back is (emits and "merge-engine" in options)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_ordered"),
+    [
+        ({}, False),
+        ({"sequence.field": "at"}, True),
+        ({"sequence.field": "at", "ignore-delete": "true"}, False),
+        ({"merge-engine": "partial-update", **GROUP}, True),
+        ({"merge-engine": "partial-update", **GROUP, "ignore-delete": "true"}, False),
+    ],
+    ids=str,
+)
+def test_where_columns_order_rows_a_delete_must_know_them(
+    lake: Lake, options: dict[str, str], is_ordered: bool
+) -> None:
+    lake.catalog.create_database("shop")
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
+    lake.catalog.create_table("shop.orders", schema, primary_key=["id"], options=options)
+    target = lake.tables().router.target_of(ORDERS)
+    assert target is not None
+    assert target.is_ordered_by_columns is is_ordered
+
+
 def test_a_table_is_made_after_its_first_record(lake: Lake) -> None:
     tables = lake.tables(partition_by=["day"], primary_key=["day", "id"], options={"bucket": 3, "ignore-delete": True})
     assert (tables.sinks, tables.router.target_of(ORDERS)) == ({}, None)

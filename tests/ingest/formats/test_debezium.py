@@ -24,6 +24,7 @@ _KEY_ONLY: Final = {"id": 1, "note": "", "qty": 0}
 _WITH_BEFORE: Final = orders(emit_update_before=True)
 _APPEND: Final = orders(primary_key=())
 _BY_NOTE: Final = orders(primary_key=("id", "note"))
+_ORDERED: Final = replace(orders(), is_ordered_by_columns=True)
 _SUMMED: Final = replace(orders(emit_update_before=True), takes_values_back=True)
 _NOT_NULL: Final = orders({"id": "BIGINT", "note": "STRING NOT NULL", "qty": "INT NOT NULL"})
 _BROKEN_HEADER: Final = ((OLD_KEY_HEADER, b"Struct{id=1}"),)
@@ -233,6 +234,18 @@ FAILURES: Final = (
         change("d", {"id": 1, "note": "", "qty": 0}),
         "the delete knows no column outside its key, and shop.orders aggregates",
         target=_SUMMED,
+    ),
+    FailureCase(
+        "a delete without a before image where a column orders rows",
+        change("d", key={"id": 1}),
+        "the delete has no before image, and columns say which row of shop.orders is the newest.*REPLICA IDENTITY FULL",
+        target=_ORDERED,
+    ),
+    FailureCase(
+        "a delete that would lie before the row that it deletes",
+        change("d", {"id": 1, "note": None, "qty": 0}),
+        "the delete would count as the oldest, and the row would stay. Set REPLICA IDENTITY FULL",
+        target=_ORDERED,
     ),
     FailureCase(
         "the second row of a record",
