@@ -21,18 +21,21 @@ def pretty_json(value: Json, indent: str = "") -> str:
     match value:
         case str():
             return _text(value)
+        case None | bool() | int() | float():  # before the abstract classes, which take long to say no
+            return _quoted(value)
         case Mapping() if value:
             inner = indent + "  "
             members = (f"{inner}{_text(name)} : {pretty_json(member, inner)}" for name, member in value.items())
             return "{\n" + ",\n".join(members) + f"\n{indent}}}"
         case Mapping():
             return "{ }"
-        case Sequence():
-            return f"[ {', '.join(pretty_json(element, indent) for element in value)} ]" if value else "[ ]"
         case _:
-            return json.dumps(value)
+            return f"[ {', '.join(pretty_json(element, indent) for element in value)} ]" if value else "[ ]"
 
 
 def _text(text: str) -> str:
     """Quoted. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
-    return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", _quoted(text))
+    quoted = _quoted(text)
+    if "\\u" not in quoted:
+        return quoted
+    return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", quoted)

@@ -228,6 +228,8 @@ def header_of(fields: Sequence[Field], kind: RowKind) -> list[Words]:
 
 def _rows(fields: Sequence[Field], num_rows: int, kind: RowKind) -> pa.BinaryArray | pa.LargeBinaryArray:
     header = header_of(fields, kind)
+    if all(field.behind is None for field in fields):
+        return _rows_of_one_size(fields, header, num_rows)
     sizes = np.full(num_rows, len(header) + len(fields))
     for field in fields:
         if field.behind is not None:
@@ -244,10 +246,26 @@ def _rows(fields: Sequence[Field], num_rows: int, kind: RowKind) -> pa.BinaryArr
             rows, numbers, words = field.behind.all_words()
             out[(starts + offsets)[rows] + numbers] = words
             offsets += field.behind.counts
-    large = out.nbytes > 2**31 - 1
-    edges = (8 * np.concatenate([[0], ends])).astype(np.int64 if large else np.int32)
+    return _binary(out, 8 * np.concatenate([[0], ends]))
+
+
+def _rows_of_one_size(
+    fields: Sequence[Field], header: Sequence[Words], num_rows: int
+) -> pa.BinaryArray | pa.LargeBinaryArray:
+    """Of fields that have nothing behind the slots."""
+    width = len(header) + len(fields)
+    out = np.empty((num_rows, width), np.uint64)
+    for position, words in enumerate((*header, *(field.slots for field in fields))):
+        out[:, position] = words
+    return _binary(out, np.arange(0, 8 * width * num_rows + 1, 8 * width))
+
+
+def _binary(data: Words, edges: Integers) -> pa.BinaryArray | pa.LargeBinaryArray:
+    """Values that lie one behind the other. edges: where each begins, and the last one ends, in bytes."""
+    large = data.nbytes > 2**31 - 1
+    offsets = edges.astype(np.int64 if large else np.int32)
     array_type = pa.large_binary() if large else pa.binary()
-    return pa.Array.from_buffers(array_type, num_rows, [None, pa.py_buffer(edges), pa.py_buffer(out)])
+    return pa.Array.from_buffers(array_type, len(edges) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 # ---------------------------------------------------------------- nested values

@@ -29,6 +29,7 @@ from storage.schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 
+_FIRST_ROW: Final = pa.array([0])
 _CHECK_ROWS: Final = 1_000  # Java looks at the size of a file after every so many rows of a writer
 _PART_ROWS: Final = 65_000  # rows that go into a file at once, however far away its target is; a multiple of these
 
@@ -173,7 +174,9 @@ class _OpenFile:
         self._plan = plan
         self._path = path
         self._collector = plan.collector()
-        self._key_fields = context.schema.select(context.schema.trimmed_primary_keys)
+        keys = context.schema.select(context.schema.trimmed_primary_keys)
+        self._key_names = [f.name for f in keys]
+        self._key_types = [f.type for f in keys]
         self._output = context.io.open_output(path)
         self._output.__enter__()
         try:
@@ -183,7 +186,7 @@ class _OpenFile:
             raise
         self.row_count = 0
         self._delete_row_count = 0
-        self._min_key = EMPTY_ROW
+        self._first: pa.RecordBatch | None = None  # its key, one row
         self._last: pa.RecordBatch | None = None
         self._min_sequence_number = 2**63 - 1
         self._max_sequence_number = -(2**63)
@@ -199,10 +202,10 @@ class _OpenFile:
     def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
         self._writer.write(batch)
         self._collector.add(batch)
-        if self._key_fields:
-            if self._last is None:
-                self._min_key = self._key(batch, 0)
-            self._last = batch.select([f.name for f in self._key_fields])  # the other columns may be large
+        if self._key_names:
+            keys = batch.select(self._key_names)  # the other columns may be large
+            self._first = keys.take(_FIRST_ROW) if self._first is None else self._first  # no slice: it keeps the batch
+            self._last = keys.slice(len(keys) - 1)
             sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
             first, last = sequence["min"].as_py(), sequence["max"].as_py()
             kinds = batch.column(KIND_COLUMN).to_numpy()
@@ -215,9 +218,13 @@ class _OpenFile:
         self._max_sequence_number = max(self._max_sequence_number, last)
         self.row_count += batch.num_rows
 
-    def _key(self, batch: pa.RecordBatch, row: int) -> bytes:
-        columns = [batch.column(f.name).slice(row, 1) for f in self._key_fields]
-        return serialize_rows(columns, [f.type for f in self._key_fields])[0]
+    def _key_range(self) -> tuple[bytes, bytes]:
+        """The smallest and the largest key, as manifests hold them."""
+        if self._first is None or self._last is None:
+            return EMPTY_ROW, EMPTY_ROW
+        ends = zip(self._first.columns, self._last.columns, strict=True)
+        smallest, largest = serialize_rows([pa.concat_arrays(pair) for pair in ends], self._key_types)
+        return smallest, largest
 
     def finish(self, created_ms: int) -> DataFileMeta:
         try:
@@ -240,13 +247,13 @@ class _OpenFile:
         schema = self._context.schema
         dense = self._context.options.stats_dense_store
         value_stats, columns = self._collector.of_table(schema.names, spans, dense=dense)
-        last = self._last
+        min_key, max_key = self._key_range()
         return DataFileMeta(
             file_name=self._path.rpartition("/")[2],
             file_size=size,
             row_count=self.row_count,
-            min_key=self._min_key,
-            max_key=EMPTY_ROW if last is None else self._key(last, last.num_rows - 1),
+            min_key=min_key,
+            max_key=max_key,
             key_stats=self._collector.of_columns(self._plan.key_stats_names, spans),
             value_stats=value_stats,
             min_sequence_number=self._min_sequence_number,

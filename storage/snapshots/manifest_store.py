@@ -122,15 +122,17 @@ class ManifestStore:
         self._io.delete_all([self._paths.manifest(name) for name in names])
 
     def _write_one(self, entries: Iterator[ManifestEntry]) -> ManifestFileMeta | None:
+        chunk = list(islice(entries, _ROLL_CHECK_ENTRIES))
+        if not chunk:
+            return None
         writer = self._writer(MANIFEST_ENTRY_SCHEMA)
         written: list[ManifestEntry] = []
-        while chunk := list(islice(entries, _ROLL_CHECK_ENTRIES)):
+        while chunk:
             writer.write(map(entry_to_record, chunk))
             written += chunk
             if writer.size_bytes >= self._options.manifest_target_file_size_bytes:
                 break
-        if not written:
-            return None
+            chunk = list(islice(entries, _ROLL_CHECK_ENTRIES))
         name = self._names.manifest()
         size = self._write(name, writer)
         self._cache.put(self._paths.manifest(name), tuple(written), _bytes_of_entries(written))

@@ -6,6 +6,7 @@ Source: Java `Snapshot.java`, `utils/SnapshotManager.java`, `utils/HintFileUtils
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -150,8 +151,11 @@ def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
     return members
 
 
+_PARSED_MAX: Final = 3  # a commit looks at the newest snapshot, at the one it built on, and at its own
+
+
 class SnapshotStore:
-    """The snapshots of one branch of a table. Holds nothing: every call looks at the files.
+    """The snapshots of one branch of a table. Every call looks at the files; only what the same bytes say is kept.
 
     Ids are consecutive: expiry takes the smallest first, rollback the largest. `get` raises FileNotFoundError for one
     that is not there, and CorruptFile for one that can't be read.
@@ -160,10 +164,16 @@ class SnapshotStore:
     def __init__(self, io: FileIO, paths: TablePaths) -> None:
         self._io = io
         self._paths = paths
+        self._parsed: deque[tuple[bytes, Snapshot]] = deque(maxlen=_PARSED_MAX)
 
     def get(self, snapshot_id: int) -> Snapshot:
         path = self._paths.snapshot(snapshot_id)
-        return Snapshot.from_json(self._io.read(path), path).named(snapshot_id, path)
+        data = self._io.read(path)
+        known = next((snapshot for same, snapshot in list(self._parsed) if same == data), None)
+        if known is None:
+            known = Snapshot.from_json(data, path)
+            self._parsed.append((data, known))
+        return known.named(snapshot_id, path)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """None for one that is not there."""
@@ -263,7 +273,9 @@ class SnapshotStore:
 
         Any error but UnsupportedFeature leaves the outcome unknown.
         """
-        return self._io.create_if_absent(self._paths.snapshot(snapshot.id), snapshot.to_json().encode())
+        data = snapshot.to_json().encode()
+        self._parsed.append((data, snapshot))  # a committer reads what it published again and again
+        return self._io.create_if_absent(self._paths.snapshot(snapshot.id), data)
 
     def hint_latest(self, snapshot_id: int) -> None:
         """For readers in a hurry. That it failed is no error: a stale hint makes them list the directory."""

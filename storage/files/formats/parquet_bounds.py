@@ -50,6 +50,8 @@ class ChunkSpans:
 
     def of_file(self, metadata: pq.FileMetaData) -> Spans:
         """metadata: of the finished file."""
+        if all(len(groups) == self._row_groups for groups in self._looked_up.values()):  # as in each small file
+            return {name: span for name, span in self._spans.items() if span is not None}
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)
         found = {
