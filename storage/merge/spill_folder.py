@@ -1,23 +1,34 @@
 """Where a process keeps its spill files: in a folder that others remove once it has died.
 
-    <directory>/tidelake-spill-<random>/    there while the process has spill files
-        lock                                held by the process (flock)
+    <directory>/tidelake-spill-<host>-<random>/    there while the process has spill files
+        lock                                       held by the process (flock), and touched every few minutes
         1.arrow, 2.arrow, ..
 
-A lock goes with its process, however that ends, so a folder whose lock can be had is nobody's. The number of a process
-would not tell: it is given again, and means another one in another container. Nor are files unlinked while they are
-open: the segments of many buckets are more than a process may have open.
+A lock goes with its process, however that ends, so a folder of this host whose lock can be had is nobody's. Of another
+host, on a directory that several share, a lock that can be had says nothing: a network file system may keep locks to
+the host that has them, or have none. Such a folder goes when, by the clock of the file system, nobody touched its lock
+for a day. `host` is the boot of a kernel: containers on it share its locks, and what an earlier boot left is another's.
+
+The number of a process would not tell: it is given again, and means another one in another container. Nor are files
+unlinked while they are open: the segments of many buckets are more than a process may have open.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import math
 import os
+import socket
 import tempfile
 import threading
+import time
+import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +36,9 @@ from storage.fileio.access import Access, access
 
 _PREFIX: Final = "tidelake-spill-"
 _LOCK: Final = "lock"  # goes last: without it a folder is either empty or being made
+_TOUCHED_EVERY_S: Final = 600
+_ABANDONED_S: Final = 86_400
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without: nobody else gets one either
 
 
@@ -56,6 +70,7 @@ class SpillFolders:
         self._guard = threading.Lock()
         self._folders: dict[str, _Folder] = {}
         self._swept: set[str] = set()
+        self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
         """A name nobody else has. directory: None is the system's place for temporary files. Raises OSError.
@@ -79,6 +94,7 @@ class SpillFolders:
                 folder = None
             if folder is None:
                 folder = self._folders[directory] = _made(directory)
+                self._keep_touching()
             return folder.new_file()
 
     def remove_file(self, path: Path) -> None:
@@ -97,17 +113,36 @@ class SpillFolders:
                 return None if folder.files else self._folders.pop(directory)
         return None
 
+    def _keep_touching(self) -> None:
+        """Have a thread do it as long as the process lives: rows may lie spilled for days, of a read that waits."""
+        if not self._is_touching:
+            self._is_touching = True
+            threading.Thread(target=self._touch_for_ever, name="spill-folders", daemon=True).start()
+
+    def _touch_for_ever(self) -> None:
+        while True:
+            time.sleep(_TOUCHED_EVERY_S)
+            self.touch()
+
+    def touch(self) -> None:
+        """Let other hosts see that this process lives."""
+        with self._guard:  # no lock is closed meanwhile
+            for folder in self._folders.values():
+                with suppress(OSError):
+                    os.utime(folder.lock)
+
     def forget(self) -> None:
         """A forked process begins with none; those that it inherited stay the parent's, and locked by it alone."""
         for folder in self._folders.values():
             os.close(folder.lock)
         self._guard = threading.Lock()
         self._folders.clear()
+        self._is_touching = False
 
 
 def _made(directory: str) -> _Folder:
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
+        path = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=directory))
         try:
             lock = _locked(path, is_new=True)
         except OSError:
@@ -120,9 +155,13 @@ def _made(directory: str) -> _Folder:
 def _sweep(directory: str) -> None:
     with os.scandir(directory) as entries:
         paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PREFIX) and _is_own_folder(entry)]
+    others = [path for path in paths if not path.name.startswith(_own_prefix())]
+    abandoned = _abandoned(directory, others) if others else set()
     for path in paths:
-        with suppress(OSError):  # a file system without locks
-            lock = _locked(path)
+        if path in others and path not in abandoned:
+            continue
+        with suppress(OSError):
+            lock = _locked(path, may_lack_locks=path in abandoned)
             if lock is None:
                 path.rmdir()  # only an empty one lets itself be removed: its process died before it had the lock
             else:
@@ -139,7 +178,36 @@ def _is_own_folder(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _locked(folder: Path, *, is_new: bool = False) -> int | None:
+def _own_prefix() -> str:
+    """Of the folders whose locks tell this process whether somebody lives."""
+    return f"{_PREFIX}{_host()}-"
+
+
+@cache
+def _host() -> str:
+    """Differs from host to host, and from one boot to the next where the system tells it."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
+    except OSError:
+        return hashlib.sha256(f"{socket.gethostname()} {uuid.getnode()}".encode()).hexdigest()[:32]
+
+
+def _abandoned(directory: str, folders: Sequence[Path]) -> set[Path]:
+    """Folders of other hosts that nobody has touched for so long that whoever made them is gone."""
+    with tempfile.TemporaryFile(dir=directory) as probe:  # dated by the clock that dates the locks, too
+        now_s = os.fstat(probe.fileno()).st_mtime
+    return {folder for folder in folders if now_s - _touched_s(folder) > _ABANDONED_S}
+
+
+def _touched_s(folder: Path) -> float:
+    """When its lock was; of one without, when the folder was: it is being made or removed."""
+    for path in (folder / _LOCK, folder):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return math.inf  # gone meanwhile
+
+
+def _locked(folder: Path, *, is_new: bool = False, may_lack_locks: bool = False) -> int | None:
     """A descriptor that holds the lock; None where another process holds it, or the folder has gone meanwhile."""
     path = folder / _LOCK
     try:
@@ -153,7 +221,7 @@ def _locked(folder: Path, *, is_new: bool = False) -> int | None:
     except (BlockingIOError, FileNotFoundError):
         pass
     except OSError as e:
-        if is_new and e.errno in _NO_LOCKS:
+        if (is_new or may_lack_locks) and e.errno in _NO_LOCKS:
             return lock
         os.close(lock)
         raise

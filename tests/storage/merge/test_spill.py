@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,6 +73,78 @@ def test_files_of_a_killed_process_go_when_the_next_one_spills(
     assert not list(tmp_path.iterdir())
 
 
+HERE: Final = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+ELSEWHERE: Final = "0" * 32
+DAY_S: Final = 86_400
+
+
+def folder_of(host: str, directory: Path, name: str = "x", *, has_lock: bool = True, age_s: float = 0) -> Path:
+    """As a process on that host makes it; the lock is held by nobody that is seen here."""
+    folder = directory / f"tidelake-spill-{host}-{name}"
+    folder.mkdir()
+    touched = [folder]
+    if has_lock:
+        (folder / "1.arrow").touch()
+        (folder / "lock").touch()
+        touched.append(folder / "lock")
+    for path in touched:
+        os.utime(path, (time.time() - age_s,) * 2)
+    return folder
+
+
+@pytest.mark.parametrize("has_lock", [True, False], ids=["whole", "half made or half removed"])
+def test_a_folder_of_another_host_goes_when_nobody_touched_it_for_a_day(has_lock: bool, tmp_path: Path) -> None:
+    living = folder_of(ELSEWHERE, tmp_path, "living", has_lock=has_lock, age_s=DAY_S - 600)
+    folder_of(ELSEWHERE, tmp_path, "dead", has_lock=has_lock, age_s=DAY_S + 600)
+    begin_to_spill(tmp_path)
+    assert list(tmp_path.iterdir()) == [living]
+
+
+def test_that_a_lock_of_another_host_can_be_had_says_nothing(tmp_path: Path) -> None:
+    """A network file system may keep locks to the host that has them."""
+    here, there = folder_of(HERE, tmp_path), folder_of(ELSEWHERE, tmp_path)
+    begin_to_spill(tmp_path)
+    assert (here.exists(), there.exists()) == (False, True)
+
+
+def test_a_lock_of_another_host_that_is_held_keeps_its_folder_however_old_it_is(tmp_path: Path) -> None:
+    folder = folder_of(ELSEWHERE, tmp_path, age_s=9 * DAY_S)
+    with open(folder / "lock", "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        begin_to_spill(tmp_path)
+        assert (folder / "1.arrow").exists()
+    begin_to_spill(tmp_path)
+    assert not folder.exists()
+
+
+def test_where_no_file_can_be_locked_the_dead_of_other_hosts_go_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    dead, living = folder_of(ELSEWHERE, tmp_path, "dead", age_s=2 * DAY_S), folder_of(ELSEWHERE, tmp_path, "living")
+    here = folder_of(HERE, tmp_path)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    begin_to_spill(tmp_path)
+    assert [path.exists() for path in (dead, living, here)] == [False, True, True]
+
+
+def test_a_process_that_lives_touches_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it spills nothing new."""
+    monkeypatch.setattr(spill_folder, "_TOUCHED_EVERY_S", 0.01)
+    folders = SpillFolders()
+    file = folders.new_file(str(tmp_path))
+    lock = file.parent / "lock"
+    assert file.parent.name.startswith(f"tidelake-spill-{HERE}-")
+    os.utime(lock, (0, 0))
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not lock.stat().st_mtime and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert time.time() - lock.stat().st_mtime < PATIENCE_S
+    folders.remove_file(file)
+
+
 def test_a_child_that_was_forked_does_not_keep_the_files_of_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys
@@ -103,8 +178,7 @@ def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> Non
     others.mkdir()
     (others / "1.arrow").touch()  # no lock: whoever made this, no process of ours
     for name in ("unlocked", "removed"):
-        (tmp_path / f"tidelake-spill-{name}").mkdir()
-    (tmp_path / "tidelake-spill-unlocked" / "lock").touch()
+        folder_of(HERE, tmp_path, name, has_lock=name == "unlocked")
     begin_to_spill(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "tidelake-spill-link", others.name}
     assert (elsewhere / "lock").exists()
