@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import (
+    busy_tables,
     commits,
     compaction,
     exactly_once,
@@ -48,6 +49,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[Section]]]] = {
     "expiring": expiring_commits.sections,
     "restart": restart.sections,
     "many-tables": many_tables.sections,
+    "busy-tables": busy_tables.sections,
     "exactly-once": exactly_once.sections,
     "help": startup.sections,
 }
