@@ -51,13 +51,18 @@ class Target:
     rounded_columns: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a setting that names a column which the table lacks."""
+        """Raise BadInput for settings that name columns which the table lacks, or which can't have them."""
         for setting, names in (("source_types", self.source_types), ("rounded_columns", self.rounded_columns)):
             for name in sorted(set(names) - self.schema.by_name.keys()):
                 hint = did_you_mean(name, self.schema.names) or "."
                 raise BadInput(
                     f"{setting} of {self.name}: the table has no column {name!r}{hint} Correct the name or leave it out"
                 )
+        for name in sorted(self.rounded_columns & set(self.schema.primary_keys)):
+            raise BadInput(
+                f"rounded_columns of {self.name}: {name!r} is a column of the primary key, and rows whose keys round "
+                "to the same would become one. Leave it out"
+            )
 
     @classmethod
     def of(cls, table: TableContext, source_types: Mapping[str, str], rounded_columns: Iterable[str] = ()) -> Target:

@@ -69,7 +69,7 @@ class Shape:
     image_schema: the Connect schema of the row images, None where the records carry none.
     key_columns: the columns in the records' keys; none where they have no key that names columns.
     connector: `source.connector`, "" where there is none.
-    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns.
+    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class Shape:
         declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
         self._declared = declared
         spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
-        self._rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
+        # Never keys: rows that differ at the source would become one.
+        rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
+        self._rounded = rounded - set(target.schema.primary_keys)
         # What a person says of a column overrules its schema.
         self.narrow = tuple(
             narrow

@@ -115,7 +115,7 @@ def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
         said.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
     if fixed:
         said.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
-    if all(c.can_round for c in found):
+    if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
         said.append(
             "or have digits cut off: `inexact_values: round` in `format_options`, or for these columns only "
             "`rounded_columns` of the table"

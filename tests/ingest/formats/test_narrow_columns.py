@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -183,3 +183,13 @@ def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds()
 def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:
     with pytest.raises(BadInput, match=r"rounded_columns of shop\.orders: the table has no column 'qyt'"):
         Target("shop.orders", orders().schema, rounded_columns=frozenset({"qyt"}))
+
+
+def test_a_key_is_never_rounded_so_that_rows_do_not_become_one(either_way: str) -> None:
+    by_decimal = orders({"id": "DECIMAL(6, 2)"})
+    failure = decoded(change("c", after={"id": 1.001}), by_decimal, inexact_values="round").failures[0]
+    assert failure.kind is FailureKind.NARROW_COLUMN
+    assert "a new table with id DECIMAL(7, 3) holds the values" in failure.reason
+    assert "round" not in failure.reason
+    with pytest.raises(BadInput, match="'id' is a column of the primary key, and rows whose keys round"):
+        replace(by_decimal, rounded_columns=frozenset({"id"}))
