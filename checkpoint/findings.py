@@ -86,7 +86,7 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceView)
     findings = []
     if gone:
         what = few(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
-        text = f"the topic has lost partitions, so it was made anew: {what}"
+        text = f"the topic has lost partitions, so it was created again: {what}"
         findings.append(Finding(table, Problem.PARTITION_GONE, text, frozenset(gone)))
     if deleted:
         what = few(f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted))

@@ -34,7 +34,7 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which log the offsets count in; the same offset of another cluster, or of a topic made anew, is another record.
+    """Which log the offsets count in; the same offset of another cluster, or of a new topic, is another record.
 
     cluster_id: None where the source has none. topic_ids: topic to id; topics whose id the broker doesn't tell are
     absent.
@@ -170,7 +170,7 @@ def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]
     if None not in (before.cluster_id, after.cluster_id) and before.cluster_id != after.cluster_id:
         changes.append(f"the cluster is {after.cluster_id}, not {before.cluster_id}")
     changes += [
-        f"topic {topic} has id {after.topic_ids[topic]}, not {id_}: it was made anew"
+        f"topic {topic} has id {after.topic_ids[topic]}, not {id_}: it was created again"
         for topic, id_ in sorted(before.topic_ids.items())
         if after.topic_ids.get(topic, id_) != id_
     ]

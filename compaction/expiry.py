@@ -24,7 +24,7 @@ class JobExpiry:
     def __init__(self, stop: StopRequest) -> None:
         self._stop = stop
         self._worker = ExpiryWorker()
-        # options change with the schema; a table that was made anew has another time
+        # options change with the schema; a table that was created again has another time
         self._tables: dict[tuple[str, int, int], Committed] = {}
 
     def published(self, context: TableContext, snapshot_id: int) -> None:

@@ -2,7 +2,7 @@
 
 The job never uses a pipeline's commit user, and publishes COMPACT snapshots only: rows stay as they are. Others may
 write meanwhile, and may compact. Whoever comes second finds files gone that it read: its result is thrown away with
-its files, and the buckets concerned are planned anew.
+its files, and the buckets concerned are planned again.
 
 A crash leaves the old state or the new one, and files that no snapshot names.
 

@@ -1,4 +1,4 @@
-"""Rows of an append table laid out anew, so that a condition on some columns reads few files.
+"""Rows of an append table laid out again, so that a condition on some columns reads few files.
 
 Source of the idea: Java `flink/action/SortCompactAction.java`. How rows are laid out: `compaction.clustering`.
 """

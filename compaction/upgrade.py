@@ -16,7 +16,7 @@ from storage.options import MergeEngine, TableOptions
 
 
 class UpgradeStrategy(Enum):
-    """Whether the rows of the file are read for the changelog, and whether they are written anew."""
+    """Whether the rows of the file are read for the changelog, and whether they are written again."""
 
     NO_CHANGELOG_NO_REWRITE = (False, False)
     CHANGELOG_NO_REWRITE = (True, False)

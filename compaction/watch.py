@@ -62,7 +62,7 @@ def watch(
     """Until it is told to stop. told: called after each round in which something was done.
 
     Tables take turns: one round each, and old snapshots of what was compacted expire beside it. names: of the tables to
-    look after, asked before each turn. open_table: called anew each time, for schema and options may have changed.
+    look after, asked before each turn. open_table: called again each time, for schema and options may have changed.
     BadInput, as for a table that was dropped, ends the watch like any other error.
     keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done
     here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.

@@ -175,7 +175,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {"configuration.md": configuration,
 
 
 def filled(page: str, text: str) -> str:
-    """The page with its generated part made anew."""
+    """The page with its generated part created again."""
     before, mark, rest = text.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     assert mark, f"{page} lacks its first marker"

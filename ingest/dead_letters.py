@@ -59,7 +59,7 @@ class DeadLetters:
 
     location: a folder that belongs to this pipeline alone. Records that are read again after a restart fail again:
     those that have their letter already are passed over. A record has it if place, time, key and value are the same:
-    the same place in another cluster or folder, or in a topic made anew, holds another record.
+    the same place in another cluster or folder, or in a topic created again, holds another record.
     """
 
     def __init__(self, io: FileIO, location: str, clock: Clock | None = None) -> None:

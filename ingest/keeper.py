@@ -24,7 +24,7 @@ from storage.errors import TidelakeError
 from storage.logs import get_logger
 
 INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline runs
-REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written anew: some expire consumers by their age
+REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written again: some expire consumers by their age
 _AT_ONCE: Final = 32
 
 _log = get_logger(__name__)

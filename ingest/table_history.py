@@ -102,11 +102,11 @@ class TableHistory:
     def register(self, snapshot_id: int) -> None:
         """Have everybody's expiry spare this snapshot and those after it.
 
-        Raises TidelakeError when the table was dropped since, or made anew: the file would stand in the way of the next
-        one, or name a snapshot of another.
+        Raises TidelakeError when the table was dropped since, or created again: the file would stand in the way of the
+        next one, or name a snapshot of another.
         """
         if SchemaStore(self._context.io, self._context.paths).get(0).time_ms != self.created_ms:
-            raise BadInput(f"{self._context.name} was made anew since it was opened")
+            raise BadInput(f"{self._context.name} was created again since it was opened")
         self._consumer.write(snapshot_id)
 
     def _registered_id(self) -> int | None:
@@ -114,7 +114,7 @@ class TableHistory:
             return self._consumer.next_snapshot_id()
         except CorruptFile as error:
             _log.warning(
-                "the consumer file is passed over, and written anew", table=self._context.name, error=str(error)
+                "the consumer file is passed over, and written again", table=self._context.name, error=str(error)
             )
             return None
 

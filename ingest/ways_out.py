@@ -51,7 +51,7 @@ def parse_ways_out(
         if table not in tables:
             raise BadInput(f"{text}: the pipeline has no table {table}{did_you_mean(table, tables)}")
         if table in texts:
-            raise BadInput(f"{table} has two ways out, {texts[table]} and {text}. Choose one of them")
+            raise BadInput(f"{table} is given two options, {texts[table]} and {text}. Choose one of them")
         texts[table] = text
     return WaysOut(
         {table: _where(table, where) for table, where in rewinds},

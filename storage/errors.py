@@ -74,7 +74,7 @@ class SnapshotExpired(TidelakeError):
     def __init__(self, table: str, snapshot_id: int, there: str) -> None:
         super().__init__(
             f"{table}: snapshot {snapshot_id} is gone, expired or rolled back ({there}). Begin again: scan the table "
-            "anew; who reads its changes goes on from there. A consumer (follow), a tag, or a longer "
+            "again; who reads its changes goes on from there. A consumer (follow), a tag, or a longer "
             "'snapshot.time-retained' keeps what slow readers need"
         )
         self.table = table
@@ -112,7 +112,7 @@ class PositionRefused(TidelakeError):
     """
 
     def __init__(self, found: str, ways_out: Sequence[str]) -> None:
-        super().__init__("\n".join([found, "Ways out:", *(f"  {way}" for way in ways_out)]))
+        super().__init__("\n".join([found, "Options:", *(f"  {way}" for way in ways_out)]))
         self.found = found
         self.ways_out = tuple(ways_out)
 

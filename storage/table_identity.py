@@ -1,7 +1,7 @@
 """Whether a table is still the one that was opened: not dropped, and none other made under its name.
 
 A version of a schema never changes, and says when it was made. So the table is the same as long as the file of the
-version that was opened holds what it held: gone, the table was dropped or renamed; different, it was made anew.
+version that was opened holds what it held: gone, the table was dropped or renamed; different, it was created again.
 
 Java tells tables apart by when their first schema was made (`table/FileStoreTable.uuid`).
 """
@@ -38,9 +38,9 @@ class TableIdentity:
     def check_before_change(self) -> None:
         """Raises CommitConflict for another table than was opened."""
         if (loss := self.loss()) is not None:
-            raise CommitConflict(f"{self._name} {loss}. Nothing was changed. Open the table anew and write again")
+            raise CommitConflict(f"{self._name} {loss}. Nothing was changed. Open the table and write again")
 
     def check_before_read(self) -> None:
         """Raises BadInput for another table than was opened."""
         if (loss := self.loss()) is not None:
-            raise BadInput(f"{self._name} {loss}. Open the table anew and read it from its beginning")
+            raise BadInput(f"{self._name} {loss}. Open the table again and read it from its beginning")

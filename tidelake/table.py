@@ -48,7 +48,7 @@ from storage.write.table_writer import TableWriter
 
 
 class Table:
-    """One table. Cheap; holds no files open. Sees schema changes when it is asked for anew (`catalog.table(name)`)."""
+    """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
@@ -375,7 +375,7 @@ class Writer:
     A commit that can't be published loses no rows: they belong to the next one. One that can't write them down, on a
     full disk say, ends the writer, as an error of `write` other than BadInput does: all further calls say so, and what
     was not committed must be written again with a new one. A closed writer, one in a process that was forked from its
-    own, and one whose table was dropped or made anew write and commit nothing more. One thread at a time.
+    own, and one whose table was dropped or created again write and commit nothing more. One thread at a time.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class ChangeLogFile:
         if size_bytes < self._seen_bytes:
             raise BadInput(
                 f"{self.path} shrank from {self._seen_bytes} to {size_bytes} bytes: change logs are only appended to. "
-                "Write anew under a new name"
+                "Write it again under a new name"
             )
         return size_bytes != self._seen_bytes
 

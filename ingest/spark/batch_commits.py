@@ -29,7 +29,7 @@ def query_user(query: str, context: TableContext) -> str:
 
 
 class BatchCommits:
-    """Made anew for each batch. Call `has`, and unless it is there, `reached` and `publish`.
+    """Made again for each batch. Call `has`, and unless it is there, `reached` and `publish`.
 
     query: the query's id, None where Spark doesn't tell it. reread: see `sink`; None for typed rows, which bring no
     offsets. accept_gap: see `sink`.

@@ -122,7 +122,7 @@ class ReadingOptions(OptionTexts):
 
     @property
     def ignores_consumer_progress(self) -> bool:
-        """Whether a consumer begins anew, wherever it was."""
+        """Whether a consumer begins again, wherever it was."""
         return self.is_on("consumer.ignore-progress")
 
     @property

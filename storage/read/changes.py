@@ -43,7 +43,7 @@ class ChangeBatch:
     """Some of a snapshot's changes. rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
 
     is_break: the snapshot replaced rows without saying which (OVERWRITE); `rows` is empty, and whoever folds changes
-    into a copy must read the table anew at this snapshot.
+    into a copy must read the table again at this snapshot.
     """
 
     snapshot_id: int

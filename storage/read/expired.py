@@ -41,7 +41,7 @@ def changes_told_from_damage(context: TableContext, snapshot: Snapshot) -> Itera
         if may_be_without_changelog(context, snapshot):
             where = f"its changelog expired before branch {context.branch} began with its tag"
             raise SnapshotExpired(
-                context.name, snapshot.id, f"{where}; changes are told from {snapshot.id + 1} on"
+                context.name, snapshot.id, f"{where}; changes can be read from {snapshot.id + 1} on"
             ) from error
         raise
 

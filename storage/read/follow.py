@@ -104,7 +104,7 @@ class Follower:
         if latest is not None and snapshot_id > latest + 1:
             raise BadInput(
                 f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
-                f"Read it anew and follow from {latest + 1}"
+                f"Read it again and follow from {latest + 1}"
             )
 
 

@@ -52,7 +52,7 @@ class TableCommit:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
       delete nothing. The same goes for an interrupt.
     - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
-    - CommitConflict: this call published nothing. Open the table anew, write again. StaleSequenceNumbers: or commit the
+    - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
       same rows with newer numbers (`write.renumber`).
     - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
     One thread at a time.
@@ -333,7 +333,7 @@ class TableCommit:
     def _replacing(
         self, live: Callable[[Snapshot | None], list[ManifestEntry]], written: Sequence[ManifestEntry]
     ) -> Callable[[Snapshot | None], Changes]:
-        """Computed anew on every attempt: what others added meanwhile is replaced too."""
+        """Computed again on every attempt: what others added meanwhile is replaced too."""
 
         def changes(base: Snapshot | None) -> Changes:
             if base is not None and base.index_manifest is not None:

@@ -59,7 +59,7 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
         if count != entry.total_buckets:
             raise CommitConflict(
                 f"{name_partition(entry.partition)}: files in {count} buckets, and now {entry.total_buckets}. "
-                "Open the table anew to write with its present bucket count, or rewrite the partition with an overwrite"
+                "Open it again to write with its present bucket count, or rewrite the partition with an overwrite"
             )
 
 
@@ -78,13 +78,13 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
     try:
         merged = list(merge_entries([*base, *delta]).values())
     except ValueError as e:
-        raise CommitConflict(f"{e}. Were these commit messages committed before? Open the table anew") from None
+        raise CommitConflict(f"{e}. Were these commit messages committed before? Open the table again") from None
     for entry in merged:
         if entry.kind is FileKind.DELETE:
             raise CommitConflict(
                 f"file {entry.file.file_name} (bucket {entry.bucket}, level {entry.file.level}) is to be deleted, but "
                 "another commit removed it already: somebody else compacted or overwrote this bucket. Open the table "
-                "anew; if two compact a table, set write-only = true on its writers and end all compaction jobs but one"
+                "again; if two compact a table, set write-only = true on its writers and end other compaction jobs"
             )
     return merged
 
@@ -103,7 +103,7 @@ def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], n
             one, other = overlap
             raise CommitConflict(
                 f"{name_partition(partition)}, bucket {bucket}, level {level}: files {one.file_name} and "
-                f"{other.file_name} overlap: two jobs compacted this bucket. Open the table anew, and set "
+                f"{other.file_name} overlap: two jobs compacted this bucket. Open the table again, and set "
                 "write-only = true on all jobs but one"
             )
 
@@ -129,6 +129,6 @@ def check_base_is_current(
             raise StaleSequenceNumbers(
                 f"{name_partition(partition)}, bucket {bucket}: snapshot {written} of another writer came after "
                 f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Nothing "
-                "was published. Open the table anew and write again (a pipeline: start it again). For several "
+                "was published. Open the table and write again (a pipeline: start it again). For several "
                 "jobs that write to one bucket, set sequence.field, or aggregate by functions that need no order"
             )

@@ -66,7 +66,7 @@ class Doomed:
             self.lists.pop(name, None)
 
     def delete(self, io: FileIO, stop: Callable[[], bool]) -> bool:
-        """False when `stop` said so in between; what is left goes when this is planned anew."""
+        """False when `stop` said so in between; what is left goes when this is planned again."""
         data = [path for file in self.data.values() for path in file.paths]
         for paths in (data, self.metadata.values(), self.lists.values()):
             if stop():

@@ -61,7 +61,7 @@ class ForeignWrites:
         if snapshot is None:
             raise CommitConflict(
                 f"{self._table_name}: our sequence numbers continue snapshot {base_id}, and snapshot {snapshot_id} has "
-                "expired since, so nobody can tell whether another writer's rows came between. Open the table anew and "
+                "expired since, so nobody can tell whether another writer's rows came between. Open the table and "
                 "write again; keep snapshots longer than a writer stays idle"
             )
         return snapshot

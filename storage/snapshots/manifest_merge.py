@@ -3,7 +3,7 @@
 Every commit adds small manifests. Two ways to join them, both allowed at any time, as readers see no difference:
 
 - Full: when manifests that are small or hold deletes add up to `manifest.full-compaction-threshold-size`, they are
-  written anew with live files only. Large ones stay as they are, unless their partitions had deletes.
+  written again with live files only. Large ones stay as they are, unless their partitions had deletes.
 - Minor: when `manifest.merge-min-count` small ones have gathered at the end of the list, these are joined; a file's ADD
   and its DELETE cancel where both are among them.
 
@@ -47,7 +47,7 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge wants to write it anew."""
+        """Whether a full merge wants to write it again."""
         return meta.num_deleted_files > 0 or meta.file_size < self.target_bytes
 
 
@@ -84,7 +84,7 @@ def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int
 def _merge_fully(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits
 ) -> list[ManifestFileMeta] | None:
-    """None when at most one manifest would have to be written anew."""
+    """None when at most one manifest would have to be written again."""
     deleted: dict[object, bytes] = {
         entry.identity: entry.partition
         for meta in metas

@@ -27,8 +27,8 @@ Steps of one attempt, and what a crash after each leaves behind
 What step 4 can answer, and what follows
     created     Go to 5.
     id taken    Read it. Ours (the store asked twice) means created. Another's means lost: delete our orphans, and
-                begin anew.
-    an error    Unknown, for our file may yet appear. Begin anew: step 1 finds it, or finds N taken by another (lost),
+                begin again.
+    an error    Unknown, for our file may yet appear. Begin again: step 1 finds it, or finds N taken by another (lost),
                 or N is free and the next attempt contends for it with the first; only one can win.
 When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
 
@@ -297,7 +297,7 @@ class Publisher:
         if not self._unguarded.is_complete:
             raise CommitConflict(
                 f"{self._context.name}: snapshots expired since we last looked, so nobody can tell whether a newer "
-                "writer took over. Nothing was published. Open the table anew and write again"
+                "writer took over. Nothing was published. Open the table and write again"
             )
         self._unguarded = News([])
 

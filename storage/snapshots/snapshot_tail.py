@@ -89,7 +89,7 @@ class SnapshotTail:
             there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
                 f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
-                "back, dropped or made anew. Open it anew and write again"
+                "back, dropped or created again. Open it and write again"
             )
         now = newest if newest.id == seen.id else self._store.find(seen.id)
         if now is not None and now != seen:
@@ -98,6 +98,6 @@ class SnapshotTail:
                 f"{self._table_name}: snapshot {seen.id}, {whose}, was replaced by one of {now.commit_user} "
                 f"(uuid {now.uuid} instead of {seen.uuid}). A writer that publishes without excluding others did that "
                 "(Java Paimon on a local disk or a plain object store does): let only one of them commit at a time, or "
-                "give both a catalog lock. Open the table anew and write again what was lost"
+                "give both a catalog lock. Open the table and write again what was lost"
             )
         return now is not None

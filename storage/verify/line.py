@@ -185,7 +185,7 @@ class LineCheck:
         hint = self._hint(path)
         if hint is not None and not self._store.exists(hint + 1) and not self._store.exists(hint):
             what = f"it names snapshot {hint}, which is not there, and some readers believe it"
-            self._add("hint", path, what, "Delete the file: it is made anew by the next commit")
+            self._add("hint", path, what, "Delete the file: it is created again by the next commit")
 
     def _hint(self, path: str) -> int | None:
         try:
@@ -276,7 +276,7 @@ class LineCheck:
             except (TidelakeError, OSError) as error:
                 what = f"its file can't be read, and until then no snapshot expires: {error}"
                 remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
-                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it anew
+                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it again
                 self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
 
     def _add(self, check: str, where: str, what: str, remedy: str) -> None:

@@ -211,7 +211,7 @@ class TableWriter:
                 self._buckets[key].continue_at(number)
 
     def compaction_lost(self, messages: Sequence[CommitMessage]) -> None:
-        """These buckets hold files that their compaction here doesn't know: it begins anew from what the table has."""
+        """These buckets hold files that their compaction here doesn't know: it begins again from what the table has."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
     def give_up_compactions(self) -> None:

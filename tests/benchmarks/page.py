@@ -17,7 +17,7 @@ _OUR_LIBRARIES: Final = ("tidelake", "pyarrow", "numpy", "msgspec")
 _HEAD: Final = """\
 # Benchmarks
 
-Made by `make bench` (`python -m tests.benchmarks`), which writes this page anew; don't edit it.
+Made by `make bench` (`python -m tests.benchmarks`), which writes this page again; don't edit it.
 
 What counts is rows per CPU-second, user and system time of the whole process with all its threads, and the most memory
 the process ever held. Contenders take turns, a new process each time; ratios are medians over neighbouring runs.

@@ -43,7 +43,7 @@ class Case:
             bounds={P0: OffsetRange(25, 30)},
         ),
         Case(
-            "a topic made anew: its offsets are not looked at",
+            "a topic created again: its offsets are not looked at",
             (Problem.TOPIC_MADE_ANEW,),
             "topic t has id new, not id1",
             identity=SourceIdentity("c1", {"t": "new", "u": "id2"}),

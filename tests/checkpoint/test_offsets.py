@@ -95,9 +95,9 @@ CHAIN_CASES = [
         ("the cluster is c2, not c1",),
     ),
     ChainCase(
-        "the topic was made anew",
+        "the topic was created again",
         position((P0, 10, 20), (P1, 4, 4), identity=SourceIdentity("c1", {"orders": "id2"})),
-        ("topic orders has id id2, not id1: it was made anew",),
+        ("topic orders has id id2, not id1: it was created again",),
     ),
 ]
 

@@ -84,7 +84,7 @@ class Case:
             at((20, 20)),
         ),
         Case(
-            "a table made anew is fresh, whatever the dropped one had",
+            "a table created again is fresh, whatever the dropped one had",
             table(earliest=1, latest=1),
             progress(9, 50, created_ms=5),
             is_fresh=True,
@@ -99,7 +99,7 @@ class Case:
         Case("struck out: progress is void", table(own(9, at((5, 20)))), struck(9), at((20, 20))),
         Case("struck out, and a later one was published", table(own(9, at((5, 20)))), struck(4), at((20, 20))),
         Case("struck out, and the table was dropped", NO_TABLE, struck(9), is_fresh=True),
-        Case("struck out, and it was made anew", table(earliest=10), struck(9, created_ms=5), is_fresh=True),
+        Case("struck out, and it was created again", table(earliest=10), struck(9, created_ms=5), is_fresh=True),
         Case("struck out before its first one, which never came", Evidence(CREATED_MS), struck(None), is_fresh=True),
         Case("the same, and others wrote", table(earliest=1), struck(None), is_fresh=True),
         Case("also when an older one was registered", table(earliest=10, registered=7), progress(9, 50), at((50, 50))),

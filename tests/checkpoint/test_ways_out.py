@@ -42,7 +42,10 @@ class Case:
         Case("retention: the oldest there is", Problem.DELETED, {P0: 30, P1: 5}, partitions=frozenset({P0})),
         Case("past the end: the end", Problem.PAST_THE_END, {P0: 20, P1: 9}, at(20, 50), frozenset({P1})),
         Case(
-            "made anew: all of the new topic", Problem.TOPIC_MADE_ANEW, {P0: 30, P1: 0}, partitions=frozenset({P0, P1})
+            "created again: all of the new topic",
+            Problem.TOPIC_MADE_ANEW,
+            {P0: 30, P1: 0},
+            partitions=frozenset({P0, P1}),
         ),
         Case("fewer partitions: all of the topic", Problem.PARTITION_GONE, {P0: 30, P1: 0}, partitions=frozenset({P1})),
         Case("another cluster: what comes from now on", Problem.ANOTHER_SOURCE, {P0: 90, P1: 9}),

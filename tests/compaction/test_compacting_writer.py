@@ -68,7 +68,7 @@ class Streaming:
         self.identifier = 0
 
     def write(self, identifier: int) -> None:
-        """Every key anew."""
+        """Every key again."""
         self.writer.write(rows_of(identifier))
 
     def commit(self, identifier: int, *, between: Callable[[], object] = lambda: None) -> int | None:

@@ -560,7 +560,7 @@ def test_losing_again_and_again_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_writers_and_two_jobs_at_once_lose_no_row(tmp_path: Path) -> None:
-    """Threads against each other: whoever loses plans anew, and in the end every row is there once."""
+    """Threads against each other: whoever loses plans again, and in the end every row is there once."""
     table = new_table(tmp_path, keyed=True, options={"bucket": "2", "num-sorted-run.compaction-trigger": "2"})
     has_ended = threading.Event()
     failures: list[BaseException] = []

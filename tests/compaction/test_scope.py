@@ -39,7 +39,7 @@ def test_rows_that_come_later_are_as_if_not_there(tmp_path: Path) -> None:
     write(table, *commits(2))
     assert scope.of(live(table)) == first
     scope.renew(KEY)
-    assert scope.of(live(table)) == live(table), "what was lost is planned anew, with all there is"
+    assert scope.of(live(table)) == live(table), "what was lost is planned again, with all there is"
 
 
 def test_what_the_job_made_is_seen(tmp_path: Path) -> None:

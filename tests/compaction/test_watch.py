@@ -298,7 +298,7 @@ def test_a_lost_file_holds_up_no_other_partition_and_is_told_ever_more_seldom(
     assert [len(report.buckets) for report in reports] == [2]
     assert file_counts(table.context) == {("p=a", 0, 5): 1, ("p=b", 0, 0): 6, ("p=c", 0, 5): 1}
     waits_ms = [int(record.getMessage().rpartition("=")[2]) for record in caplog.records]
-    assert waits_ms == sorted(set(waits_ms)), "told anew only when it has lasted longer"
+    assert waits_ms == sorted(set(waits_ms)), "told again only when it has lasted longer"
     with pytest.raises(CorruptFile, match="tidelake table verify"):
         watch(lambda: ["db.t"], lambda _: table.context, MINOR, StopRequest())
 

@@ -210,7 +210,7 @@ def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_star
 
     with (
         patch.object(StorageTable, "prepare", damage_and_prepare),
-        pytest.raises(CommitConflict, match="rolled back, dropped or made anew"),
+        pytest.raises(CommitConflict, match="rolled back, dropped or created again"),
     ):
         shop.run()
     assert set(files(shop.location)) == left

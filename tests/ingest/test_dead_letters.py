@@ -121,7 +121,7 @@ class Place:
 PLACES = [
     Place("the same record", raw_batch([3]), True),
     Place("bytes that are no text", raw_batch([3], [b"\xff"]), False),
-    Place("another value, as of a topic made anew", raw_batch([3], [b"v4"]), False),
+    Place("another value, as of a topic created again", raw_batch([3], [b"v4"]), False),
     Place("no value", raw_batch([3], [None]), False),
     Place("another key", replace(raw_batch([3]), keys=pa.array([b"k4"], pa.binary())), False),
     Place("no key", replace(raw_batch([3]), keys=pa.array([None], pa.binary())), False),

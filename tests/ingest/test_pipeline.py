@@ -464,14 +464,14 @@ async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0]), raw_batch([1, 2], [b"v1", b"bad"])])
     rig = Rig(source, [table], tolerance="all", bytes_max=1)
-    answers = iter([None, PositionRefused("topic log was made anew", ["start again"])])
+    answers = iter([None, PositionRefused("topic log was created again", ["start again"])])
 
     def check() -> None:
         if (answer := next(answers)) is not None:
             raise answer
 
     source.at_check = check
-    with pytest.raises(PositionRefused, match="topic log was made anew"):
+    with pytest.raises(PositionRefused, match="topic log was created again"):
         await rig.pipeline.run()
     assert (table.rows, table.snapshots[-1].position.ends) == (values(0), {T0: 1})
     assert (await letters(rig), rig.sinks["t"].was_aborted) == ([], True)
@@ -485,7 +485,7 @@ async def test_a_refusal_while_reading_is_told_table_by_table_as_a_start_does() 
 
     def made_anew() -> None:
         source.identity = SourceIdentity("another")
-        raise PositionRefused("the source was made anew", ["start again"])
+        raise PositionRefused("the source was created again", ["start again"])
 
     source.at_check = made_anew
     with pytest.raises(PositionRefused, match="t: the cluster is another, not fake"):

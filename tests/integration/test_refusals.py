@@ -318,7 +318,7 @@ def test_a_topic_made_anew_while_it_is_read_brings_nothing_under_the_old_one_s_i
     monkeypatch.setattr(KafkaSource, "open", look_too_early)
     said = shop.run()
     assert said.code == 3
-    assert "it was made anew" in said.err
+    assert "it was created again" in said.err
     assert "--accept-gap shop.orders" in said.err
     assert shop.counts == before
     assert shop.run("--accept-gap", "shop.orders").code == 0

@@ -106,7 +106,7 @@ def test_a_writer_goes_on_while_java_compacts(table: SharedTable) -> None:
 
 
 def test_rows_of_a_writer_that_java_overtook_come_after_those_of_java(table: SharedTable) -> None:
-    """Both continue the same sequence numbers: ours are written anew, behind Java's."""
+    """Both continue the same sequence numbers: ours are written again, behind Java's."""
     with open_writer(table, LAYOUT.rows(range(20))) as writer:
         table.java_writes(LAYOUT.rows(range(20), turn=1))
         rows = LAYOUT.rows(range(20), turn=2)

@@ -162,7 +162,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """A writer whose base expired behind others' snapshots is told to begin anew: its rows were not committed."""
+        """A writer whose base expired behind others' snapshots is told to begin again: its rows were not committed."""
         self.identifier += 1
         committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
         try:

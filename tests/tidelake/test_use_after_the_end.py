@@ -1,4 +1,4 @@
-"""Objects that outlive what they were opened for: a closed writer, a fork, a table that was dropped or made anew."""
+"""Objects that outlive what they were opened for: a closed writer, a fork, a table dropped or created again."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path
     assert verify(table.context, deep=True) == []
 
 
-# ---------------------------------------------------------------- dropped, or made anew
+# ---------------------------------------------------------------- dropped, or created again
 
 DROPPED: Final = r"db\.t was dropped or renamed since it was opened"
 MADE_ANEW: Final = r"db\.t was dropped since it was opened, and another one was made under its name"
@@ -213,7 +213,7 @@ def test_a_reader_does_not_take_the_rows_of_another_table_for_those_of_its_own(t
         lambda: list(table.changes(start=1)),
         lambda: list(follower.step() or ()),
     ):
-        with pytest.raises(tidelake.BadInput, match=rf"{MADE_ANEW}\. Open the table anew"):
+        with pytest.raises(tidelake.BadInput, match=rf"{MADE_ANEW}\. Open the table again"):
             read()
     assert values_of(new) == [21, 22]
 

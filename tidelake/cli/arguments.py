@@ -22,7 +22,7 @@ WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
 
 _EPILOG: Final = """\
 exit codes:
-  0  done          3  refused: going on would risk data; the message names the ways out
+  0  done          3  refused: going on would risk data; the message names the options
   1  failed        4  fenced: a newer writer owns the pipeline
   2  usage       130  interrupted
 
@@ -230,7 +230,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _add_ways_out(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_argument_group(
-        "ways out, for a pipeline that refused to go on",
+        "options for a pipeline that refused to go on",
         "Each is for one start, and kept in the table's next snapshot.",
     )
     ways.add_argument(

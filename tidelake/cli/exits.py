@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
-    REFUSED = 3  # going on would risk data; the message names the ways out
+    REFUSED = 3  # going on would risk data; the message names the options
     FENCED = 4  # a newer writer owns the pipeline: don't restart
     INTERRUPTED = 130  # told to stop, and stopped before all was done
 

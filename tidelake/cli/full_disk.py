@@ -19,7 +19,7 @@ def room_text(error: OSError) -> str:
     """error: of `out_of_room`. One line."""
     reason = os.strerror(error.errno or errno.ENOSPC)
     if not isinstance(error.filename, str):
-        return f"{reason}; the error doesn't tell for which file"
+        return f"{reason}; the error doesn't say for which file"
     room = FileSystemRoom.around(error.filename)
     if room is None:
         return f"{reason}: {error.filename}"

@@ -145,4 +145,4 @@ def _print_break(out: Output, snapshot_id: int) -> None:
     if out.is_json:
         out.lines([{"snapshot": snapshot_id, "break": True}])
     else:
-        out.console.print(f"#{snapshot_id} rows were overwritten: a copy must read the table anew", style="bold red")
+        out.console.print(f"#{snapshot_id} rows were overwritten: a copy must read the table again", style="bold red")

@@ -15,6 +15,6 @@ def unreliable(found: str) -> UnsupportedFeature:
     """The error to raise. found: what is not as we know it."""
     return UnsupportedFeature(
         f"aiokafka {AIOKAFKA}",
-        f"{found}. The Kafka source relies on it to notice topics that were deleted or made anew, so it doesn't open",
+        f"{found}. The Kafka source relies on it to notice topics that were deleted or created again: it doesn't open",
         f'Install a release that is known to do: pip install "aiokafka=={_RELIABLE}"',
     )

@@ -130,7 +130,7 @@ class KafkaSource:
         return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
     def _take_in(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
-        """Remember topics and partitions; returns those that are new. Raises PositionRefused for a topic made anew."""
+        """Remember topics and partitions; returns new ones. Raises PositionRefused for a topic that was replaced."""
         self._identity = self._compared(metadata)
         found = frozenset(_partitions_of(metadata.topics))
         new = found - self._partitions
@@ -138,7 +138,7 @@ class KafkaSource:
         return new
 
     def _compared(self, metadata: ClusterMetadata) -> SourceIdentity:
-        """Our identity and what is new in this. Raises PositionRefused for a topic made anew."""
+        """Our identity and what is new in this. Raises PositionRefused for a topic created again."""
         ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
         identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
         if changes := identity_changes(self._identity, identity):
@@ -304,7 +304,7 @@ class KafkaSource:
             with at_most(self._settings.max_record_bytes):
                 polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
         except OffsetOutOfRangeError as error:
-            await self._discovered()  # knows better what happened if the topic was made anew
+            await self._discovered()  # knows better what happened if the topic was created again
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
         except TooMuchInside as error:
             raise BadInput(

@@ -60,7 +60,7 @@ def not_older(
 ) -> NDArray[np.bool_]:
     """(n,) which positions have a sequence at least as new as all counted ones before them in their segment.
 
-    segment_starts (n,): where the state begins anew; position 0 is one.
+    segment_starts (n,): where the state begins again; position 0 is one.
     """
     span = int(ranks.max(initial=0)) + 2
     levels = (np.cumsum(segment_starts) - 1) * span + np.where(counted, ranks + 1, 0)

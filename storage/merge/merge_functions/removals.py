@@ -1,7 +1,7 @@
 """Which deletes remove a whole record: option `partial-update.remove-record-on-sequence-group`.
 
 A delete does so when one of its sequences, of a group that the option names, is not older than the record's; the
-record then begins anew with the delete's own sequences, in all groups. So each row has to be asked in turn; here one
+record then begins again with the delete's own sequences, in all groups. So each row has to be asked in turn; here one
 row of every key at a time.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.

@@ -23,7 +23,7 @@ from storage.options.values import BOOLEAN, DURATION, INT, TEXT, one_of
 _OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
 _OF_TAGS: Final = "it belongs to tags that a job makes or ends by itself, and none are here"
 _MARK_DONE: Final = "it belongs to marking partitions as done, which writing refuses"
-_STATISTICS: Final = "it only tells a metastore how large partitions are"
+_STATISTICS: Final = "it only reports the size of partitions to a metastore"
 
 MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
     refused(

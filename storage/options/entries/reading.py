@@ -89,7 +89,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         INT,
         None,
         Refusal(
-            READING, is_set("0"), "rows of all buckets are read", "Unset it; scan().splits() tells the bucket of each"
+            READING, is_set("0"), "rows of all buckets are read", "Unset it; scan().splits() names the bucket of each"
         ),
     ),
     refused(

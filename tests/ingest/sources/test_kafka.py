@@ -317,7 +317,7 @@ async def test_a_topic_that_is_made_anew_is_refused(kafka_broker: KafkaBroker) -
     async with opened(kafka_broker, topic, discovery_interval_ms=100) as source, reading(source) as subject:
         await subject.until(sees(p0=2))
         await make_anew(kafka_broker, topic)
-        with pytest.raises(PositionRefused, match="it was made anew"):
+        with pytest.raises(PositionRefused, match="it was created again"):
             await subject.task
 
 
@@ -335,7 +335,7 @@ async def test_records_of_a_topic_made_anew_are_not_taken_for_the_old_one_s(kafk
         async with aclosing(source.read({TopicPartition(topic, 0): 2})) as batches:
             batch = await anext(batches)
             assert batch.offsets.tolist() == [2, 3, 4]  # the fetch can't tell
-            with pytest.raises(PositionRefused, match=rf"topic {topic} has id .* it was made anew"):
+            with pytest.raises(PositionRefused, match=rf"topic {topic} has id .* it was created again"):
                 await source.check_identity()
 
 

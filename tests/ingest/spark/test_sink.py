@@ -344,7 +344,7 @@ def test_a_replayed_batch_of_raw_records_is_a_no_op(records: Stream) -> None:
 
 
 def test_a_checkpoint_directory_that_was_set_back_by_one_batch_of_raw_records_is_refused(records: Stream) -> None:
-    """Spark makes the batch anew, of other files than the table knows under its number."""
+    """Spark makes the batch again, of other files than the table knows under its number."""
     table = records.create(primary_key=["id"])
     records.put(created(0))
     records.put(created(1))

@@ -303,7 +303,7 @@ def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
         return Fault.BEFORE
 
     io.fault = on_create(fail_and_drop_the_table)
-    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back, dropped or made anew"):
+    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back, dropped or created again"):
         commit.commit(Committable(2, [added("b")]))
 
 

@@ -19,7 +19,7 @@ from tests.tidelake.cli.calling import Call
 from tidelake.cli import program
 from tidelake.cli.exits import Refused, UsageError
 
-REFUSED = PositionRefused("shop.orders: offset 7 is gone", ["start anew", "restore the topic"])
+REFUSED = PositionRefused("shop.orders: offset 7 is gone", ["start again", "restore the topic"])
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -56,7 +56,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         pytest.param(
             REFUSED,
             3,
-            "refused: shop.orders: offset 7 is gone\nWays out:\n  start anew\n  restore the topic\n",
+            "refused: shop.orders: offset 7 is gone\nOptions:\n  start again\n  restore the topic\n",
             id="position refused",
         ),
         pytest.param(Refused("pass --yes"), 3, "refused: pass --yes\n", id="refused"),

@@ -438,5 +438,5 @@ def test_an_overwrite_is_told_to_whoever_keeps_a_copy(capsys: pytest.CaptureFixt
     print_changes(Output(is_json=True), change)
     print_changes(Output(is_json=False), change)
     assert capsys.readouterr().out == (
-        '{"snapshot":5,"break":true}\n#5 rows were overwritten: a copy must read the table anew\n'
+        '{"snapshot":5,"break":true}\n#5 rows were overwritten: a copy must read the table again\n'
     )
