@@ -136,12 +136,12 @@ class _Announcer:
         self._location = location
         self._clock = clock
         self._quiet_until_ms: int | None = None
-        self._untold = 0
+        self._unlogged = 0
 
     def announce(self, partition: TopicPartition, failure: Failure) -> None:
         now_ms = self._clock.now_ms()
         if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
-            self._untold += 1
+            self._unlogged += 1
             return
         _log.warning(
             "a record becomes a dead letter",
@@ -149,10 +149,10 @@ class _Announcer:
             partition=partition.partition,
             offset=failure.offset,
             reason=failure.reason,
-            untold_before=self._untold,
+            unlogged_before=self._unlogged,
             kept_in=self._location,
         )
-        self._quiet_until_ms, self._untold = now_ms + _QUIET_MS, 0
+        self._quiet_until_ms, self._unlogged = now_ms + _QUIET_MS, 0
 
 
 def _is_below(file_name: str, read_from: Mapping[TopicPartition, int]) -> bool:

@@ -211,5 +211,5 @@ def test_of_many_dead_letters_a_few_are_told_with_the_number_of_the_others(
     for at_ms in times_ms:
         letters.add(raw_batch([at_ms]), [failure(0, at_ms)])
     told = [getattr(record, FIELDS) for record in caplog.records]
-    assert [(event["offset"], event["untold_before"]) for event in told] == [(0, 0), (10_000, 2), (25_000, 1)]
+    assert [(event["offset"], event["unlogged_before"]) for event in told] == [(0, 0), (10_000, 2), (25_000, 1)]
     assert {event["kept_in"] for event in told} == {str(folder)}
