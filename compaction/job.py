@@ -48,6 +48,9 @@ _log = get_logger(__name__)
 
 _COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
 _LOST_IN_A_ROW_MAX: Final = 5
+# Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s beside 20 commits
+# a second.
+_RETRY_WAIT_MAX_MS: Final = 200
 _EXPIRED_IN_A_ROW_MAX: Final = 10  # a manifest that is damaged fails for ever, however many snapshots follow
 
 T = TypeVar("T")
@@ -140,7 +143,7 @@ class _Job:
         self._stop = stop
         self._expiry = expiry
         self._threads = threads or os.cpu_count() or 1
-        self._environment = environment or CommitEnvironment()
+        self._environment = _impatient(environment or CommitEnvironment(), context.options.commit_min_retry_wait_ms)
         self._cache = cache or MetadataCache()
         self._manifests = ManifestStore(self._context, self._cache)
         self._store = SnapshotStore(context.io, context.paths)
@@ -412,3 +415,8 @@ def _groups(works: Sequence[Work]) -> Iterator[list[Work]]:
             group, size = [], 0
     if group:
         yield group
+
+
+def _impatient(environment: CommitEnvironment, min_wait_ms: float) -> CommitEnvironment:
+    most_ms = max(_RETRY_WAIT_MAX_MS, min_wait_ms)
+    return replace(environment, sleep_ms=lambda wait_ms: environment.sleep_ms(min(wait_ms, most_ms)))

@@ -721,3 +721,21 @@ async def test_a_cancelled_compaction_has_ended_when_the_cancellation_arrives(tm
         await job
     assert await asyncio.to_thread(orphans, blocking.context) == set()
     assert not [t for t in threading.enumerate() if t.name.startswith("compaction")]
+
+
+def test_a_job_beside_busy_writers_waits_little_between_its_attempts(tmp_path: Path) -> None:
+    """Writers go on meanwhile: waits that double came to 13 s beside 20 commits a second."""
+    table = new_table(tmp_path, keyed=True)
+    waits: list[float] = []
+    write(table, *commits(3))
+
+    def first_the_writer(call: Call) -> None:
+        if call.name == "create_if_absent" and "snapshot-" in call.path and len(waits) < 9:
+            write(table, *commits(1))
+
+    io = FaultyFileIO(table.context.io, first_the_writer)
+    environment = CommitEnvironment(sleep_ms=waits.append)
+    report = compact_table(with_io(table, io), CompactionRequest(full=True), environment=environment)
+    assert (len(report.snapshot_ids), report.lost) == (1, 0)
+    assert len(waits) == 9
+    assert sum(waits) < 2_000
