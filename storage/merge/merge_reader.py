@@ -69,7 +69,9 @@ def merge_runs(
             if cursor.advance(count):
                 still_open.append(cursor)
         cursors = still_open
-        yield _merged(taken, taken_words, order, merge_function)
+        merged = _merged(taken, taken_words, order, merge_function)
+        yield merged
+        del merged  # rows may be large: gone before others are read
 
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge_function: MergeFunction) -> pa.RecordBatch:
@@ -95,7 +97,9 @@ def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _merged(
     parts: list[pa.RecordBatch], words: list[RowWords], order: MergeOrder, merge_function: MergeFunction
 ) -> pa.RecordBatch:
+    """parts: emptied, so that large rows aren't held beside the copy that is made of them."""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    parts.clear()
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
     kinds = row_kinds(rows)
     return merge_function.merge(rows, kinds, *merge_order(keys, _sequences(rows, kinds, order)))
