@@ -23,7 +23,7 @@ from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.expired import expired
-from storage.read.follow import Follower, StartAt, follow
+from storage.read.follow import Follower, StartAt, Stop, follow
 from storage.read.position import ScanPosition, first_to_follow, range_of_changes
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan
@@ -174,7 +174,7 @@ class Table:
 
     @checked
     def follow(
-        self, *, start: StartAt | None = None, consumer: str | None = None, stop: threading.Event | None = None
+        self, *, start: StartAt | None = None, consumer: str | None = None, stop: Stop | None = None
     ) -> Iterator[ChangeBatch]:
         """Changes of every new snapshot, for ever (until `stop` is set).
 

@@ -6,7 +6,7 @@ Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from storage.clock import epoch_ms
 from storage.errors import BadInput
@@ -108,6 +108,7 @@ class Follower:
             )
 
 
+@runtime_checkable
 class Stop(Protocol):
     """What ends a follow: a threading.Event; in tests, a clock."""
 
