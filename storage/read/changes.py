@@ -89,6 +89,7 @@ class ChangeReader:
         found = self.history.find(snapshot_id)
         if found is not None:
             return found
+        self._identity.check_before_read()
         latest = self.history.latest_id()
         if latest is not None and snapshot_id < latest:
             raise expired(self._context, snapshot_id, changes=True)
@@ -101,6 +102,7 @@ class ChangeReader:
             yield from self._read(snapshot)
 
     def _read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
+        self._identity.check_before_read()  # after the snapshot was found: it is surely of this table
         kind = snapshot.commit_kind
         source = source_of_changes(
             self._context.options.changelog_producer, kind, has_changelog=snapshot.changelog_manifest_list is not None
