@@ -72,7 +72,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(template: Path, tmp_path: Path) -> Place:
+def place(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)  # where a warehouse of an odd name is made, if one is
     found = Place(tmp_path, template)
     found.restore()
     (tmp_path / "log").mkdir()
