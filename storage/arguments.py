@@ -81,13 +81,22 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """A public function that looks at its arguments before it does anything: each must be of its annotated type, and
     every text in them one that UTF-8 can hold.
     """
+    return checked_but()(function)
+
+
+def checked_but(*names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """As `checked`; the arguments of these names are looked at by the function itself, which says more about them."""
+    return lambda function: _checked(function, frozenset(names))
+
+
+def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         hints = _hints(function)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name not in hints:
+            if name not in hints or name in others:
                 continue
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 for option, text in value.items():

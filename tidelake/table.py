@@ -18,7 +18,7 @@ from compaction.manager import compactors
 from compaction.report import CompactionReport
 from compaction.request import CompactionRequest
 from compaction.stopping import StopRequest
-from storage.arguments import INT64_MAX, check_whole_number, checked
+from storage.arguments import INT64_MAX, check_whole_number, checked, checked_but
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
@@ -87,7 +87,7 @@ class Table:
     def options(self) -> Mapping[str, str]:
         return self._context.options
 
-    @checked
+    @checked_but("overwrite")
     def writer(
         self,
         *,

@@ -151,7 +151,7 @@ def test_the_demo_proves_its_tables_on_spark(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["change-log", "shop.yaml", "warehouse"]
 
 
-def tested_pypaimon() -> str:
+def release_of_pypaimon() -> str:
     """As pip takes it."""
     requirements = (TOOLS / "pypaimon" / "requirements.txt").read_text(encoding="utf-8")
     return next(line for line in requirements.splitlines() if line.startswith("pypaimon=="))
@@ -199,7 +199,7 @@ def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, 
     assert len(commands) == 5
     python = build_tool(TOOLS / "pypaimon" / "build")
     venv = f"{tmp_path}/demo/pypaimon"
-    assert commands.pop(3) == f"python3 -m venv {venv} && {venv}/bin/pip install --quiet {tested_pypaimon()}"
+    assert commands.pop(3) == f"python3 -m venv {venv} && {venv}/bin/pip install --quiet {release_of_pypaimon()}"
     for command in commands:
         copied = command.replace(f"{venv}/bin/python", python)
         subprocess.run(copied, shell=True, check=True, capture_output=True)
