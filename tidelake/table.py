@@ -203,7 +203,7 @@ class Table:
             delay_ms=options.snapshot_delay_ms,
         )
 
-    @checked
+    @checked_but("order_by")
     def compact(
         self,
         *,
