@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from asyncio import to_thread
@@ -104,10 +105,10 @@ async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_pa
         return found
 
     await to_thread(write, "1.jsonl", change(0, 1, "one"), change(1, 2, "two"))
-    progress = await run(config(tmp_path))
+    progress = await run(await asyncio.to_thread(config, tmp_path))
     assert (progress.ended, progress.records) == ("end of source", 2)
     await to_thread(write, "2.jsonl", change(2, 2, "zwei"))
-    progress = await run(config(tmp_path))
+    progress = await run(await asyncio.to_thread(config, tmp_path))
     assert (progress.records, progress.snapshots) == (
         1,
         {"shop.orders": 3},
