@@ -122,7 +122,7 @@ def _hints(of: Any) -> dict[str, Any]:
 
 def _check(what: str, value: object, hint: Any) -> None:
     if not _is_of(value, hint):
-        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give one")
+        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give {_instead_of(value, hint)}")
     _check_texts(what, value)
 
 
@@ -165,7 +165,20 @@ def _check_texts(what: str, value: object) -> None:
             _check_texts(what, one)
 
 
+def _instead_of(value: object, hint: Any) -> str:
+    if isinstance(value, str) and typing.get_origin(hint) is collections.abc.Sequence:
+        return f"[{shown(value)}]"  # what a text was surely meant as
+    return "one"
+
+
 def _words(hint: Any) -> str:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(one) for one in inner)
+    if origin is collections.abc.Sequence:
+        return f"list of {_words(inner[0])}"
+    if origin is collections.abc.Mapping:
+        return f"dict of {_words(inner[0])} to {_words(inner[1])}"
     if isinstance(hint, type) and typing.get_origin(hint) is None:
         return hint.__name__
     return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", str(hint)).replace("NoneType", "None")

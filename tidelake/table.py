@@ -203,7 +203,7 @@ class Table:
             delay_ms=options.snapshot_delay_ms,
         )
 
-    @checked_but("order_by")
+    @checked
     def compact(
         self,
         *,
@@ -225,8 +225,6 @@ class Table:
         options. Raises CommitConflict when others were first again and again, CorruptFile for files that can't be read,
         when the other buckets are done.
         """
-        if isinstance(order_by, str):
-            raise BadInput(f"compact(order_by={order_by!r}): order_by is a list of columns")
         request = CompactionRequest(
             full=full,
             where=as_predicate(where, self.schema) if where is not None else None,

@@ -691,7 +691,7 @@ def test_sorting_goes_over_the_disk_when_memory_is_small(tmp_path: Path, monkeyp
 
 def test_table_compact_names_what_it_cannot_do(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(BadInput, match="order_by is a list of columns"):
+    with pytest.raises(BadInput, match=r"order_by.*no list of str; give \["):
         table.compact(order_by="k")
     with pytest.raises(BadInput, match="name the columns to sort by"):
         table.compact(strategy="zorder")
