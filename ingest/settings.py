@@ -165,7 +165,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
-    match: Name | list[Name] = []
+    match: Name | Annotated[list[Name], msgspec.Meta(min_length=1)] | None = None
     topics: Name | list[Name] = []
     primary_key: list[Name] = []
     partition_by: list[Name] = []
@@ -181,8 +181,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def match_patterns(self) -> list[str]:
-        patterns = [self.match] if isinstance(self.match, str) else self.match
-        return patterns or [self.name.partition(".")[2]]
+        if self.match is None:
+            return [self.name.partition(".")[2]]
+        return [self.match] if isinstance(self.match, str) else self.match
 
     @property
     def other_users(self) -> frozenset[str]:

@@ -54,7 +54,8 @@ def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:
             hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_OF_STORES))
             if find_option(key) is not None:
                 hint = f"; it is one of tables: pass it to create_table, or as {_DEFAULT}{key}"
-            raise BadInput(f"a catalog has no option {key!r}{hint}")
+            remedy = hint or "; correct the name, or leave it out"
+            raise BadInput(f"catalog options: Paimon has no option {key!r}{remedy}")
         yield key, option
 
 

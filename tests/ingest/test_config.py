@@ -237,6 +237,14 @@ MESSAGES = [
         Put it in quotes.""",
     ),
     MessageCase(
+        "no pattern at all, which would take nothing, or everything",
+        GOOD.replace("match: x.orders", "match: []"),
+        """\
+        shop.yaml:9: `tables[0].match`: expected `array` of length >= 1
+            match: []
+        Give such a value.""",
+    ),
+    MessageCase(
         "a number out of range, from a flag",
         GOOD,
         """\

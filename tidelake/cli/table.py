@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -13,13 +14,14 @@ import pyarrow.parquet
 
 from storage.arguments import shown
 from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
+from storage.errors import BadInput, TidelakeError
 from storage.read.changes import ChangeBatch
 from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
 from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.types import DataField, parse_type
+from tidelake.catalog import Catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import Refused, UsageError
@@ -52,23 +54,40 @@ def create(
         raise UsageError("give the columns either with --column or with --schema-from")
     opened = catalog.open()
     schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
-    database = Identifier.parse(name).database
-    if database not in opened.list_databases():
-        opened.create_database(database, if_not_exists=True)
-        out.note(f"created database {database}")
-    table = opened.create_table(
-        name,
-        schema,
-        primary_key=primary_key,
-        partition_by=partition_by,
-        options=dict(options),
-        comment=comment,
-        if_not_exists=if_not_exists,
-    )
+    with _database_of(opened, name) as is_new_database:
+        table = opened.create_table(
+            name,
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=dict(options),
+            comment=comment,
+            if_not_exists=if_not_exists,
+        )
+    if is_new_database:
+        out.note(f"created database {Identifier.parse(name).database}")
     if out.is_json:
         out.document(picture_of(table))
     else:
         out.console.print(printable(f"{table.name} at {table.location}"), soft_wrap=True)
+
+
+@contextmanager
+def _database_of(catalog: Catalog, table: str) -> Iterator[bool]:
+    """Creates the table's database if there is none, and yields whether it did. When the table is refused, the
+    database goes again, unless somebody has put another table there.
+    """
+    database = Identifier.parse(table).database
+    is_new = database not in catalog.list_databases()
+    if is_new:
+        catalog.create_database(database, if_not_exists=True)
+    try:
+        yield is_new
+    except TidelakeError:
+        if is_new:
+            with suppress(TidelakeError):
+                catalog.drop_database(database)
+        raise
 
 
 def list_tables(out: Output, *, database: str | None, catalog: CatalogAddress) -> None:

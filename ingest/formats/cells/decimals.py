@@ -38,7 +38,8 @@ def decimal_cell(source: SourceType, target: AtomicType, rounds: bool) -> Cell:
         if value.adjusted() < target.precision - target.scale:
             rounded = value.quantize(Decimal((0, (1,), -target.scale)), ROUND_HALF_UP, _EXACT)
             if rounded != value and not rounds:
-                reason = f"{_short(value)} has more than {target.scale} digits behind the point"
+                digits = f"{target.scale} digit{'s' * (target.scale != 1)}"
+                reason = f"{_short(value)} has more than {digits} behind the point"
                 raise TooNarrow(reason, target, decimal_that_holds(value, target), can_round=True)
             if len(rounded.as_tuple().digits) <= target.precision:
                 return rounded

@@ -124,6 +124,7 @@ def test_what_makes_no_table_says_why(
     assert (said.code, said.out) == (code, "")
     assert message in said.err
     assert "Traceback" not in said.err
+    assert tidelake.open_catalog(str(warehouse)).list_databases() == []
 
 
 def test_names_are_listed_one_a_line(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
