@@ -69,16 +69,16 @@ test: lint tools ## all checks, and the tests that take less than ten minutes
 	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
 
 .PHONY: test-interop
-test-interop: $(VENV)/.development tools ## every case of the tests beside Java Paimon, Kafka, Spark and an S3 server
-	$(call title,'pytest -m interop')
+test-interop: $(VENV)/.development tools ## every case beside Java Paimon, Kafka, Spark and S3, and all that tests draw at random
+	$(call title,'pytest -m interop or drawn')
 	@tests/tools/require-java
-	@$(call pytest,-m 'interop and not long')
+	@$(call pytest,-m '(interop or drawn or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
 test-long: $(VENV)/.development tools ## the tests that take minutes each
 	$(call title,'pytest -m long')
 	@tests/tools/require-java
-	@$(call pytest,-m long)
+	@$(call pytest,-m long --hypothesis-profile=thorough)
 
 .PHONY: lint
 lint: $(VENV)/.development ## style, types, and which way imports point

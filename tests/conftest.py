@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
-
-settings.register_profile("unhurried", deadline=None)  # time never decides a test
-settings.load_profile("unhurried")
-
 pytest_plugins = [
     "tests.crash.points",
     "tests.support.blocking",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ingest.config import parse_config
 from ingest.settings import Config
 from ingest.yaml_settings import ConfigError, read_settings
+from tests.support.levels import examples
 from tidelake.cli import main
 
 DEEP = 5_000
@@ -167,13 +168,13 @@ VALUES = st.recursive(
 
 
 @given(st.text(CHARACTERS, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_text_at_all_raises_anything_else(text: str) -> None:
     _configuration_or_error(text)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_values_at_all_raise_anything_else(values: dict[str, object]) -> None:
     _configuration_or_error(yaml.safe_dump(values))
 

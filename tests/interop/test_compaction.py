@@ -83,6 +83,7 @@ PICKS = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", PICKS, ids=lambda case: case.id)
 def test_from_javas_files_the_picker_picks_what_java_picked(
     case: Picks, java_oracle: JavaOracle, tmp_path: Path

@@ -52,6 +52,7 @@ def levels(table: SharedTable) -> set[int]:
     return {int(file["level"]) for file in table.java.system(table.warehouse, NAME, "files")}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", [*KEYED, *APPENDED], ids=lambda layout: layout.id)
 def test_a_table_that_java_and_we_write_is_compacted_by_our_job(layout: Layout, new_table: NewTable) -> None:
     """Minor, then in full, then on from what Java compacted; every snapshot, and what it changed, is as Java says."""

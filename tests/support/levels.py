@@ -4,6 +4,9 @@
 `@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test`, so that
 what it promises is always tried, and the others are marked `interop`. Of a folder that TIDELAKE_VECTORS,
 TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
+
+A test that draws its cases at random (with Hypothesis, or marked `drawn`) draws few in `make test`. It is drawn anew
+in `make test-interop`, which loads the Hypothesis profile "thorough" and draws all. Numbers go through `examples`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,21 @@ import os
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
+PERCENT_IN_QUICK_RUNS: Final = 20
+
+# Time never decides a test: no deadline.
+settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("quick")
+
+
+def examples(count: int) -> int:
+    """How many of `count` random cases this run draws: all in a thorough run, else a fifth, but not less than three."""
+    percent = settings().max_examples
+    return min(count, max(3, count * percent // 100))
 
 
 @pytest.hookimpl(tryfirst=True)

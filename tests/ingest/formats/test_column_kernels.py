@@ -30,6 +30,7 @@ from ingest.formats.debezium_fast import CANT_READ_FAST
 from ingest.formats.placeholders import Placeholders
 from storage.types import parse_type
 from tests.ingest.formats.cells.cell_case import declared
+from tests.support.levels import examples
 
 PLACEHOLDERS: Final = Placeholders("__debezium_unavailable_value")
 
@@ -173,7 +174,7 @@ def test_a_kernel_takes_the_usual_values(column: Column) -> None:
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_a_kernel_equals_the_cells_or_refuses(column: Column, data: st.DataObject) -> None:
     by_columns, by_cells = column.kernels()

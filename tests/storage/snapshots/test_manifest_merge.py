@@ -22,6 +22,7 @@ from storage.snapshots.manifest_merge import MergeLimits, first_to_join, merge_m
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.partition_bounds import partition_stats
 from tests.storage.snapshots.tables import committer, data_file, latest, make_table, partition, snapshots
+from tests.support.levels import examples
 
 LIMITS = MergeLimits(target_bytes=1000, full_bytes=10**9, min_count=3)
 
@@ -83,7 +84,7 @@ COMMITS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(COMMITS, st.sampled_from([2, 3, 6]), st.sampled_from([6, 9, 30]))
 def test_whatever_is_committed_each_state_is_the_last_one_and_its_changes(
     commits: list[tuple[str, str, int]], min_count: int, full_kb: int

@@ -35,6 +35,7 @@ from storage.types import (
 from storage.write.exact_values import exact
 from storage.write.places import TopColumn
 from storage.write.remedies import Remedies
+from tests.support.levels import examples
 
 
 def converted(column: pa.Array, data_type: DataType) -> pa.Array:
@@ -468,7 +469,7 @@ def _same_as_text(one: Any, other: Any) -> bool:
     return one is not None and other is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_batch_of_any_nesting_is_taken_as_it_is_or_refused(seed: int) -> None:
     dice = Random(seed)
@@ -484,7 +485,7 @@ def test_a_batch_of_any_nesting_is_taken_as_it_is_or_refused(seed: int) -> None:
     assert all(map(same, column.to_pylist(), found.to_pylist())), (wanted, given_type)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_is_written_is_read_back_or_was_refused(seed: int) -> None:
     dice = Random(seed)

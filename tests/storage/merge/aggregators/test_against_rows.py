@@ -19,6 +19,7 @@ from storage.errors import BadInput
 from storage.merge.aggregators import Step
 from tests.storage.merge.aggregators import support
 from tests.support import aggregate_rows
+from tests.support.levels import examples
 
 _WHAT: Final = {
     "agg": Step.AGG,
@@ -177,7 +178,7 @@ def plain(value: Any, unordered: bool) -> Any:
 
 
 @pytest.mark.parametrize("case", FOLDS, ids=lambda case: case.id)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_a_column_folds_as_its_rows_do(case: Fold, data: st.DataObject) -> None:
     options = {**case.options, **data.draw(st.sampled_from([{}, {"ignore-retract": "true"}]))}

@@ -14,10 +14,11 @@ import pytest
 
 from storage.merge.aggregators import Step
 from tests.storage.merge.aggregators.support import fold, function
+from tests.support.levels import examples
 
 T = TypeVar("T")
 
-SEEDS: Final = 400
+SEEDS: Final = examples(400)
 ROWS: Final = 30
 
 
@@ -139,6 +140,7 @@ COLLECTIONS: Final = [
 ]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("case", COLLECTIONS, ids=lambda case: case.id)
 def test_at_once_is_as_one_after_the_other(case: Collection) -> None:
     aggregator = function(case.function, case.column, case.options)

@@ -17,6 +17,7 @@ from storage.row_kinds import row_kinds
 from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 from tests.support import aggregate_rows
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
+from tests.support.levels import examples
 from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
 
@@ -56,7 +57,7 @@ VALUES: Final = {
 SQL_TYPES: Final = dict.fromkeys(TYPES, "STRING") | {"total": "BIGINT", "most": "INT"}  # numbers must say how wide
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_columns_fold_as_rows_do_whatever_the_rows(data: st.DataObject) -> None:
     kinds = st.sampled_from(data.draw(st.sampled_from([["+I"], ["+I", "-D"], ["+I", "-U", "+U", "-D"]])))
