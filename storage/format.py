@@ -74,11 +74,13 @@ SEQUENCE_COLUMN: Final = "_SEQUENCE_NUMBER"
 KIND_COLUMN: Final = "_VALUE_KIND"
 LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
+POSITION_COLUMN: Final = "_POSITION"  # of a row in its file; only while reading
 
 SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's own; `_KEY_x` = id of x + this
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
+POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # in no file
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).
 NESTED_FIELD_ID_BASE: Final = 536_870_911  # 2**29 - 1

@@ -32,6 +32,8 @@ BRANCH_PREFIX: Final = "branch-"
 CONSUMER_PREFIX: Final = "consumer-"
 MANIFEST_PREFIX: Final = "manifest-"
 MANIFEST_LIST_PREFIX: Final = "manifest-list-"
+INDEX_MANIFEST_PREFIX: Final = "index-manifest-"
+INDEX_PREFIX: Final = "index-"
 FILE_INDEX_SUFFIX: Final = ".index"
 
 _POSTPONE_DIRECTORY: Final = BUCKET_DIRECTORY_PREFIX + "postpone"
@@ -335,5 +337,19 @@ class MetadataFileNames:
     def manifest_list(self) -> str:
         return self._next(MANIFEST_LIST_PREFIX)
 
+    def index_manifest(self) -> str:
+        return self._next(INDEX_MANIFEST_PREFIX)
+
     def _next(self, prefix: str) -> str:
         return f"{prefix}{self._uuid}-{next(self._numbers)}"
+
+
+class IndexFileNames:
+    """Fresh names for the index files of one writer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._uuid = uuid.uuid4()
+        self._numbers = itertools.count()
+
+    def next(self) -> str:
+        return f"{INDEX_PREFIX}{self._uuid}-{next(self._numbers)}"

@@ -20,6 +20,8 @@ from storage.format import (
     KIND_FIELD_ID,
     LEVEL_COLUMN,
     LEVEL_FIELD_ID,
+    POSITION_COLUMN,
+    POSITION_FIELD_ID,
     SCHEMA_VERSION,
     SEQUENCE_COLUMN,
     SEQUENCE_FIELD_ID,
@@ -46,6 +48,7 @@ from storage.types import (
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
 LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row lies in; never stored
+POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # of a row in its file; never stored
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from tests.support.cases import TESTS, is_overridden, vector_files
 # A suite leaves this list when a test module calls vectors("<suite>").
 NOT_YET: Final[Mapping[str, str]] = {
     "cross_partition": "dynamic buckets",
-    "dv_maintainer": "deletion vectors",
     "dynamic_bucket": "dynamic buckets",
     "file-index-bitmap": "file indexes",
     "file-index-bloom-filter": "file indexes",

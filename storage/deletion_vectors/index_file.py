@@ -7,13 +7,18 @@ Source: Java `deletionvectors/DeletionFileWriter.java`, `DeletionVectorsIndexFil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.deletion_vectors.vector_bytes import metadata_length, stored_bytes, vector_from_bytes, vector_to_bytes
+from storage.deletion_vectors.vector_bytes import (
+    metadata_length,
+    size_of_stored,
+    stored_bytes,
+    vector_from_bytes,
+    vector_to_bytes,
+)
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
 from storage.format import DELETION_VECTORS_VERSION
@@ -39,6 +44,11 @@ class DeletionFile:
 
 def read_vector(io: FileIO, deletion: DeletionFile) -> NDArray[np.int64]:
     """Positions of the data file's deleted rows, ascending. Raises CorruptFile."""
+    return _positions(read_stored(io, deletion), deletion)
+
+
+def read_stored(io: FileIO, deletion: DeletionFile) -> bytes:
+    """A vector as it lies in the file, from its size to its CRC, and nothing behind it. Raises CorruptFile."""
     path, vector = deletion.path, deletion.vector
     try:
         source = io.open_input(path)
@@ -50,20 +60,53 @@ def read_vector(io: FileIO, deletion: DeletionFile) -> NDArray[np.int64]:
             raise CorruptFile(
                 path, f"deletion vectors of version {DELETION_VECTORS_VERSION}", version.hex() or "an empty file", 0
             )
-        data = source.read_at(stored_bytes(vector.length), vector.offset)
+        data: bytes = source.read_at(stored_bytes(vector.length), vector.offset)
+    return data[: size_of_stored(data)]
+
+
+def _positions(data: bytes, deletion: DeletionFile) -> NDArray[np.int64]:
+    path, vector = deletion.path, deletion.vector
     positions = vector_from_bytes(data, vector.length, path, vector.offset)
     if vector.cardinality not in (None, len(positions)):
         raise CorruptFile(path, f"{vector.cardinality} deleted rows", f"{len(positions)}", vector.offset)
     return positions
 
 
-def index_file_bytes(vectors: Mapping[str, NDArray[np.int64]], *, bitmap64: bool) -> tuple[bytes, Sequence[VectorMeta]]:
-    """An index file of these vectors (data file to distinct positions), and where each lies in it."""
-    parts, metas, offset = [bytes([DELETION_VECTORS_VERSION])], [], 1
-    for data_file, positions in vectors.items():
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A vector as bytes, to be written. meta_length: what the index manifest calls its length."""
+
+    data: bytes
+    meta_length: int
+    cardinality: int | None
+
+    @classmethod
+    def of(cls, positions: NDArray[np.int64], *, bitmap64: bool) -> StoredVector:
+        """positions (n,): distinct. Raises ValueError for one that the form can't hold."""
         data = vector_to_bytes(positions, bitmap64=bitmap64)
-        length = metadata_length(len(data), bitmap64=bitmap64)
-        metas.append(VectorMeta(data_file, offset, length, len(positions)))
-        parts.append(data)
-        offset += len(data)
-    return b"".join(parts), metas
+        return cls(data, metadata_length(len(data), bitmap64=bitmap64), len(positions))
+
+    @classmethod
+    def copied(cls, io: FileIO, deletion: DeletionFile) -> StoredVector:
+        """As it lies in another index file, in whichever form. Raises CorruptFile."""
+        data = read_stored(io, deletion)
+        _positions(data, deletion)  # what is damaged is not carried on
+        return cls(data, deletion.vector.length, deletion.vector.cardinality)
+
+
+class IndexFileBuilder:
+    """One index file in memory, vector after vector."""
+
+    def __init__(self) -> None:
+        self._parts = [bytes([DELETION_VECTORS_VERSION])]
+        self._metas: list[VectorMeta] = []
+        self.size_bytes = 1
+
+    def add(self, data_file: str, vector: StoredVector) -> None:
+        self._metas.append(VectorMeta(data_file, self.size_bytes, vector.meta_length, vector.cardinality))
+        self._parts.append(vector.data)
+        self.size_bytes += len(vector.data)
+
+    def finish(self) -> tuple[bytes, tuple[VectorMeta, ...]]:
+        """The file, and where each vector lies in it."""
+        return b"".join(self._parts), tuple(self._metas)

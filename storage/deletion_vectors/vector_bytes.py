@@ -55,6 +55,12 @@ def stored_bytes(length: int) -> int:
     return length + _PREFIX_BYTES + _CRC_BYTES
 
 
+def size_of_stored(data: bytes) -> int:
+    """How many bytes the vector at the beginning has, as it says itself; all of them where it says nonsense."""
+    size = _INT.unpack_from(data)[0] if len(data) >= _PREFIX_BYTES else -1
+    return size + _PREFIX_BYTES + _CRC_BYTES if size >= 0 else len(data)
+
+
 def vector_from_bytes(data: bytes, length: int, path: str, offset: int) -> NDArray[np.int64]:
     """Positions (n,), ascending. data: from the size on, at least as much as the vector has. length: of the metadata.
 

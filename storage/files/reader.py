@@ -24,7 +24,7 @@ from storage.files.formats.arrow_forms import in_column
 from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
-from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.schema import KIND_FIELD, LEVEL_FIELD, POSITION_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
@@ -54,8 +54,8 @@ def read_data_file(
     `read_fields`, in file order.
 
     read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_LEVEL`
-        (the file's). A column newer than the file is null; default values are not filled in (they were when rows were
-        written).
+        (the file's), `_POSITION` (of a row in the file, from 0). A column newer than the file is null; default values
+        are not filled in (they were when rows were written).
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
     deleted: positions in the file of rows that are left out (its deletion vector).
@@ -70,7 +70,7 @@ def read_data_file(
         source.close()
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
-    rows = _Rows(file.row_count, path, deleted)
+    rows = _Rows(file.row_count, path, deleted, wants_positions=POSITION_FIELD in read_fields)
     stored_batches = file_format.read(
         source,
         path,
@@ -79,11 +79,10 @@ def read_data_file(
         batch_bytes=batch_bytes,
         chunk_filter=plan.chunk_filter(context, predicate, rows),
     )
-    for stored in rows.live(stored_batches):
+    for stored, positions in rows.live(stored_batches):
         plan.check_never_null(stored, path)
-        yield from _halved(
-            batch_of([plan.column(f, stored) for f in read_fields], stored.num_rows, schema), batch_bytes
-        )
+        columns = [positions if f == POSITION_FIELD else plan.column(f, stored) for f in read_fields]
+        yield from _halved(batch_of(columns, stored.num_rows, schema), batch_bytes)
 
 
 class _Rows:
@@ -93,10 +92,15 @@ class _Rows:
     wrong rows unnoticed. deleted: positions of rows that don't count.
     """
 
-    def __init__(self, expected: int, path: str, deleted: NDArray[np.int64] | None) -> None:
+    def __init__(
+        self, expected: int, path: str, deleted: NDArray[np.int64] | None, *, wants_positions: bool = False
+    ) -> None:
         self._expected = expected
         self._path = path
         self._is_checked = False
+        self._wants_positions = wants_positions
+        # of the parts that the format hands out: where each ends among its rows, and how many rows before it are not
+        self._ends, self._left_out = np.array([expected]), np.array([0])
         self._is_live: NDArray[np.bool_] | None = None  # of the rows that the format hands out
         if deleted is not None and len(deleted):
             if int(deleted.max()) >= expected:
@@ -107,22 +111,33 @@ class _Rows:
     def chunks(self, row_counts: NDArray[np.int64], kept: NDArray[np.bool_] | None) -> None:
         """How many rows the parts of the file have, and which parts come. Raises CorruptFile."""
         self._check(int(np.sum(row_counts)))
-        if self._is_live is not None and kept is not None:
+        if kept is None:
+            return
+        if self._is_live is not None:
             self._is_live = self._is_live[np.repeat(kept, row_counts)]
+        self._ends = np.cumsum(row_counts[kept])
+        self._left_out = np.cumsum(np.where(kept, 0, row_counts))[kept]
 
-    def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that count. Raises CorruptFile at the end, unless the parts were checked, of which some are left
-        out.
+    def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
+        """The rows that count, with their positions if wanted. Raises CorruptFile at the end, unless the parts were
+        checked, of which some are left out.
         """
         found = 0
         for batch in batches:
             begin, found = found, found + batch.num_rows
-            if self._is_live is None:
-                yield batch
-            elif (live := self._is_live[begin:found]).any():
-                yield batch if live.all() else batch.filter(pa.array(live))
+            positions = self._positions(begin, found) if self._wants_positions else None
+            if self._is_live is None or (live := self._is_live[begin:found]).all():
+                yield batch, positions
+            elif live.any():
+                kept = pa.array(live)
+                yield batch.filter(kept), None if positions is None else positions.filter(kept)
         if not self._is_checked:
             self._check(found)
+
+    def _positions(self, begin: int, end: int) -> pa.Array:
+        numbers = np.arange(begin, end, dtype=np.int64)
+        parts = np.searchsorted(self._ends, numbers, side="right")
+        return pa.array(numbers + self._left_out[np.minimum(parts, len(self._ends) - 1)])
 
     def _check(self, found: int) -> None:
         self._is_checked = True

@@ -197,6 +197,16 @@ class TableOptions(RetentionOptions, ReadingOptions):
         return self.is_on("deletion-vectors.merge-on-read")
 
     @property
+    def deletion_vectors_bitmap64(self) -> bool:
+        """Whether vectors are written in the form that takes positions of 64 bits; both forms are read."""
+        return self.is_on("deletion-vectors.bitmap64")
+
+    @property
+    def deletion_vector_index_file_target_bytes(self) -> int:
+        """How large index files of vectors get, of tables without buckets."""
+        return self._size_bytes("deletion-vector.index-file.target-size")
+
+    @property
     def pk_clustering_override(self) -> bool:
         """Whether files of a primary-key table are sorted by other columns than the key."""
         return self.is_on("pk-clustering-override")

@@ -3,7 +3,7 @@
 Null is branch 0 of every union: Java's decoder takes index 0 for null without looking. The six fields of a manifest
 entry must come in this order, with these types; everything nested is found by name.
 
-Source: Java `manifest/ManifestEntry.java`, `ManifestFileMeta.java`, `io/DataFileMeta.java`.
+Source: Java `manifest/ManifestEntry.java`, `ManifestFileMeta.java`, `IndexManifestEntry.java`, `io/DataFileMeta.java`.
 """
 
 from __future__ import annotations
@@ -100,4 +100,41 @@ MANIFEST_LIST_SCHEMA: Final = _top(
     _nullable("_MAX_LEVEL", "int"),
     _nullable("_MIN_ROW_ID", "long"),
     _nullable("_MAX_ROW_ID", "long"),
+)
+
+_VECTOR_RANGE: Final[AvroSchema] = {
+    "type": "record",
+    "name": f"{AVRO_RECORD}__DELETIONS_VECTORS_RANGES",
+    "fields": [
+        _field("f0", "string"),
+        _field("f1", "int"),
+        _field("f2", "int"),
+        _nullable("_CARDINALITY", "long"),
+    ],
+}
+_GLOBAL_INDEX: Final[AvroSchema] = {
+    "type": "record",
+    "name": f"{AVRO_RECORD}__GLOBAL_INDEX",
+    "fields": [
+        _field("_ROW_RANGE_START", "long"),
+        _field("_ROW_RANGE_END", "long"),
+        _field("_INDEX_FIELD_ID", "int"),
+        _nullable("_EXTRA_FIELD_IDS", _array("int")),
+        _nullable("_INDEX_META", "bytes"),
+        _nullable("_SOURCE_META", "bytes"),
+    ],
+}
+
+INDEX_ENTRY_SCHEMA: Final = _top(
+    _field("_VERSION", "int"),
+    _field("_KIND", "int"),
+    _field("_PARTITION", "bytes"),
+    _field("_BUCKET", "int"),
+    _field("_INDEX_TYPE", "string"),
+    _field("_FILE_NAME", "string"),
+    _field("_FILE_SIZE", "long"),
+    _field("_ROW_COUNT", "long"),
+    _nullable("_DELETIONS_VECTORS_RANGES", _array(["null", _VECTOR_RANGE])),
+    _nullable("_EXTERNAL_PATH", "string"),
+    _nullable("_GLOBAL_INDEX", _GLOBAL_INDEX),
 )

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
 from storage.format import CommitKind, FileKind
-from storage.snapshots.commit_message import CommitMessage, IndexFileMeta
+from storage.snapshots.commit_message import CommitMessage
+from storage.snapshots.index_manifest import IndexEntry
 from storage.snapshots.manifest_entry import ManifestEntry
-
-_DELETION_VECTORS: Final = "DELETION_VECTORS"
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one snapshot changes, entries in the order of the messages."""
+    """What one snapshot changes, entries in the order of the messages. index: what is replaced before what is added."""
 
     kind: CommitKind
     entries: Sequence[ManifestEntry] = ()
     changelog: Sequence[ManifestEntry] = ()
-    added_index_files: Sequence[IndexFileMeta] = ()
-    deleted_index_files: Sequence[IndexFileMeta] = ()
+    index: Sequence[IndexEntry] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.entries or self.changelog or self.added_index_files or self.deleted_index_files)
+        return not (self.entries or self.changelog or self.index)
 
 
 def changes_of(messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool) -> list[Changes]:
@@ -54,19 +52,19 @@ def changes_of(messages: Sequence[CommitMessage], default_total_buckets: int, *,
         compacted += entries(FileKind.DELETE, message, message.compact_before)
         compacted += entries(FileKind.ADD, message, message.compact_after)
         compact_changelog += entries(FileKind.ADD, message, message.compact_changelog)
-    new_index = [file for message in messages for file in message.new_index_files]
-    deleted_index = [file for message in messages for file in message.deleted_index_files]
-    replaces = any(entry.kind is FileKind.DELETE for entry in written) or any(
-        file.index_type == _DELETION_VECTORS for file in (*new_index, *deleted_index)
-    )
-    first = Changes(
-        CommitKind.OVERWRITE if replaces else CommitKind.APPEND, written, changelog, new_index, deleted_index
-    )
-    second = Changes(
-        CommitKind.COMPACT,
-        compacted,
-        compact_changelog,
-        [file for message in messages for file in message.compact_new_index_files],
-        [file for message in messages for file in message.compact_deleted_index_files],
-    )
+    index = _index([(m, m.deleted_index_files, m.new_index_files) for m in messages])
+    compact_index = _index([(m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages])
+    replaces = any(entry.kind is FileKind.DELETE for entry in written)
+    replaces |= any(entry.file.holds_deletion_vectors for entry in index)
+    first = Changes(CommitKind.OVERWRITE if replaces else CommitKind.APPEND, written, changelog, index)
+    second = Changes(CommitKind.COMPACT, compacted, compact_changelog, compact_index)
     return [*([] if first.is_empty and ignore_empty else [first]), *([] if second.is_empty else [second])]
+
+
+def _index(
+    of_messages: Sequence[tuple[CommitMessage, Sequence[IndexFileMeta], Sequence[IndexFileMeta]]],
+) -> list[IndexEntry]:
+    """of_messages: the files that a message replaces, and those that it adds."""
+    added = [IndexEntry(m.partition, m.bucket, file) for m, _, new in of_messages for file in new]
+    deleted = [IndexEntry(m.partition, m.bucket, file).as_delete() for m, old, _ in of_messages for file in old]
+    return [*deleted, *added]

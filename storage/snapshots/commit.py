@@ -10,13 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from storage.aggregate_functions import is_order_free
 from storage.bucketing import Bucketing
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
 from storage.files.bucket_directory import all_paths, bucket_directory
 from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
 from storage.options import TableOptions
@@ -24,7 +25,6 @@ from storage.snapshots.changes import Changes, changes_of
 from storage.snapshots.commit_message import CommitMessage, Committable, reasons_text
 from storage.snapshots.conflicts import Bucket
 from storage.snapshots.live_files import changelog_entries, delta_entries, live_entries_of
-from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.overwrite import deletes_of, matching_partitions, upgraded
 from storage.snapshots.publisher import CommitEnvironment, Guard, Proposal, Publisher, Settled
@@ -33,6 +33,8 @@ from storage.snapshots.tombstones import buckets_in_need
 from storage.table import TableContext
 
 _log = get_logger(__name__)
+
+_File = TypeVar("_File", DataFileMeta, IndexFileMeta)
 
 _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work leave it out, as Java's API does
 
@@ -132,23 +134,24 @@ class TableCommit:
                 f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a partitioned table"
             )
         written, compacted = self._overwrite_changes(committable.messages)
-        new_partitions = {entry.partition for entry in written}
+        new_partitions = {entry.partition for entry in written.entries}
         if dynamic and not new_partitions:
             return None
         if partition is not None and matching_partitions(new_partitions, [partition], self._context) != new_partitions:
             raise BadInput(
                 f"{self._context.name}: files were written outside of the partition to overwrite, {dict(partition)}"
             )
-        targets = new_partitions if dynamic else None
-        live = self._live_finder(targets, None if partition is None else [partition])
-        settled = self._publisher.publish(Proposal(committable, self._replacing(live, written)))
+        replacing = self._replacing(
+            written, new_partitions if dynamic else None, None if partition is None else [partition]
+        )
+        settled = self._publisher.publish(Proposal(committable, replacing))
         if not settled.is_replay and not compacted.is_empty:
             settled = self._publish_compaction(committable, compacted, settled)
         return None if settled.is_replay else settled.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
         """Remove all rows."""
-        return self._remove(self._live_finder(None, None), identifier)
+        return self._remove(None, identifier)
 
     def drop_partitions(
         self, specs: Sequence[Mapping[str, Any]], identifier: int = BATCH_COMMIT_IDENTIFIER
@@ -160,7 +163,7 @@ class TableCommit:
                 "its value; truncate() without any removes all rows"
             )
         matching_partitions((), specs, self._context)
-        return self._remove(self._live_finder(None, specs), identifier)
+        return self._remove(specs, identifier)
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
         """Delete the files of messages that were surely not committed, and never will be.
@@ -177,6 +180,8 @@ class TableCommit:
             compacted += [*message.compact_changelog, *message.compact_tombstones]
             for file in (*message.new_files, *message.changelog_files, *compacted):
                 paths += all_paths(directory, file)
+            for index_file in (*message.new_index_files, *message.compact_new_index_files):
+                paths.append(index_file_path(self._context, message.partition, message.bucket, index_file))
         self._context.io.delete_all(paths)
 
     def discard_replayed(self, committable: Committable) -> None:
@@ -193,7 +198,9 @@ class TableCommit:
             _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _named_by(self, identifier: int) -> set[str] | None:
-        """Data and changelog files that our snapshots of an identifier added; None when that can't be told any more."""
+        """Data, changelog and index files that our snapshots of an identifier added; None when that can't be told any
+        more.
+        """
         own = self._publisher.own_snapshots_of(identifier)
         if own is None:
             return None
@@ -202,6 +209,7 @@ class TableCommit:
             entries = delta_entries(self._context, snapshot, manifests=self._manifests)
             entries += changelog_entries(self._context, snapshot, manifests=self._manifests)
             names |= {entry.file.file_name for entry in entries}
+            names |= {entry.file.file_name for entry in self._manifests.read_index(snapshot.index_manifest)}
         return names
 
     # ------------------------------------------------------------ what to publish
@@ -234,7 +242,7 @@ class TableCommit:
         _log.warning("compaction thrown away", table=self._context.name, reason=str(reason))
         self._on_lost_compaction(messages)
         try:
-            self.abort([replace(m, new_files=(), changelog_files=()) for m in messages])
+            self.abort([replace(m, new_files=(), changelog_files=(), new_index_files=()) for m in messages])
         except Exception as error:  # the rows are in the table all the same
             _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
@@ -277,14 +285,7 @@ class TableCommit:
             _log.warning("files of deletes stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _changes(self, messages: Sequence[CommitMessage], *, ignore_empty: bool) -> list[Changes]:
-        changes = changes_of(messages, self._table_bucket, ignore_empty=ignore_empty)
-        if any(change.added_index_files or change.deleted_index_files for change in changes):
-            raise UnsupportedFeature(
-                f"{self._context.name}: index files in a commit",
-                "index manifests are not written yet",
-                "Use Java Paimon for it",
-            )
-        return changes
+        return changes_of(messages, self._table_bucket, ignore_empty=ignore_empty)
 
     def _ignores_empty(self, identifier: int) -> bool:
         return (
@@ -306,58 +307,53 @@ class TableCommit:
 
     # ------------------------------------------------------------ overwriting
 
-    def _overwrite_changes(self, messages: Sequence[CommitMessage]) -> tuple[Sequence[ManifestEntry], Changes]:
-        """New entries, and the compaction that follows; without changelogs."""
+    def _overwrite_changes(self, messages: Sequence[CommitMessage]) -> tuple[Changes, Changes]:
+        """What is new, and the compaction that follows; without changelogs."""
         silent = [replace(message, changelog_files=(), compact_changelog=()) for message in messages]
         by_kind = {change.kind: change for change in self._changes(silent, ignore_empty=True)}
         compacted = by_kind.pop(CommitKind.COMPACT, Changes(CommitKind.COMPACT))
-        written = next(iter(by_kind.values())).entries if by_kind else ()
+        written = next(iter(by_kind.values()), Changes(CommitKind.OVERWRITE))
         if self._key_types and compacted.is_empty and self._options.overwrite_upgrade:
-            written = upgraded(written, self._key_types, self._options.num_levels - 1)
+            entries = upgraded(written.entries, self._key_types, self._options.num_levels - 1)
+            written = replace(written, entries=entries)
         return written, compacted
 
-    def _live_finder(
-        self, partitions: set[bytes] | None, specs: Sequence[Mapping[str, Any]] | None
-    ) -> Callable[[Snapshot | None], list[ManifestEntry]]:
-        """Live files of the given partitions (None: all) that agree with one of the specs (None: all)."""
-
-        def find(base: Snapshot | None) -> list[ManifestEntry]:
-            live = live_entries_of(self._manifests, base, partitions, self._context.name)
-            if specs is None:
-                return live
-            wanted = matching_partitions({entry.partition for entry in live}, specs, self._context)
-            return [entry for entry in live if entry.partition in wanted]
-
-        return find
-
     def _replacing(
-        self, live: Callable[[Snapshot | None], list[ManifestEntry]], written: Sequence[ManifestEntry]
+        self, written: Changes, partitions: set[bytes] | None = None, specs: Sequence[Mapping[str, Any]] | None = None
     ) -> Callable[[Snapshot | None], Changes]:
-        """Computed again on every attempt: what others added meanwhile is replaced too."""
+        """Live files of the given partitions (None: all) that agree with one of the specs (None: all) go.
+
+        Computed again on every attempt: what others added meanwhile is replaced too.
+        """
 
         def changes(base: Snapshot | None) -> Changes:
-            if base is not None and base.index_manifest is not None:
-                raise UnsupportedFeature(
-                    f"{self._context.name}: overwriting a table with an index (dynamic buckets, deletion vectors)",
-                    "the index would go on to name files that are gone",
-                    "Use Java Paimon for it",
-                )
-            drop_stats = self._options.manifest_delete_file_drop_stats
-            deletes = deletes_of(live(base), self._table_bucket, drop_stats=drop_stats)
-            return Changes(CommitKind.OVERWRITE, [*deletes, *written])
+            live = live_entries_of(self._manifests, base, partitions, self._context.name)
+            index = self._manifests.read_index(base.index_manifest if base is not None else None)
+            replaced = {entry.partition for entry in live} | {entry.partition for entry in index}
+            if partitions is not None:
+                replaced &= partitions
+            if specs is not None:
+                replaced = matching_partitions(replaced, specs, self._context)
+            deletes = deletes_of(
+                [entry for entry in live if entry.partition in replaced],
+                self._table_bucket,
+                drop_stats=self._options.manifest_delete_file_drop_stats,
+            )
+            index_deletes = [entry.as_delete() for entry in index if entry.partition in replaced]
+            return Changes(CommitKind.OVERWRITE, [*deletes, *written.entries], index=[*index_deletes, *written.index])
 
         return changes
 
-    def _remove(self, live: Callable[[Snapshot | None], list[ManifestEntry]], identifier: int) -> int | None:
-        proposal = Proposal(Committable(identifier), self._replacing(live, ()), operation=_TRUNCATE)
-        settled = self._publisher.publish(proposal)
+    def _remove(self, specs: Sequence[Mapping[str, Any]] | None, identifier: int) -> int | None:
+        replacing = self._replacing(Changes(CommitKind.OVERWRITE), specs=specs)
+        settled = self._publisher.publish(Proposal(Committable(identifier), replacing, operation=_TRUNCATE))
         return None if settled.is_replay else settled.snapshot.id
 
 
 def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
     """The message without what it made of files with these names."""
 
-    def others(files: Iterable[DataFileMeta]) -> tuple[DataFileMeta, ...]:
+    def others(files: Iterable[_File]) -> tuple[_File, ...]:
         return tuple(file for file in files if file.file_name not in names)
 
     return replace(
@@ -367,6 +363,8 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
         compact_after=others(message.compact_after),
         compact_changelog=others(message.compact_changelog),
         compact_tombstones=others(message.compact_tombstones),
+        new_index_files=others(message.new_index_files),
+        compact_new_index_files=others(message.compact_new_index_files),
     )
 
 

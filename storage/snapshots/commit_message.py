@@ -11,16 +11,7 @@ from dataclasses import dataclass, field
 
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFileMeta:
-    """A file of the table's index: hashes of a dynamic bucket, deletion vectors. (Place kept; not written yet.)"""
-
-    index_type: str  # HASH, DELETION_VECTORS
-    file_name: str
-    file_size: int = 0
-    row_count: int = 0
+from storage.files.index_file import IndexFileMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +20,9 @@ class CommitMessage:
 
     partition: serialized BinaryRow. total_buckets: None takes the table's option `bucket`.
     new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
-    compact_*: what a compaction read, what it wrote, the changes it found, and why it was picked, for people. They
-    become a second snapshot.
+    new_index_files, deleted_index_files: files of the bucket's index that were written, and those that they replace.
+    compact_*: what a compaction read, what it wrote, the changes it found, the index files, and why it was picked, for
+    people. They become a second snapshot.
     compact_tombstones, known_files: see `storage.snapshots.tombstones`.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
     """

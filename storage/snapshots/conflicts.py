@@ -15,7 +15,7 @@ is ours: Paimon does not check it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -36,17 +36,20 @@ def check_no_conflict(
     delta: Sequence[ManifestEntry],
     key_types: Sequence[DataType],
     name_partition: NamePartition,
-) -> None:
-    """All that must hold for a commit that deletes files.
+    *,
+    also: Collection[Bucket] = (),
+) -> list[ManifestEntry]:
+    """All that must hold for a commit that deletes files. Returns what is live after it in the buckets it touches.
 
-    key_types: of the trimmed primary key; empty for an append table.
+    key_types: of the trimmed primary key; empty for an append table. also: buckets whose index it touches.
     """
     if kind is not CommitKind.OVERWRITE:
         check_bucket_counts([*base, *delta], name_partition)
-    touched = {(entry.partition, entry.bucket) for entry in delta}
+    touched = {(entry.partition, entry.bucket) for entry in delta}.union(also)
     merged = check_deletes([entry for entry in base if (entry.partition, entry.bucket) in touched], delta)
     if key_types:
         check_levels(merged, key_types, name_partition)
+    return merged
 
 
 def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:

@@ -19,7 +19,7 @@ from storage.format import FileKind
 from storage.logs import get_logger
 from storage.snapshots.branch_files import Candidates
 from storage.snapshots.held_states import changelog_list
-from storage.snapshots.index_manifest import index_file_path, read_index_manifest
+from storage.snapshots.index_manifest import index_entry_path, read_index_manifest
 from storage.snapshots.live_files import delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_list import ManifestFileMeta
@@ -148,9 +148,10 @@ class DeletionPlanner:
             self._warn_unless_gone(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
             return
         for entry in entries:
-            if entry.file_name not in spared:
-                spared.add(entry.file_name)
-                doomed.metadata[entry.file_name] = index_file_path(self._context, entry)
+            name = entry.file.file_name
+            if name not in spared:
+                spared.add(name)
+                doomed.metadata[name] = index_entry_path(self._context, entry)
 
     def _entries(self, file: ListFile | None, otherwise: str) -> Iterator[ManifestEntry]:
         for meta in self._metas(file) if file is not None else ():

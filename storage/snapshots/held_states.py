@@ -113,7 +113,7 @@ def index_names(context: TableContext, snapshot: Snapshot) -> set[str]:
     """Index manifest, index files and statistics of a snapshot or tag. Raises CorruptFile."""
     names = {name for name in (snapshot.index_manifest, snapshot.statistics) if name is not None}
     if snapshot.index_manifest is not None:
-        names.update(entry.file_name for entry in read_index_manifest(context, snapshot.index_manifest))
+        names.update(entry.file.file_name for entry in read_index_manifest(context, snapshot.index_manifest))
     return names
 
 

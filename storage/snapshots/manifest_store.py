@@ -1,6 +1,6 @@
-"""Manifests and manifest lists of one table: read, written, remembered.
+"""Manifests, manifest lists and index manifests of one table: read, written, remembered.
 
-Both kinds of file never change once they are there, so what was read or written once is kept, up to a bound: a commit
+These files never change once they are there, so what was read or written once is kept, up to a bound: a commit
 in a process that goes on reads next to nothing.
 
 Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileWriter.java`.
@@ -17,8 +17,10 @@ from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
 from storage.files.data_file import SimpleStats
 from storage.paths import MetadataFileNames
-from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
+from storage.snapshots import index_manifest
+from storage.snapshots.avro_shapes import INDEX_ENTRY_SCHEMA, MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
 from storage.snapshots.columnar_metadata import MetadataWriter, metadata_writer
+from storage.snapshots.index_manifest import IndexEntry
 from storage.snapshots.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.snapshots.manifest_list import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
 from storage.snapshots.metadata_cache import MetadataCache
@@ -30,6 +32,7 @@ from storage.table import TableContext
 _ENTRY_BYTES: Final = 900
 _META_BYTES: Final = 600
 _TEXT_BYTES: Final = 60
+_VECTOR_BYTES: Final = 250
 _NUMBER_BYTES: Final = 8
 _ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's size, as in Java
 
@@ -79,6 +82,17 @@ class ManifestStore:
             self._cache.put(path, entries, _bytes_of_entries(entries))
         return entries
 
+    def read_index(self, name: str | None) -> Sequence[IndexEntry]:
+        """All index files of a snapshot. name: None for a snapshot that has none."""
+        if name is None:
+            return ()
+        path = self._paths.manifest(name)
+        entries = self._cache.get(path)
+        if entries is None:
+            entries = read_records(self._bytes(path), path, index_manifest.entry_from_record)
+            self._cache.put(path, entries, _bytes_of_index(entries))
+        return entries
+
     def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
         """Here is known which file they come from; many decode them later. Raises CorruptFile."""
         if not self.partition_types:
@@ -116,6 +130,15 @@ class ManifestStore:
         while manifest := self._write_one(remaining):
             metas.append(manifest)
         return metas
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> str:
+        """The complete index of a table, in a new file. Returns its name."""
+        writer = self._writer(INDEX_ENTRY_SCHEMA)
+        writer.write(map(index_manifest.entry_to_record, entries))
+        name = self._names.index_manifest()
+        self._write(name, writer)
+        self._cache.put(self._paths.manifest(name), tuple(entries), _bytes_of_index(entries))
+        return name
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files that no snapshot names."""
@@ -171,3 +194,7 @@ def _bytes_of_metas(metas: Sequence[ManifestFileMeta]) -> int:
 
 def _bytes_of_stats(stats: SimpleStats) -> int:
     return len(stats.min_values) + len(stats.max_values) + _NUMBER_BYTES * len(stats.null_counts)
+
+
+def _bytes_of_index(entries: Sequence[IndexEntry]) -> int:
+    return sum(_META_BYTES + len(entry.partition) + _VECTOR_BYTES * len(entry.file.vectors) for entry in entries)

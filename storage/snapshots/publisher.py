@@ -44,6 +44,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from storage.bucketing import BucketMode, bucket_mode
 from storage.clock import epoch_ms
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
@@ -53,6 +54,8 @@ from storage.snapshots.changes import Changes
 from storage.snapshots.commit_message import Committable
 from storage.snapshots.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
 from storage.snapshots.foreign_writes import ForeignWrites
+from storage.snapshots.index_changes import changed_index, check_vectors
+from storage.snapshots.index_manifest import IndexEntry
 from storage.snapshots.live_files import base_list, delta_entries, delta_list, live_entries_of, merged, table_manifests
 from storage.snapshots.manifest_entry import Identity, ManifestEntry
 from storage.snapshots.manifest_store import ManifestStore
@@ -128,6 +131,7 @@ class Publisher:
         self._environment = environment
         self._manifests = manifests
         self._key_types = [f.type for f in context.schema.key_fields]
+        self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
         self._store = SnapshotStore(context.io, context.paths)
         self._tail = SnapshotTail(self._store, commit_user, context.name, self._identity)
         self._builder = SnapshotBuilder(context, manifests)
@@ -217,8 +221,8 @@ class Publisher:
             return replay
 
         base = self._tail.latest
-        changes = self._checked(proposal, proposal.changes(base), base)
-        draft = self._builder.build(base, changes, self._envelope(proposal), merge=retry == 0)
+        changes, index = self._checked(proposal, proposal.changes(base), base)
+        draft = self._builder.build(base, changes, index, self._envelope(proposal), merge=retry == 0)
         unknown.append(draft)
         try:
             is_ours = self._store.publish(draft.snapshot) or self._store.find(draft.snapshot.id) == draft.snapshot
@@ -301,8 +305,10 @@ class Publisher:
             )
         self._unguarded = News([])
 
-    def _checked(self, proposal: Proposal, changes: Changes, base: Snapshot | None) -> Changes:
-        """The changes to publish. Raises CommitConflict."""
+    def _checked(
+        self, proposal: Proposal, changes: Changes, base: Snapshot | None
+    ) -> tuple[Changes, Sequence[IndexEntry] | None]:
+        """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
         if proposal.bases:
             current = self._foreign_writes.after(min(proposal.bases.values()), base)
             check_base_is_current(proposal.bases, current, self._name_partition)
@@ -310,14 +316,34 @@ class Publisher:
         if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
             if base is None:
                 check_bucket_counts(changes.entries, self._name_partition)
-            return changes
-        partitions = {entry.partition for entry in changes.entries}
+            return changes, self._changed_index(changes, base)
+        partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
         live = live_entries_of(self._manifests, base, partitions, self._context.name)
         if drop_duplicates:
             there = {entry.identity for entry in live}
             changes = replace(changes, entries=[e for e in changes.entries if e.identity not in there])
-        check_no_conflict(changes.kind, live, changes.entries, self._key_types, self._name_partition)
-        return changes
+        after = check_no_conflict(
+            changes.kind,
+            live,
+            changes.entries,
+            self._key_types,
+            self._name_partition,
+            also={(entry.partition, entry.bucket) for entry in changes.index},
+        )
+        index = self._changed_index(changes, base)
+        if changes.index or (base is not None and base.index_manifest is not None):
+            known = self._manifests.read_index(base.index_manifest) if index is None and base is not None else index
+            check_vectors(known or (), changes.index, changes.entries, after, self._name_partition)
+        return changes, index
+
+    def _changed_index(self, changes: Changes, base: Snapshot | None) -> Sequence[IndexEntry] | None:
+        """None where the index stays as it is."""
+        if not changes.index:
+            return None
+        previous = self._manifests.read_index(base.index_manifest) if base is not None else ()
+        return changed_index(
+            previous, changes.index, self._name_partition, one_file_a_bucket=self._has_one_index_file_a_bucket
+        )
 
     def _name_partition(self, partition: bytes) -> str:
         directory = partition_directory(self._context, partition)

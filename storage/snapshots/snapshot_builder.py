@@ -14,6 +14,7 @@ from importlib import metadata
 
 from storage.format import FileKind
 from storage.snapshots.changes import Changes
+from storage.snapshots.index_manifest import IndexEntry
 from storage.snapshots.live_files import table_manifests
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.manifest_list import ManifestFileMeta
@@ -57,18 +58,34 @@ class SnapshotBuilder:
         self._schema_id = context.schema.id
         self._schema_of_statistics: dict[str, int | None] = {}
 
-    def build(self, base: Snapshot | None, changes: Changes, envelope: Envelope, *, merge: bool) -> Draft:
-        """merge: join small manifests on the way. When this raises, what it wrote is deleted again."""
+    def build(
+        self,
+        base: Snapshot | None,
+        changes: Changes,
+        index: Sequence[IndexEntry] | None,
+        envelope: Envelope,
+        *,
+        merge: bool,
+    ) -> Draft:
+        """index: complete, where the changes change it; None keeps that of the base. merge: join small manifests on the
+        way. When this raises, what it wrote is deleted again.
+        """
         files: list[str] = []
         try:
-            return self._build(base, changes, envelope, merge, files)
+            return self._build(base, changes, index, envelope, merge, files)
         except Exception:
             with suppress(Exception):  # the error that made us give up is the one to tell
                 self._manifests.delete(files)
             raise
 
     def _build(
-        self, base: Snapshot | None, changes: Changes, envelope: Envelope, merge: bool, files: list[str]
+        self,
+        base: Snapshot | None,
+        changes: Changes,
+        index: Sequence[IndexEntry] | None,
+        envelope: Envelope,
+        merge: bool,
+        files: list[str],
     ) -> Draft:
         before = table_manifests(self._manifests, base) if base is not None else []
         after = self._merged(before, base) if merge else before
@@ -77,6 +94,7 @@ class SnapshotBuilder:
         base_list = self._list(after, files)
         delta_list = self._list(self._manifest(changes.entries, files), files)
         changelog_list = self._list(self._manifest(changes.changelog, files), files) if changes.changelog else None
+        index_manifest = self._index(index, base, files)
         added_rows = _row_count(changes.entries, FileKind.ADD) - _row_count(changes.entries, FileKind.DELETE)
         snapshot = Snapshot(
             id=base.id + 1 if base is not None else FIRST_SNAPSHOT_ID,
@@ -87,7 +105,7 @@ class SnapshotBuilder:
             delta_manifest_list_size=delta_list.size,
             changelog_manifest_list=changelog_list.name if changelog_list is not None else None,
             changelog_manifest_list_size=changelog_list.size if changelog_list is not None else None,
-            index_manifest=base.index_manifest if base is not None else None,
+            index_manifest=index_manifest,
             commit_user=envelope.commit_user,
             commit_identifier=envelope.commit_identifier,
             commit_kind=changes.kind,
@@ -118,6 +136,13 @@ class SnapshotBuilder:
         written = self._manifests.write_list(metas)
         files.append(written.name)
         return written
+
+    def _index(self, index: Sequence[IndexEntry] | None, base: Snapshot | None, files: list[str]) -> str | None:
+        if index is None:
+            return base.index_manifest if base is not None else None
+        name = self._manifests.write_index(index)
+        files.append(name)
+        return name
 
     def _latest_schema_id(self) -> int:
         """Of the table, not of the rows: schema ids are consecutive and only grow, so no directory is listed."""

@@ -17,7 +17,7 @@ from storage.options import ChangelogProducer
 from storage.snapshots.change_history import may_be_without_changelog
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.held_states import HeldStates, changelog_list, changes_list, held_states
-from storage.snapshots.index_manifest import index_file_path, read_index_manifest
+from storage.snapshots.index_manifest import index_entry_path, read_index_manifest
 from storage.snapshots.live_files import base_list, delta_list
 from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
@@ -160,16 +160,17 @@ class LineCheck:
         self._names.add(snapshot.index_manifest)
         try:
             entries = read_index_manifest(self._context, snapshot.index_manifest)
-            paths = [index_file_path(self._context, entry) for entry in entries]
+            paths = [index_entry_path(self._context, entry) for entry in entries]
         except (TidelakeError, OSError, ValueError) as error:
             self._manifests.is_complete = False
             yield Finding("manifest-unreadable", where, f"its index manifest can't be read: {error}", RESTORE)
             return
         for entry, path in zip(entries, paths, strict=True):
-            self._names.add(entry.file_name)
+            self._names.add(entry.file.file_name)
             size = self._listing.size_bytes(path)
-            if size is None or size != entry.file_size:
-                what = "is not there" if size is None else f"has {size} bytes, its manifest says {entry.file_size}"
+            if size is None or size != entry.file.file_size:
+                said = entry.file.file_size
+                what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
 
     def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:

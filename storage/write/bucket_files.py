@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from storage.deletion_vectors.index_file import DeletionFile, read_vector
 from storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.formats.base import BATCH_BYTES_MAX
@@ -74,8 +75,9 @@ class BucketFiles:
         *,
         batch_rows: int = _BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES_MAX,
+        deletion: DeletionFile | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as they lie in the file. fields: None is `row_fields`."""
+        """Rows as they lie in the file. fields: None is `row_fields`. deletion: whose rows are left out."""
         yield from read_data_file(
             self._context,
             file,
@@ -84,6 +86,7 @@ class BucketFiles:
             partition=self._partition,
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
+            deleted=None if deletion is None else read_vector(self._context.io, deletion),
         )
 
     @cached_property

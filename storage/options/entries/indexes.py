@@ -111,9 +111,9 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(MAKING_FILES, IS_TRUE, "rows marked as deleted would reappear", USE_JAVA),
     ),
     acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
-    without_effect("deletion-vector.index-file.target-size", SIZE, "2 mb", _VECTORS),
+    acts("deletion-vector.index-file.target-size", SIZE, "2 mb", MAKING_FILES),
     acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
-    without_effect("deletion-vectors.bitmap64", BOOLEAN, "false", _VECTORS),
+    acts("deletion-vectors.bitmap64", BOOLEAN, "false", MAKING_FILES),
     without_effect("compaction.delete-ratio-threshold", FRACTION, "0.2", _VECTORS),
     refused(
         "row-tracking.enabled",

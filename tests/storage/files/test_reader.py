@@ -17,7 +17,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.files.writer import RollingFileWriter
 from storage.read.predicate import Predicate, col
-from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema import KIND_FIELD, POSITION_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 from tests.storage.files.samples import FORMATS, table_schema
@@ -212,11 +212,13 @@ def test_deleted_rows_are_left_out_by_their_position_in_the_file(
     (file,) = writer.close()
     deleted = np.array([0, 1, 999, 1000, 2500, 9_999, *range(3000, 5000)])
     path = f"{bucket(context)}/{file.file_name}"
+    fields = [*context.schema.fields, POSITION_FIELD]
     whole = read_data_file(context, file, path, context.schema.fields, predicate=condition)
     kept = set(range(10_000)) - set(deleted.tolist())
     expected = [a for batch in whole for a in batch.column("a").to_pylist() if a in kept]
-    found = read_data_file(context, file, path, context.schema.fields, predicate=condition, deleted=deleted)
+    found = list(read_data_file(context, file, path, fields, predicate=condition, deleted=deleted))
     assert [a for batch in found for a in batch.column("a").to_pylist()] == expected
+    assert [i for batch in found for i in batch.column("_POSITION").to_pylist()] == expected
 
 
 def test_a_deleted_row_beyond_the_end_of_the_file_is_no_vector_of_it(tmp_path: Path) -> None:

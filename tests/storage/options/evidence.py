@@ -265,6 +265,14 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/write/test_write_buffer.py": {
         "test_a_buffer_of_many_segments_is_flushed": ("write-buffer-size",),
     },
+    "tests/storage/write/test_vector_maintainer.py": {
+        "test_both_forms_may_lie_in_one_file_and_a_vector_takes_the_form_of_the_table_when_it_changes": (
+            "deletion-vectors.bitmap64",
+        ),
+        "test_files_of_a_table_without_buckets_roll_and_only_those_with_a_changed_vector_are_replaced": (
+            "deletion-vector.index-file.target-size",
+        ),
+    },
     "tests/tidelake/test_overwrite.py": {
         "test_an_overwrite_replaces": ("dynamic-partition-overwrite",),
     },

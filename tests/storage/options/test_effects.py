@@ -16,9 +16,9 @@ from pyarrow import orc
 
 import tidelake
 from compaction.picker import PickerSettings
+from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.options import TableOptions
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.index_manifest import IndexEntry, index_file_path
 from storage.snapshots.publisher import Publisher
 from storage.snapshots.retention import Retention
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
@@ -278,7 +278,7 @@ def test_retries_wait_between_what_the_table_names(retry: int, wait_ms: int) -> 
 @pytest.mark.parametrize(("value", "directory"), [("false", "index"), ("true", "bucket-0")])
 def test_index_files_lie_where_the_table_says(value: str, directory: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, {"index-file-in-data-file-dir": value})
-    path = index_file_path(table.context, IndexEntry(b"\0" * 12, 0, "HASH", "index-1", 7, None))
+    path = index_file_path(table.context, b"\0" * 12, 0, IndexFileMeta("HASH", "index-1"))
     assert Path(path).parent.name == directory
 
 

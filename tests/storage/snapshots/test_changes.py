@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from storage.files.data_file import EMPTY_ROW, DataFileMeta
+from storage.files.index_file import IndexFileMeta
 from storage.format import CommitKind, FileKind
 from storage.snapshots.changes import Changes, changes_of
-from storage.snapshots.commit_message import CommitMessage, IndexFileMeta
+from storage.snapshots.commit_message import CommitMessage
 from tests.storage.snapshots.tables import added, data_file
 from tests.support.cases import case_id, check_members, vectors
 
@@ -52,10 +53,9 @@ def as_expected(changes: Changes) -> dict[str, Any]:
         "deletes": names(FileKind.DELETE),
         "changelog": [entry.file.file_name for entry in changes.changelog],
     }
-    if changes.added_index_files:
-        result["index_adds"] = [file.file_name for file in changes.added_index_files]
-    if changes.deleted_index_files:
-        result["index_deletes"] = [file.file_name for file in changes.deleted_index_files]
+    for kind, member in ((FileKind.ADD, "index_adds"), (FileKind.DELETE, "index_deletes")):
+        if found := [entry.file.file_name for entry in changes.index if entry.kind is kind]:
+            result[member] = found
     return result
 
 

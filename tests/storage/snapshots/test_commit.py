@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage, Committable, IndexFileMeta
+from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.live_files import changelog_entries, live_entries
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
@@ -250,13 +250,6 @@ def test_what_other_engines_keep_in_a_snapshot_is_carried_on(table: TableContext
     assert SnapshotStore(table.io, table.paths).publish(theirs)
     commit.commit(Committable(2, [added("b")]))
     assert (latest(table).index_manifest, latest(table).next_row_id) == ("index-manifest-1", 77)
-
-
-def test_index_files_are_refused_by_name(table: TableContext) -> None:
-    message = CommitMessage(EMPTY_ROW, 0, new_index_files=(IndexFileMeta("HASH", "index-1"),))
-    with pytest.raises(UnsupportedFeature, match="index files in a commit"):
-        committer(table).commit(Committable(1, [message]))
-    assert snapshots(table) == []
 
 
 def test_duplicate_files_are_dropped_where_the_table_asks_for_it(io: FileIO, place: str) -> None:
@@ -565,14 +558,6 @@ def test_an_overwrite_may_change_the_number_of_buckets(keyed: TableContext) -> N
     message = CommitMessage(EMPTY_ROW, 0, total_buckets=8, new_files=(data_file("b", keys=(0, 0)),))
     committer(keyed).overwrite(Committable(2, [message]))
     assert [entry.total_buckets for entry in live_entries(keyed, latest(keyed))] == [8]
-
-
-def test_overwriting_a_table_with_an_index_is_refused(table: TableContext) -> None:
-    committer(table).commit(Committable(1, [added("a")]))
-    theirs = replace(latest(table), id=2, index_manifest="index-manifest-1", commit_user="java", uuid="j")
-    assert SnapshotStore(table.io, table.paths).publish(theirs)
-    with pytest.raises(UnsupportedFeature, match="overwriting a table with an index"):
-        committer(table).truncate()
 
 
 def test_truncating_removes_all_and_says_so(xyz: TableContext) -> None:

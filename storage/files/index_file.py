@@ -1,0 +1,67 @@
+"""Files of a table's index: what a manifest knows of one, and where it lies.
+
+What is in them: `storage.deletion_vectors`; hashes of dynamic buckets, global indexes: not read here.
+
+Source: Java `index/IndexFileMeta.java`, `index/IndexFileHandler.java`, `utils/FileStorePathFactory.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from storage.deletion_vectors.index_file import DeletionFile, VectorMeta
+from storage.files.bucket_directory import bucket_directory
+from storage.format import DELETION_VECTORS_INDEX
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileMeta:
+    """One immutable index file of a bucket.
+
+    index_type: HASH, DELETION_VECTORS, or a kind of global index.
+    row_count: hashes in the file, or vectors.
+    vectors: of deletion vectors, where each lies in the file.
+    external_path: None for a file inside the table.
+    global_index: what the manifest says of a global index, as it stands there; carried on unread.
+    """
+
+    index_type: str
+    file_name: str
+    file_size: int = 0
+    row_count: int = 0
+    vectors: tuple[VectorMeta, ...] = ()
+    external_path: str | None = None
+    global_index: Mapping[str, Any] | None = None
+
+    @property
+    def holds_deletion_vectors(self) -> bool:
+        return self.index_type == DELETION_VECTORS_INDEX
+
+
+def index_file_path(context: TableContext, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
+    """Under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
+    if file.external_path is not None:
+        return file.external_path
+    return index_path_of_name(context, partition, bucket, file.file_name)
+
+
+def index_path_of_name(context: TableContext, partition: bytes, bucket: int, name: str) -> str:
+    """Of a file inside the table."""
+    if context.options.index_file_in_data_file_directory:
+        return f"{bucket_directory(context, partition, bucket)}/{name}"
+    return context.paths.index(name)
+
+
+def deletion_files_of(
+    context: TableContext, partition: bytes, bucket: int, files: Iterable[IndexFileMeta]
+) -> dict[str, DeletionFile]:
+    """By the name of a data file, where its deletion vector lies. files: of one bucket, of any type."""
+    found: dict[str, DeletionFile] = {}
+    for file in files:
+        if file.vectors:
+            path = index_file_path(context, partition, bucket, file)
+            found.update({vector.data_file: DeletionFile(path, vector) for vector in file.vectors})
+    return found

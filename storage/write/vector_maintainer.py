@@ -1,0 +1,149 @@
+"""The deletion vectors of a bucket, as deletes and compactions change them.
+
+    maintainer = VectorMaintainer(context, key, index_files)     # of the snapshot to change
+    maintainer.delete("data-1.parquet", positions)
+    maintainer.remove("data-2.parquet")                          # rewritten: its deleted rows are gone
+    change = maintainer.write()                                  # what to commit; None: nothing changed
+
+A bucket has one index file, which is written whole, even without a vector. Of tables without buckets only the index
+files that lose a vector or have one changed are replaced, and new ones roll at a target size.
+
+Source: Java `deletionvectors/BucketedDvMaintainer.java`, `deletionvectors/append/AppendDeleteFileMaintainer.java`;
+vectors `dv_maintainer.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
+from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
+from storage.format import DELETION_VECTORS_INDEX
+from storage.paths import IndexFileNames
+from storage.table import TableContext
+from storage.write.router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """Index files that were written, durable and nobody's yet, and those that they replace."""
+
+    new: tuple[IndexFileMeta, ...] = ()
+    deleted: tuple[IndexFileMeta, ...] = ()
+
+
+class VectorMaintainer:
+    """index_files: of the bucket, in the snapshot that the change builds on; files of other types are let be.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, context: TableContext, key: BucketKey, index_files: Iterable[IndexFileMeta] = ()) -> None:
+        self._context = context
+        self._key = key
+        self._is_one_file = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
+        self._names = IndexFileNames()
+        self._load([file for file in index_files if file.holds_deletion_vectors])
+
+    def _load(self, index_files: Sequence[IndexFileMeta]) -> None:
+        self._files = index_files
+        self._stored = deletion_files_of(self._context, self._key.partition, self._key.bucket, index_files)
+        self._changed: dict[str, NDArray[np.int64] | None] = {}  # by data file; None: its vector is gone
+
+    @property
+    def deletion_files(self) -> Mapping[str, DeletionFile]:
+        """As they were stored."""
+        return self._stored
+
+    @property
+    def is_modified(self) -> bool:
+        return bool(self._changed)
+
+    def data_files(self) -> list[str]:
+        """That have a vector."""
+        names = dict.fromkeys([*self._stored, *self._changed])
+        return [name for name in names if self._changed.get(name, ()) is not None]
+
+    def positions(self, data_file: str) -> NDArray[np.int64] | None:
+        """Deleted rows, ascending; None for none. Raises CorruptFile."""
+        if data_file in self._changed:
+            return self._changed[data_file]
+        stored = self._stored.get(data_file)
+        return None if stored is None else read_vector(self._context.io, stored)
+
+    def delete(self, data_file: str, positions: NDArray[np.int64]) -> None:
+        """These rows too. Those that are deleted already change nothing."""
+        before = self.positions(data_file)
+        after = np.unique(positions) if before is None else np.union1d(before, positions)
+        if len(after) > (0 if before is None else len(before)):
+            self._changed[data_file] = after
+
+    def replace(self, data_file: str, positions: NDArray[np.int64]) -> None:
+        """Exactly these rows."""
+        self._changed[data_file] = np.unique(positions)
+
+    def remove(self, data_file: str) -> None:
+        """The data file goes, or was never there: then nothing changes."""
+        if data_file in self._stored:
+            self._changed[data_file] = None
+        else:
+            self._changed.pop(data_file, None)
+
+    def write(self) -> IndexChange | None:
+        """Durable files; afterwards the maintainer goes on from them. After an exception nothing is left behind."""
+        if not self._changed:
+            return None
+        replaced = [file for file in self._files if self._is_one_file or self._is_touched(file)]
+        new = self._written(self._to_write(replaced))
+        change = IndexChange(tuple(new), tuple(replaced))
+        self._load([*(file for file in self._files if file not in replaced), *new])
+        return change
+
+    def _is_touched(self, file: IndexFileMeta) -> bool:
+        return any(vector.data_file in self._changed for vector in file.vectors)
+
+    def _to_write(self, replaced: Sequence[IndexFileMeta]) -> Iterator[tuple[str, StoredVector]]:
+        bitmap64 = self._context.options.deletion_vectors_bitmap64
+        for file in replaced:
+            for vector in file.vectors:
+                if vector.data_file not in self._changed:
+                    yield vector.data_file, StoredVector.copied(self._context.io, self._stored[vector.data_file])
+        for data_file, positions in self._changed.items():
+            if positions is not None:
+                yield data_file, StoredVector.of(positions, bitmap64=bitmap64)
+
+    def _written(self, vectors: Iterator[tuple[str, StoredVector]]) -> list[IndexFileMeta]:
+        target_bytes = self._context.options.deletion_vector_index_file_target_bytes
+        new: list[IndexFileMeta] = []
+        try:
+            builder: IndexFileBuilder | None = IndexFileBuilder() if self._is_one_file else None
+            for data_file, vector in vectors:
+                builder = builder or IndexFileBuilder()
+                builder.add(data_file, vector)
+                if not self._is_one_file and builder.size_bytes > target_bytes:
+                    new.append(self._write_file(builder))
+                    builder = None
+            if builder is not None:
+                new.append(self._write_file(builder))
+        except BaseException:
+            discard_index_files(self._context, self._key, new)
+            raise
+        return new
+
+    def _write_file(self, builder: IndexFileBuilder) -> IndexFileMeta:
+        data, metas = builder.finish()
+        name = self._names.next()
+        path = index_path_of_name(self._context, self._key.partition, self._key.bucket, name)
+        with self._context.io.open_output(path) as output:
+            output.stream.write(data)
+        return IndexFileMeta(DELETION_VECTORS_INDEX, name, len(data), len(metas), metas)
+
+
+def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[IndexFileMeta]) -> None:
+    """Delete files that no snapshot names."""
+    context.io.delete_all([index_file_path(context, key.partition, key.bucket, file) for file in files])
