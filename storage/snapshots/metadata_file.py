@@ -8,15 +8,21 @@ Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 
 from __future__ import annotations
 
+import bz2
 import io
-from collections.abc import Callable, Iterable
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+import cramjam
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 from fastavro.types import Schema
-from fastavro.write import Writer
+from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
 from storage.errors import BadInput, CorruptFile
@@ -26,6 +32,7 @@ T = TypeVar("T")
 Record: TypeAlias = dict[str, Any]
 
 _MAGIC: Final = {b"Obj\x01": "avro", b"PAR1": "parquet", b"ORC": "orc"}
+_SYNC_MARKER_BYTES: Final = 16
 _SYNC_INTERVAL_BYTES: Final = 64_000  # of a block before compression; larger blocks compress better (Java's default)
 
 _AVRO_CODECS: Final = {
@@ -84,31 +91,92 @@ class _NotMetadataError(Exception):
 
 
 class RecordWriter:
-    """Builds one Avro container in memory (metadata files are small)."""
+    """Builds one Avro container in memory (metadata files are small).
+
+    By hand, but for the records: fastavro's own writer goes through the schema for each file, twice, to begin it with
+    the same bytes again. That took longer than the records of a commit.
+    """
 
     def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
-        """codec: an Avro name, from `avro_codec`."""
-        self._buffer = io.BytesIO()
-        self._writer = Writer(
-            self._buffer,
-            cast(Schema, schema),
-            codec=codec,
-            sync_interval=_SYNC_INTERVAL_BYTES,
-            compression_level=zstd_level if codec == "zstandard" else None,
-        )
+        """schema: a constant, which is never changed. codec: an Avro name, from `avro_codec`."""
+        self._parsed, header = _beginning(schema, codec)
+        self._compress = _COMPRESSORS[codec]
+        self._zstd_level = zstd_level
+        self._sync_marker = os.urandom(_SYNC_MARKER_BYTES)
+        self._file = io.BytesIO()
+        self._file.write(header + self._sync_marker)
+        self._block = io.BytesIO()
+        self._block_records = 0
 
     def write(self, records: Iterable[Record]) -> None:
         for record in records:
-            self._writer.write(record)
+            schemaless_writer(self._block, self._parsed, record)
+            self._block_records += 1
+            if self._block.tell() >= _SYNC_INTERVAL_BYTES:
+                self._end_block()
 
     @property
     def size_bytes(self) -> int:
         """Of the blocks that are complete."""
-        return self._buffer.tell()
+        return self._file.tell()
 
     def finish(self) -> bytes:
-        self._writer.flush()
-        return self._buffer.getvalue()
+        if self._block_records:
+            self._end_block()
+        return self._file.getvalue()
+
+    def _end_block(self) -> None:
+        """Source: Avro specification, "Object Container Files"."""
+        data = self._compress(self._block.getvalue(), self._zstd_level)
+        self._file.write(b"".join((_long(self._block_records), _long(len(data)), data, self._sync_marker)))
+        self._block = io.BytesIO()
+        self._block_records = 0
+
+
+_beginnings: Final[dict[tuple[int, str], tuple[AvroSchema, Schema, bytes]]] = {}
+
+
+def _beginning(schema: AvroSchema, codec: str) -> tuple[Schema, bytes]:
+    """The schema as fastavro wants it, and what each container begins with, up to the sync marker."""
+    known = _beginnings.get((id(schema), codec))
+    if known is None:
+        parsed, begun = fastavro.parse_schema(cast(Schema, schema)), io.BytesIO()
+        Writer(begun, cast(Schema, schema), codec=codec)  # not the parsed one: its names are put together
+        header = begun.getvalue()[:-_SYNC_MARKER_BYTES]
+        known = _beginnings[id(schema), codec] = schema, parsed, header  # the schema stays, and so its id
+    return known[1], known[2]
+
+
+def _long(number: int) -> bytes:
+    """Avro's long: zigzag, then seven bits a byte, the lowest first. number: not negative."""
+    left, parts = number << 1, bytearray()
+    while left > 0x7F:
+        parts.append(left & 0x7F | 0x80)
+        left >>= 7
+    parts.append(left)
+    return bytes(parts)
+
+
+def _zstandard(data: bytes, level: int) -> bytes:
+    return zstandard.ZstdCompressor(level).compress(data)
+
+
+def _deflate(data: bytes, _: int) -> bytes:
+    return zlib.compress(data, wbits=-zlib.MAX_WBITS)
+
+
+def _snappy(data: bytes, _: int) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data)) + zlib.crc32(data).to_bytes(4, "big")
+
+
+_COMPRESSORS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
+    "null": lambda data, _: data,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "bzip2": lambda data, _: bz2.compress(data),
+    "xz": lambda data, _: lzma.compress(data),
+    "zstandard": _zstandard,
+}
 
 
 def avro_codec(compression: str) -> str:

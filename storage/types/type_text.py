@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from storage.arguments import shown
@@ -38,6 +39,7 @@ _DEPTH_MAX: Final = 200  # of types in types; tables take fewer
 _DEFAULT_PRECISION: Final = {Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6}
 
 
+@lru_cache(maxsize=1024)  # the same few stand in the schemas of all tables, and types never change
 def parse_type(text: str) -> DataType:
     """SQL text such as `DECIMAL(10, 2) NOT NULL` or `MAP<STRING, ARRAY<INT>>`. ROW fields get ids 0, 1, 2, …
 

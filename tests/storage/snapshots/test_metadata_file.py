@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import io
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastavro.types import Schema
+from fastavro.write import Writer
 from pyarrow import orc
 
 from storage.errors import BadInput, CorruptFile
@@ -107,6 +109,33 @@ def test_what_manifests_can_not_be_written_as_is_refused_by_name(
 ) -> None:
     with pytest.raises(BadInput, match=named):
         metadata_writer(MANIFEST_ENTRY_SCHEMA, file_format, compression, zstd_level=1)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz", "zstandard"])
+def test_a_container_of_ours_begins_as_one_of_fastavro(codec: str) -> None:
+    for number in range(2):  # the second time from what was kept
+        ours, fastavros = container([FULL] if number else [], codec), io.BytesIO()
+        Writer(fastavros, cast(Schema, MANIFEST_ENTRY_SCHEMA), codec=codec)
+        header = fastavros.getvalue()[:-16]  # without the marker, which is another one in each file
+        assert b"avro.schema" in header
+        assert ours.startswith(header)
+        assert ours[len(header) : len(header) + 16] == ours[-16:]
+
+
+def test_two_containers_have_other_sync_markers() -> None:
+    assert container([FULL])[-16:] != container([FULL])[-16:]
+
+
+@pytest.mark.parametrize("codec", ["null", "zstandard"])
+def test_a_container_has_blocks_of_64_kilobytes_before_compression(codec: str) -> None:
+    entries = [FULL, SPARSE] * 1_000
+    data = container(entries, codec)
+    blocks = [(block.num_records, block.size) for block in fastavro.block_reader(io.BytesIO(data))]
+    assert sum(records for records, _ in blocks) == len(entries)
+    assert len(blocks) > 3
+    if codec == "null":
+        assert all(64_000 <= size < 65_000 for _, size in blocks[:-1])
+    assert entries_of(data) == entries
 
 
 def test_an_empty_container_holds_no_entries() -> None:
