@@ -27,9 +27,9 @@ from compaction.report import CompactionReport
 from compaction.stopping import StopRequest
 from ingest.threads import hurried_to_its_end, to_its_end
 from storage.read.changes import ChangeBatch
-from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
 from storage.read.split import Split
+from storage.read.stream.start import StartAt
 from storage.schema_changes import SchemaChange
 from storage.snapshots.expire_now import ExpirySummary
 from storage.snapshots.snapshot import Snapshot
@@ -176,18 +176,31 @@ class Table:
     def changes(self, *, start: int | None = None, end: int | None = None) -> AsyncIterator[ChangeBatch]:
         return _iterate(lambda: self._inner.changes(start=start, end=end))
 
-    async def follow(self, *, start: StartAt | None = None, consumer: str | None = None) -> AsyncIterator[ChangeBatch]:
-        """Ends only when it is cancelled or closed. Waiting for a snapshot holds no thread."""
-        follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer)
+    async def follow(
+        self,
+        *,
+        start: StartAt | None = None,
+        consumer: str | None = None,
+        end: int | None = None,
+        share: tuple[int, int] | None = None,
+    ) -> AsyncGenerator[ChangeBatch]:
+        """See `tidelake.Table.follow`. Ends at its bound, or when it is cancelled or closed; what it opened is closed
+        then, too, when it is left early. Waiting for a snapshot holds no thread.
+        """
+        follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer, end=end, share=share)
         step = asyncio.to_thread if consumer is None else to_its_end  # which writes how far the consumer is
-        while True:
-            changes = await step(follower.step)
-            if changes is None:
-                await asyncio.sleep(follower.wait_ms / 1000)
-                continue
-            async with aclosing(_iterate(partial(iter, changes))) as found:
-                async for change in found:
-                    yield change
+        try:
+            while not follower.is_done:
+                changes = await step(follower.step)
+                if changes is None:
+                    if not follower.is_done:
+                        await asyncio.sleep(follower.wait_ms / 1000)
+                    continue
+                async with aclosing(_iterate(partial(iter, changes))) as found:
+                    async for change in found:
+                        yield change
+        finally:
+            await to_its_end(follower.close)
 
     async def compact(
         self,

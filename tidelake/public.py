@@ -19,6 +19,7 @@ from storage.errors import (
 )
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Column, Predicate, col
+from storage.read.stream.position import ChangePosition
 from storage.schema_changes import (
     AddColumn,
     DropColumn,
@@ -44,6 +45,7 @@ __all__ = [
     "BadInput",
     "Catalog",
     "ChangeBatch",
+    "ChangePosition",
     "Column",
     "CommitConflict",
     "CommitOutcomeUnknown",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -23,16 +23,18 @@ from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.expired import expired
-from storage.read.follow import Follower, StartAt, Stop, follow
-from storage.read.position import ScanPosition, first_to_follow, range_of_changes
+from storage.read.follow import Bound, Follower, Stop, follow
+from storage.read.position import ScanPosition, range_of_changes
 from storage.read.predicate import Predicate, as_predicate
-from storage.read.scan import TableScan
+from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
+from storage.read.stream.consumer_progress import ConsumerProgress
+from storage.read.stream.share import Share
+from storage.read.stream.start import Start, StartAt
 from storage.schema import TableSchema
 from storage.snapshots.commit import TableCommit, new_commit_user
 from storage.snapshots.commit_message import CommitMessage, Committable
-from storage.snapshots.consumers import Consumer
 from storage.snapshots.expire_now import ExpirySummary, expire_now
 from storage.snapshots.expire_worker import ExpiryWorker
 from storage.snapshots.manifest_store import ManifestStore
@@ -128,7 +130,7 @@ class Table:
             raise BadInput("scan() takes at most one of snapshot, tag and as_of")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
-        context, found = self._travel(snapshot, tag, as_of)
+        context, found, files_since_ms = self._travel(snapshot, tag, as_of)
         names = tuple(columns) if columns is not None else context.schema.names
         context.schema.select(names)
         if len(set(names)) != len(names):
@@ -136,7 +138,7 @@ class Table:
         predicate = as_predicate(filter, context.schema.arrow) if filter is not None else None
         if predicate is not None:
             predicate.expression(context.schema.arrow)
-        return Scan(context, found, names, predicate)
+        return Scan(context, found, names, predicate, files_since_ms)
 
     @checked
     def changes(self, *, start: int | None = None, end: int | None = None) -> Iterator[ChangeBatch]:
@@ -174,34 +176,60 @@ class Table:
 
     @checked
     def follow(
-        self, *, start: StartAt | None = None, consumer: str | None = None, stop: Stop | None = None
-    ) -> Iterator[ChangeBatch]:
-        """Changes of every new snapshot, for ever (until `stop` is set).
+        self,
+        *,
+        start: StartAt | None = None,
+        consumer: str | None = None,
+        end: int | None = None,
+        share: tuple[int, int] | None = None,
+        stop: Stop | None = None,
+    ) -> Generator[ChangeBatch]:
+        """Changes of every new snapshot, for ever (until `stop` is set, or after the snapshot `end`).
 
-        start: "latest" (only what comes from now on), "earliest", or a snapshot id. None: where the table's options
-        (`scan.mode`, `scan.snapshot-id`, `scan.timestamp-millis`) say, else "latest".
-        consumer: keeps the position in the table under this name: a later follow with it goes on there, and expiry
-        spares what it still needs. A snapshot counts as read when the next one is asked for.
+        start: "latest" (only what comes from now on), "earliest", a snapshot id, a datetime (from the first snapshot
+        since), or a position (`ChangeBatch.position`, or its text): exactly behind that batch. "latest-full",
+        "compacted-full", "from-snapshot-full:7" and "from-file-creation-time:2026-05-01T12:00:00Z" begin with the rows
+        that are there, all +I, and go on with what changes. None: where the table's options (`scan.mode`,
+        `scan.snapshot-id`, …) say, else "latest".
+        consumer: keeps the position in the table under this name: a later follow with it goes on there, unless `start`
+        is a position, and expiry spares what it still needs. A batch counts as dealt with when the next one is asked
+        for; option `consumer.mode` says how closely the position is kept.
+        share: (index, count): this is one of `count` readers, each with buckets, and a position, of its own.
         """
-        return follow(self.follower(start=start, consumer=consumer), stop or threading.Event())
+        follower = self.follower(start=start, consumer=consumer, end=end, share=share)
+        return follow(follower, stop or threading.Event())
 
     @checked
-    def follower(self, *, start: StartAt | None = None, consumer: str | None = None) -> Follower:
-        """`follow` for callers who wait in their own way: ask `step()`, wait `wait_ms`, ask again."""
+    def follower(
+        self,
+        *,
+        start: StartAt | None = None,
+        consumer: str | None = None,
+        end: int | None = None,
+        share: tuple[int, int] | None = None,
+    ) -> Follower:
+        """`follow` for callers who wait in their own way: ask `step()` until `is_done`, wait `wait_ms`, ask again; at
+        the end `close()`.
+        """
         context, options = self._context, self._context.options
-        reader = ChangeReader(context)
+        one_of = Share.of(share)
         name = consumer if consumer is not None else options.consumer_id
-        kept = Consumer(context.io, context.paths, name) if name is not None else None
-        if start is None and (kept is None or kept.next_snapshot_id() is None or options.ignores_consumer_progress):
-            start = first_to_follow(context)
+        progress = ConsumerProgress(context, name, one_of) if name is not None else None
         return Follower(
-            reader,
-            "latest" if start is None else start,
-            kept,
-            options.discovery_interval_ms,
+            context,
+            self._start_of_follow(progress) if start is None else start,
+            progress,
             ignores_progress=options.ignores_consumer_progress,
-            delay_ms=options.snapshot_delay_ms,
+            bound=Bound(end, options.scan_bounded_watermark_ms),
+            share=one_of,
         )
+
+    def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
+        """Java: a consumer that has a position goes on there, whatever the options say."""
+        options = self._context.options
+        if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:
+            return "latest"
+        return Start.of_options(options) or "latest"
 
     @checked
     def compact(
@@ -273,16 +301,19 @@ class Table:
 
     def _travel(
         self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
-    ) -> tuple[TableContext, Snapshot | None]:
+    ) -> tuple[TableContext, Snapshot | None, int | None]:
+        """The snapshot, the table under the schema to read it with, and the time since which its files count."""
+        files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
             position = ScanPosition.of(self._context)
             snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
+            files_since_ms = position.files_since_ms
         found = self._found(snapshot_id, tag, as_of)
         self._identity.check_before_read()  # after looking: what was found is surely of this table
         if found is None or (snapshot_id is None and tag is None and as_of is None):
-            return self._context, found
+            return self._context, found, files_since_ms
         schema: TableSchema = self._context.schemas.get(found.schema_id)
-        return self._context.with_schema(schema), found
+        return self._context.with_schema(schema), found, files_since_ms
 
     def _found(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> Snapshot | None:
         store = SnapshotStore(self._context.io, self._context.paths)
@@ -328,12 +359,18 @@ class Scan:
     """A read of the table at one snapshot. Planned once, when rows or splits are first asked for."""
 
     def __init__(
-        self, context: TableContext, snapshot: Snapshot | None, columns: tuple[str, ...], predicate: Predicate | None
+        self,
+        context: TableContext,
+        snapshot: Snapshot | None,
+        columns: tuple[str, ...],
+        predicate: Predicate | None,
+        files_since_ms: int | None = None,
     ) -> None:
         self._context = context
         self._snapshot = snapshot
         self._columns = columns
         self._predicate = predicate
+        self._files_since_ms = files_since_ms
         self._splits: list[Split] | None = None
 
     @property
@@ -349,7 +386,8 @@ class Scan:
     def splits(self) -> list[Split]:
         """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
         if self._splits is None:
-            self._splits = TableScan(self._context, self._predicate).plan(self._snapshot)
+            keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
+            self._splits = TableScan(self._context, self._predicate, keep).plan(self._snapshot)
         return self._splits
 
     @checked

@@ -27,6 +27,11 @@ class StartupMode(StrEnum):
     INCREMENTAL = "incremental"
 
 
+class ConsumerMode(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
 # An option that names a place, and the mode that it means when `scan.mode` is not set. The first that is set decides.
 _PLACES: Final = {
     "scan.timestamp-millis": StartupMode.FROM_TIMESTAMP,
@@ -98,6 +103,19 @@ class ReadingOptions(OptionTexts):
         return self._optional("scan.timestamp", _local_time_ms)
 
     @property
+    def scan_file_creation_time_ms(self) -> int | None:
+        return self._optional("scan.file-creation-time-millis", parse_long)
+
+    @property
+    def scan_creation_time_ms(self) -> int | None:
+        return self._optional("scan.creation-time-millis", parse_long)
+
+    @property
+    def scan_bounded_watermark_ms(self) -> int | None:
+        """A stream ends before the first snapshot with a later watermark."""
+        return self._optional("scan.bounded.watermark", parse_long)
+
+    @property
     def incremental_between(self) -> tuple[str, str] | None:
         """Two snapshot ids or two tags: the first is not part of the range, the second is."""
         return self._optional("incremental-between", _pair)
@@ -119,6 +137,10 @@ class ReadingOptions(OptionTexts):
     @property
     def consumer_id(self) -> str | None:
         return self.text("consumer-id")
+
+    @property
+    def consumer_mode(self) -> ConsumerMode:
+        return self._choice("consumer.mode", ConsumerMode)
 
     @property
     def ignores_consumer_progress(self) -> bool:

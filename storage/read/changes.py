@@ -10,8 +10,8 @@ Source: Java `table/source/snapshot/DeltaFollowUpScanner.java`, `ChangelogFollow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Final
@@ -26,6 +26,8 @@ from storage.format import CommitKind, FileKind, RowKind
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
 from storage.read.expired import changes_told_from_damage, expired
+from storage.read.stream.position import ChangePosition
+from storage.read.stream.share import ALL, Share
 from storage.schema import KIND_FIELD
 from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.live_files import changelog_entries, delta_entries
@@ -44,11 +46,16 @@ class ChangeBatch:
 
     is_break: the snapshot replaced rows without saying which (OVERWRITE); `rows` is empty, and whoever folds changes
     into a copy must read the table again at this snapshot.
+    is_last: no batch of this snapshot comes after it. A reader that stores the rows up to here together with `position`
+    has each change exactly once.
+    position: where to go on once these rows are dealt with, for `follow(start=position)`.
     """
 
     snapshot_id: int
     rows: pa.RecordBatch
     is_break: bool = False
+    is_last: bool = True
+    position: ChangePosition | None = None
 
 
 class Source(StrEnum):
@@ -69,9 +76,10 @@ def source_of_changes(producer: ChangelogProducer, kind: CommitKind, *, has_chan
 class ChangeReader:
     """Reads the changes of single snapshots. context: under the schema that rows are mapped to (the latest)."""
 
-    def __init__(self, context: TableContext) -> None:
+    def __init__(self, context: TableContext, share: Share = ALL) -> None:
         check_supported(context, Operation.CHANGES)
         self._context = context
+        self._share = share
         self._identity = TableIdentity(context)
         self._fields: list[DataField] = list(context.schema.fields)
         self.history = ChangeHistory(context)
@@ -96,13 +104,16 @@ class ChangeReader:
         there = "it has none" if latest is None else f"the latest is {latest}"
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
 
-    def read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
-        """One snapshot's changes, possibly none. Raises SnapshotExpired when files are gone with it."""
+    def read(self, snapshot: Snapshot, *, skip_rows: int = 0) -> Iterator[ChangeBatch]:
+        """One snapshot's changes behind the first `skip_rows`, possibly none. Raises SnapshotExpired when files are
+        gone with it.
+        """
         with changes_told_from_damage(self._context, snapshot):
-            yield from self._read(snapshot)
+            yield from self._read(snapshot, skip_rows)
 
-    def _read(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
+    def _read(self, snapshot: Snapshot, skip_rows: int) -> Iterator[ChangeBatch]:
         self._identity.check_before_read()  # after the snapshot was found: it is surely of this table
+        end = ChangePosition.behind(snapshot)
         kind = snapshot.commit_kind
         source = source_of_changes(
             self._context.options.changelog_producer, kind, has_changelog=snapshot.changelog_manifest_list is not None
@@ -114,11 +125,13 @@ class ChangeReader:
         else:
             entries = []
             if kind is CommitKind.OVERWRITE:
-                yield ChangeBatch(snapshot.id, pa.RecordBatch.from_pylist([], self.schema), is_break=True)
-        for rows in self._rows([entry for entry in entries if entry.kind is FileKind.ADD]):
-            yield ChangeBatch(snapshot.id, rows)
+                nothing = pa.RecordBatch.from_pylist([], self.schema)
+                yield ChangeBatch(snapshot.id, nothing, is_break=True, position=end)
+        wanted = [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
+        begin = ChangePosition(snapshot.id, skip_rows)
+        yield from change_batches(self._rows(wanted, skip_rows), begin, end)
 
-    def _rows(self, entries: Sequence[ManifestEntry]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, entries: Sequence[ManifestEntry], skip_rows: int) -> Iterator[pa.RecordBatch]:
         has_kinds = self._context.schema.has_primary_key
         fields = [*self._fields, *([KIND_FIELD] if has_kinds else [])]
         # Stable: plan order inside a bucket.
@@ -126,14 +139,45 @@ class ChangeReader:
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
             directory = bucket_directory(self._context, partition, bucket)
             for entry in of_bucket:
+                if skip_rows >= entry.file.row_count:
+                    skip_rows -= entry.file.row_count
+                    continue
                 path = data_file_path(directory, entry.file)
-                for batch in read_data_file(
+                batches = read_data_file(
                     self._context, entry.file, path, fields, partition=partition, batch_rows=_BATCH_ROWS
-                ):
-                    if batch.num_rows:
-                        yield batch if has_kinds else self._inserted(batch)
+                )
+                for batch in without_first(batches, skip_rows):
+                    yield batch if has_kinds else self._inserted(batch)
+                skip_rows = 0
 
     def _inserted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of an append table: all +I."""
         kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
         return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=self.schema)
+
+
+def change_batches(
+    batches: Iterable[pa.RecordBatch], begin: ChangePosition, end: ChangePosition
+) -> Iterator[ChangeBatch]:
+    """Rows of one snapshot with the position behind each batch. begin: of the first row. end: behind the last.
+
+    A batch is held back until the next one is there, or none: it says whether it is the last.
+    """
+    held: pa.RecordBatch | None = None
+    rows = begin.rows
+    for batch in batches:
+        if held is not None:
+            rows += held.num_rows
+            yield ChangeBatch(begin.next_snapshot_id, held, is_last=False, position=replace(begin, rows=rows))
+        held = batch
+    if held is not None:
+        yield ChangeBatch(begin.next_snapshot_id, held, position=end)
+
+
+def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of at least one row, behind the first `skip_rows` of them all."""
+    for batch in batches:
+        skipped = min(skip_rows, batch.num_rows)
+        skip_rows -= skipped
+        if batch.num_rows > skipped:
+            yield batch.slice(skipped)

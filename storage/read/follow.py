@@ -1,92 +1,167 @@
-"""Following a table: the changes of every new snapshot, for ever.
+"""Following a table: the changes of every new snapshot, for ever, or up to a bound.
 
-Source: Java `table/source/DataTableStreamScan.java`, `consumer/ConsumerManager.java`.
+Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/BoundedChecker.java`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
 
 from storage.clock import epoch_ms
 from storage.errors import BadInput
-from storage.read.changes import ChangeBatch, ChangeReader
-from storage.snapshots.consumers import Consumer
+from storage.read.changes import ChangeBatch, ChangeReader, change_batches, without_first
+from storage.read.expired import expired
+from storage.read.stream.consumer_progress import ConsumerProgress
+from storage.read.stream.full_read import FullRead
+from storage.read.stream.position import ChangePosition
+from storage.read.stream.share import ALL, Share
+from storage.read.stream.start import Start, StartAt, first_position
 from storage.snapshots.snapshot import Snapshot
-
-StartAt: TypeAlias = int | str  # a snapshot id, "latest" or "earliest"
+from storage.table import TableContext
 
 _FIRST_WAIT_MS: Final = 20
 
 
-class Follower:
-    """A state machine with one number, the next snapshot to read. `step` never waits; `wait_ms` says how long to.
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a stream ends. end: the last snapshot. watermark_ms: it ends before the first snapshot beyond."""
 
-    start: a snapshot id; "latest", only what comes from now on; "earliest", all whose changes are still there, with or
-    without their snapshot. A consumer that has a position goes on from it, whatever `start` says. Its position moves
-    past a snapshot when the next one is asked for: then the caller is done with it, so that a crash repeats changes
-    rather than losing them.
-    ignores_progress: it begins at `start` nevertheless. delay_ms: how old a snapshot must be before it is read.
+    end: int | None = None
+    watermark_ms: int | None = None
+
+    def is_behind(self, snapshot: Snapshot) -> bool:
+        if self.watermark_ms is None or snapshot.watermark is None:
+            return False
+        return snapshot.watermark > self.watermark_ms
+
+
+class Follower:
+    """A state machine with one position. `step` never waits; `wait_ms` says how long to.
+
+    start: where it begins. A consumer that has a position goes on from it, unless `start` is a position itself.
+    progress: where the position of a consumer is kept. A batch counts as dealt with when the next one is asked for, so
+    a crash repeats changes rather than losing them.
+    ignores_progress: the consumer begins at `start` nevertheless. bound: `is_done` once all before it was read.
+    share: of several readers, which this one is. delay_ms: how old a snapshot must be before it is read.
     """
 
     def __init__(
         self,
-        reader: ChangeReader,
+        context: TableContext,
         start: StartAt,
-        consumer: Consumer | None,
-        longest_wait_ms: int,
+        progress: ConsumerProgress | None = None,
         *,
         ignores_progress: bool = False,
-        delay_ms: int = 0,
+        bound: Bound | None = None,
+        share: Share = ALL,
         now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
-        self._reader = reader
-        self._ignores_progress = ignores_progress
-        self._delay_ms = delay_ms
+        self._context = context
+        self._reader = ChangeReader(context, share)
+        self._share = share
+        self._progress = progress
+        self._bound = bound or Bound()
+        self._delay_ms = context.options.snapshot_delay_ms
+        self._longest_wait_ms = context.options.discovery_interval_ms
         self._now_ms = now_ms
-        self._consumer = consumer
-        self._longest_wait_ms = longest_wait_ms
         self._idle_steps = 0
-        self.next_snapshot_id = self._first(start)
+        self._is_beyond = False
+        self._start = Start.of(start)
+        self.position = self._first(ignores_progress)
 
-    def _first(self, start: StartAt) -> int:
-        kept = None
-        if self._consumer is not None and not self._ignores_progress:
-            kept = self._consumer.next_snapshot_id()
-        if kept is not None:
-            return kept
-        if start == "latest":
-            return (self._reader.history.latest_id() or 0) + 1
-        if start == "earliest":
-            return self._reader.history.earliest_id() or 1
-        if isinstance(start, str) or start < 1:
-            raise BadInput(f"start is 'latest', 'earliest' or a snapshot id, not {start!r}")
-        return start
+    def _first(self, ignores_progress: bool) -> ChangePosition | None:
+        start = self._start
+        if self._progress is None:
+            return first_position(self._context, start)
+        if not ignores_progress and not isinstance(start, ChangePosition):
+            kept = self._progress.read()
+            if kept is not None:
+                return kept
+        position = first_position(self._context, start)
+        if position is not None and not (isinstance(start, Start) and start.is_strict):
+            self._progress.moved(position)  # what is committed from now on waits for this consumer
+        return position
+
+    @property
+    def next_snapshot_id(self) -> int:
+        """The snapshot that is read next, or further."""
+        return 1 if self.position is None else self.position.next_snapshot_id
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all before the bound was read."""
+        return self._is_beyond or (self._bound.end is not None and self.next_snapshot_id > self._bound.end)
 
     def step(self) -> Iterator[ChangeBatch] | None:
-        """The changes of the next snapshot, or None when it is not there yet. Raises SnapshotExpired when it is gone,
-        BadInput when it never will be there.
+        """What comes next: the changes of a snapshot, or its rows when the stream begins with them. None when it is not
+        there yet, or when the bound is reached. Raises SnapshotExpired when it is gone, BadInput when it never will be
+        there.
         """
-        snapshot_id = self.next_snapshot_id
-        snapshot = self._reader.history.find(snapshot_id)
-        if snapshot is None:
-            self._idle_steps += 1
-            self._check_reachable(snapshot_id)
+        if self.is_done:
             return None
-        if self._is_too_young(snapshot):
+        if self.position is None:
+            self.position = first_position(self._context, self._start)
+        snapshot = None if self.position is None else self._next(self.position)
+        if self.position is None or snapshot is None or self._is_too_young(snapshot):
             self._idle_steps += 1
             return None
         self._idle_steps = 0
-        return self._changes(snapshot)
+        if not self.position.is_full and self._bound.is_behind(snapshot):
+            self._is_beyond = True
+            return None
+        return self._delivered(snapshot, self.position)
+
+    def _next(self, position: ChangePosition) -> Snapshot | None:
+        """Raises SnapshotExpired, BadInput as `step` does."""
+        snapshot_id = position.next_snapshot_id
+        if position.is_full:
+            return self._whole(snapshot_id)
+        snapshot = self._reader.history.find(snapshot_id)
+        if snapshot is None:
+            self._check_reachable(snapshot_id)
+        else:
+            self._check_same_history(position)
+        return snapshot
+
+    def _whole(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that is to be read whole: what its changelog left of it is not enough."""
+        snapshots = self._reader.history.snapshots
+        snapshot = snapshots.find(snapshot_id)
+        if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
+            raise expired(self._context, snapshot_id)
+        if snapshot is None:
+            self._check_reachable(snapshot_id)
+        return snapshot
 
     def _is_too_young(self, snapshot: Snapshot) -> bool:
         return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
-    def _changes(self, snapshot: Snapshot) -> Iterator[ChangeBatch]:
-        yield from self._reader.read(snapshot)
-        self.next_snapshot_id = snapshot.id + 1
-        if self._consumer is not None:
-            self._consumer.write(snapshot.id + 1)
+    def _delivered(self, snapshot: Snapshot, begin: ChangePosition) -> Iterator[ChangeBatch]:
+        """Moves on whenever the next batch is asked for: then the one before was dealt with."""
+        end = ChangePosition.behind(snapshot)
+        if begin.is_full:
+            rows = FullRead(self._context, self._share, begin.files_since_ms).read(snapshot)
+            batches = change_batches(without_first(rows, begin.rows), begin, end)
+        else:
+            batches = self._reader.read(snapshot, skip_rows=begin.rows)
+        for batch in batches:
+            yield batch
+            assert batch.position is not None
+            self._move_to(batch.position)
+        self._move_to(end)
+        self._is_beyond = begin.is_full and self._bound.is_behind(snapshot)
+
+    def _move_to(self, position: ChangePosition) -> None:
+        self.position = position
+        if self._progress is not None:
+            self._progress.moved(position)
+
+    def close(self) -> None:
+        """Keeps the position of the consumer, as far as it got."""
+        if self._progress is not None and self.position is not None:
+            self._progress.moved(self.position, is_end=True)
 
     @property
     def wait_ms(self) -> int:
@@ -107,6 +182,17 @@ class Follower:
                 f"Read it again and follow from {latest + 1}"
             )
 
+    def _check_same_history(self, position: ChangePosition) -> None:
+        """After a rollback other snapshots come under the ids of those that were read."""
+        if position.after is None:
+            return
+        before = self._reader.history.find(position.next_snapshot_id - 1)
+        if before is not None and before.delta_manifest_list != position.after:
+            raise BadInput(
+                f"snapshot {before.id} of {self._context.name} is another one than was read: the table was "
+                "rolled back. Read it again with scan(), and follow from the snapshot after that"
+            )
+
 
 @runtime_checkable
 class Stop(Protocol):
@@ -116,11 +202,14 @@ class Stop(Protocol):
     def wait(self, timeout: float | None = None) -> bool: ...
 
 
-def follow(follower: Follower, stop: Stop) -> Iterator[ChangeBatch]:
-    """Until `stop` is set; waiting for a snapshot ends at once when it is."""
-    while not stop.is_set():
-        changes = follower.step()
-        if changes is None:
-            stop.wait(follower.wait_ms / 1000)
-        else:
-            yield from changes
+def follow(follower: Follower, stop: Stop) -> Generator[ChangeBatch]:
+    """Until `stop` is set, or the bound is reached; waiting for a snapshot ends at once when it is set."""
+    try:
+        while not stop.is_set() and not follower.is_done:
+            changes = follower.step()
+            if changes is not None:
+                yield from changes
+            elif not follower.is_done:
+                stop.wait(follower.wait_ms / 1000)
+    finally:
+        follower.close()

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.errors import BadInput, UnsupportedFeature
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.option_support import check_supported
-from storage.options import ChangelogProducer, Operation
+from storage.options import Operation
 from storage.options.reading import StartupMode
-from storage.snapshots.change_history import ChangeHistory
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.read.stream.start import newest_compacted
+from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
@@ -23,11 +22,14 @@ _WATERMARK: Final = "watermark-"
 
 @dataclass(frozen=True, slots=True)
 class ScanPosition:
-    """Which snapshot a scan reads: by one of these, or, when none is set, the latest."""
+    """Which snapshot a scan reads: by one of these, or, when none is set, the latest. files_since_ms: of that, only
+    files made at this time or later.
+    """
 
     snapshot_id: int | None = None
     tag: str | None = None
     as_of_ms: int | None = None
+    files_since_ms: int | None = None
 
     @classmethod
     def of(cls, context: TableContext) -> ScanPosition:
@@ -39,11 +41,14 @@ class ScanPosition:
             case None | StartupMode.LATEST_FULL | StartupMode.LATEST:
                 return cls()
             case StartupMode.COMPACTED_FULL:
-                return cls(snapshot_id=_newest_compacted(context))
+                found = newest_compacted(context)
+                return cls(snapshot_id=None if found is None else found.id)
             case StartupMode.FROM_TIMESTAMP:
                 return cls(as_of_ms=options.scan_timestamp_ms)
             case StartupMode.FROM_SNAPSHOT | StartupMode.FROM_SNAPSHOT_FULL:
                 return cls._named(context)
+            case StartupMode.FROM_FILE_CREATION_TIME:
+                return cls(files_since_ms=options.scan_file_creation_time_ms)
             case mode:
                 raise _unsupported(context, mode, "scan", "Unset it, and pass snapshot=, tag= or as_of= to scan()")
 
@@ -65,27 +70,6 @@ class ScanPosition:
         if version.isdecimal():
             return cls(snapshot_id=int(version))
         raise BadInput(f"option scan.version = {version!r}: {context.name} has no such tag, and it is no snapshot id")
-
-
-def first_to_follow(context: TableContext) -> int | None:
-    """The snapshot whose changes come first; None when no option says so.
-
-    Raises UnsupportedFeature for modes that read the whole table before its changes.
-    """
-    options, history = context.options, ChangeHistory(context)
-    match options.startup_mode:
-        case None:
-            return None
-        case StartupMode.LATEST:
-            return (history.latest_id() or 0) + 1
-        case StartupMode.FROM_TIMESTAMP:
-            assert options.scan_timestamp_ms is not None
-            return history.first_since(options.scan_timestamp_ms)
-        case StartupMode.FROM_SNAPSHOT if (snapshot_id := options.scan_snapshot_id) is not None:
-            return max(snapshot_id, history.earliest_id() or 1)
-        case mode:
-            remedy = "Read the table with scan(), and follow with start= the snapshot after it"
-            raise _unsupported(context, mode, "follow", remedy)
 
 
 def range_of_changes(context: TableContext) -> tuple[int, int] | None:
@@ -111,23 +95,6 @@ def range_of_changes(context: TableContext) -> tuple[int, int] | None:
     if last < after:
         raise BadInput(f"{where}: the second snapshot is before the first; swap them")
     return after + 1, last
-
-
-def _newest_compacted(context: TableContext) -> int | None:
-    """The newest snapshot of a compaction, a full one where options plan them; else the latest (None)."""
-    options, snapshots = context.options, SnapshotStore(context.io, context.paths)
-    every = options.full_compaction_delta_commits
-    if every is None and options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
-        every = 1
-    latest = snapshots.latest()
-    for snapshot in snapshots.back_from(latest) if latest is not None else ():
-        if snapshot.commit_kind is CommitKind.COMPACT and (every is None or _is_planned(snapshot, every)):
-            return snapshot.id
-    return None
-
-
-def _is_planned(snapshot: Snapshot, every: int) -> bool:
-    return snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER or snapshot.commit_identifier % every == 0
 
 
 def _at_watermark(context: TableContext, watermark_ms: int) -> int:

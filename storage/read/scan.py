@@ -8,7 +8,7 @@ Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,10 +34,13 @@ from storage.types import Root, same_ignoring_nullability
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A question to the table at one snapshot. context: under the schema to read with."""
+    """A question to the table at one snapshot. context: under the schema to read with. keep_entry: False leaves a file
+    out, whatever else is known of it.
+    """
 
     context: TableContext
     predicate: Predicate | None = None
+    keep_entry: Callable[[ManifestEntry], bool] | None = None
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
         """Splits in the order of partitions and buckets; none for a table without snapshots."""
@@ -64,7 +67,7 @@ class TableScan:
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with told_from_damage(self.context, snapshot.id):
-            entries = live_entries(self.context, snapshot)
+            entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
         if self._passes_over_level_0:
             entries = [entry for entry in entries if entry.file.level > 0]
         if self.predicate is None:
@@ -166,6 +169,11 @@ class TableScan:
         bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
         return files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]
+
+
+def made_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
+    """Whether a file was made at this time or later, epoch milliseconds. One that doesn't say is left out."""
+    return lambda entry: (made_ms := entry.file.created_epoch_ms) is not None and made_ms >= time_ms
 
 
 def wanted_partitions(context: TableContext, partitions: set[bytes], predicate: Predicate) -> set[bytes]:

@@ -20,23 +20,23 @@ class ChangeHistory:
     """Of one branch. Holds nothing: every call looks at the files. Raises CorruptFile for what can't be read."""
 
     def __init__(self, context: TableContext) -> None:
-        self._snapshots = SnapshotStore(context.io, context.paths)
+        self.snapshots = SnapshotStore(context.io, context.paths)
         self._changelogs = ChangelogStore(context.io, context.paths)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """A changelog holds what its snapshot held. None for one that is not there (yet, or any more)."""
         return (
-            self._snapshots.find(snapshot_id)
+            self.snapshots.find(snapshot_id)
             or self._changelogs.find(snapshot_id)
-            or self._snapshots.find(snapshot_id)  # a snapshot came back to the id: the table was rolled back to a tag
+            or self.snapshots.find(snapshot_id)  # a snapshot came back to the id: the table was rolled back to a tag
         )
 
     def latest_id(self) -> int | None:
-        return self._snapshots.latest_id()
+        return self.snapshots.latest_id()
 
     def earliest_id(self) -> int | None:
         earliest = self._changelogs.earliest_id()
-        snapshot = self._snapshots.earliest_id()
+        snapshot = self.snapshots.earliest_id()
         return snapshot if earliest is None or snapshot is None else min(earliest, snapshot)
 
     def first_since(self, time_ms: int) -> int:

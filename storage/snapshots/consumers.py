@@ -6,12 +6,16 @@ Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from storage.arguments import check_file_name
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.base import FileIO
 from storage.paths import CONSUMER_PREFIX, TablePaths, parse_consumer_name
+
+NEXT_SNAPSHOT: Final = "nextSnapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +33,30 @@ class Consumer:
 
     def next_snapshot_id(self) -> int | None:
         """None when this consumer never wrote a position."""
+        members = self.read()
+        return None if members is None else members[NEXT_SNAPSHOT]
+
+    def read(self) -> dict[str, Any] | None:
+        """All that its file says, with a number in `nextSnapshot`. None as above. Raises CorruptFile."""
         path = self.paths.consumer(self.name)
         try:
             data = self.io.read(path)
         except FileNotFoundError:
             return None
         try:
-            return int(json.loads(data)["nextSnapshot"])
+            members = json.loads(data)
+            return {**members, NEXT_SNAPSHOT: int(members[NEXT_SNAPSHOT])}
         except (ValueError, KeyError, TypeError) as e:
             raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
 
-    def write(self, next_snapshot_id: int) -> None:
-        text = json.dumps({"nextSnapshot": next_snapshot_id}, indent=2)
+    def write(self, next_snapshot_id: int, more: Mapping[str, Any] | None = None) -> None:
+        """more: members that others pass over."""
+        text = json.dumps({NEXT_SNAPSHOT: next_snapshot_id, **(more or {})}, indent=2)
         self.io.write(self.paths.consumer(self.name), text.encode())
+
+    def forget(self) -> None:
+        """Nothing is spared for it any more."""
+        self.io.delete(self.paths.consumer(self.name))
 
 
 def consumer_names(io: FileIO, paths: TablePaths) -> list[str]:

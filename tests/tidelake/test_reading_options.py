@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.changes import ChangeReader
 from storage.read.follow import Follower
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.tags import TagStore
@@ -182,22 +181,60 @@ def test_following_from_a_time_begins_with_the_first_snapshot_since(catalog: tid
     assert table.follower().next_snapshot_id == 1 + sum(time_ms < times[2] for time_ms in times)
 
 
+FULL = [
+    pytest.param({"scan.mode": "latest-full"}, 5, [1, 2, 3, 5], id="all rows"),
+    pytest.param({"scan.mode": "compacted-full"}, 4, [1, 2, 3], id="compacted rows"),
+    pytest.param({"scan.mode": "from-snapshot-full", "scan.snapshot-id": "2"}, 2, [1, 2], id="rows of a snapshot"),
+    pytest.param({"scan.file-creation-time-millis": "1"}, 5, [1, 2, 3, 5], id="files made since long"),
+    pytest.param({"scan.file-creation-time-millis": "9999999999999"}, 5, [], id="files to come"),
+    pytest.param({"scan.creation-time-millis": "9999999999999"}, 5, [], id="a time without snapshots, by its files"),
+]
+
+
+@pytest.mark.parametrize(("options", "snapshot_id", "rows"), FULL)
+def test_following_begins_with_the_rows_that_its_options_say(
+    catalog: tidelake.Catalog, options: Mapping[str, str], snapshot_id: int, rows: list[int]
+) -> None:
+    follower = catalog.table("shop.t", options).follower()
+    batches = list(follower.step() or ())
+    assert sorted(row for batch in batches for row in batch.rows["id"].to_pylist()) == rows
+    assert {batch.snapshot_id for batch in batches} <= {snapshot_id}
+    assert follower.next_snapshot_id == snapshot_id + 1
+
+
+def test_following_from_a_time_between_snapshots_that_are_known_begins_with_changes(catalog: tidelake.Catalog) -> None:
+    times = [snapshot.time_ms for snapshot in catalog.table("shop.t").snapshots()]
+    follower = catalog.table("shop.t", {"scan.creation-time-millis": str(times[-1])}).follower()
+    first = 1 + sum(time_ms < times[-1] for time_ms in times)
+    assert follower.next_snapshot_id == (first if first > 1 else 5)
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"scan.mode": "latest-full"}, id="all rows first"),
-        pytest.param({"scan.mode": "compacted-full"}, id="compacted rows first"),
-        pytest.param({"scan.mode": "from-snapshot-full", "scan.snapshot-id": "1"}, id="rows of a snapshot first"),
         pytest.param({"scan.tag-name": "two"}, id="a tag"),
+        pytest.param({"scan.watermark": "100"}, id="a watermark"),
+        pytest.param({"scan.mode": "latest-delta"}, id="the latest changes only"),
+        pytest.param({"incremental-between": "1,2"}, id="a range"),
     ],
 )
-def test_following_that_would_read_the_table_first_is_refused(
-    catalog: tidelake.Catalog, options: Mapping[str, str]
-) -> None:
+def test_a_place_where_no_stream_can_begin_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str]) -> None:
     table = catalog.table("shop.t", options)
-    with pytest.raises(tidelake.UnsupportedFeature, match=r"cannot follow: .* Read the table with scan"):
+    with pytest.raises(tidelake.BadInput, match="no stream of changes can begin so"):
         table.follower()
     assert table.follower(start=3).next_snapshot_id == 3
+
+
+def test_a_follow_ends_before_the_first_snapshot_beyond_the_watermark(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t", {"scan.bounded.watermark": "200"})
+    assert [change.snapshot_id for change in table.follow(start=1)] == [1, 2]
+    whole = catalog.table("shop.t", {"scan.bounded.watermark": "200", "scan.mode": "latest-full"})
+    assert {change.snapshot_id for change in whole.follow()} == {5}  # beyond already: its rows, and no more
+
+
+def test_a_scan_reads_only_files_that_were_made_since(catalog: tidelake.Catalog) -> None:
+    assert scanned(catalog.table("shop.t", {"scan.file-creation-time-millis": "1"})) == [1, 2, 3, 5]
+    assert scanned(catalog.table("shop.t", {"scan.file-creation-time-millis": "9999999999999"})) == []
 
 
 def test_a_consumer_named_by_the_options_goes_on_where_it_was(catalog: tidelake.Catalog) -> None:
@@ -214,7 +251,7 @@ def test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay(catalog: tidelake
     table = catalog.table("shop.t", {"streaming.read.snapshot.delay": "1 min"})
     assert table.follower(start=1).step() is None
     now_ms = time_of(table, 1) + 59_999
-    follower = Follower(ChangeReader(table.context), 1, None, 10_000, delay_ms=60_000, now_ms=lambda: now_ms)
+    follower = Follower(table.context, 1, now_ms=lambda: now_ms)
     assert follower.step() is None
     now_ms += 1
     assert [change.snapshot_id for change in follower.step() or ()] == [1]

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from storage.arguments import shown
 from storage.catalog.identifier import Identifier
 from storage.errors import BadInput, TidelakeError
 from storage.read.changes import ChangeBatch
-from storage.read.follow import StartAt
 from storage.read.predicate import Predicate
+from storage.read.stream.start import StartAt
 from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.types import DataField, parse_type
@@ -248,8 +249,8 @@ def follow(
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
-        follower = table.follower(start=start, consumer=consumer)
-        while until is None or follower.next_snapshot_id <= until:
+        follower = table.follower(start=start, consumer=consumer, end=until)
+        while not follower.is_done:
             found = follower.step()
             if found is None:
                 time.sleep(follower.wait_ms / 1000)
@@ -273,7 +274,7 @@ class _Wanted:
             return change
         rows = pa.Table.from_batches([change.rows]).filter(self._expression).combine_chunks()
         batches = rows.to_batches() or [change.rows.slice(0, 0)]
-        return ChangeBatch(change.snapshot_id, batches[0])
+        return replace(change, rows=batches[0])
 
 
 # ---------------------------------------------------------------- from text

@@ -23,7 +23,6 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _FALLBACK: Final = "it belongs to scan.fallback-branch, which reading refuses"
-_AT_LEAST_ONCE: Final = "a consumer moves on when its changes were taken, which is exact"
 _READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
 _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
@@ -62,28 +61,8 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("scan.tag-name", TEXT, None, READ),
     acts("scan.version", TEXT, None, READ),
     acts("scan.watermark", LONG, None, READ),
-    refused(
-        "scan.file-creation-time-millis",
-        LONG,
-        None,
-        Refusal(
-            READING,
-            is_set("1"),
-            "files are not chosen by the time of their creation",
-            "Unset it, and pass as_of= to scan(), or start= to follow()",
-        ),
-    ),
-    refused(
-        "scan.creation-time-millis",
-        LONG,
-        None,
-        Refusal(
-            READING,
-            is_set("1"),
-            "files are not chosen by the time of their creation",
-            "Unset it, and pass as_of= to scan(), or start= to follow()",
-        ),
-    ),
+    acts("scan.file-creation-time-millis", LONG, None, READING),
+    acts("scan.creation-time-millis", LONG, None, READING),
     refused(
         "scan.bucket",
         INT,
@@ -92,12 +71,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
             READING, is_set("0"), "rows of all buckets are read", "Unset it; scan().splits() names the bucket of each"
         ),
     ),
-    refused(
-        "scan.bounded.watermark",
-        LONG,
-        None,
-        Refusal(CHANGES, is_set("1"), "following does not end by itself", "Unset it, and pass end= to changes()"),
-    ),
+    acts("scan.bounded.watermark", LONG, None, CHANGES),
     acts(
         "incremental-between",
         TEXT,
@@ -201,7 +175,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("continuous.discovery-interval", DURATION, "10 s", CHANGES),
     acts("consumer-id", TEXT, None, CHANGES),
     acts("consumer.ignore-progress", BOOLEAN, "false", CHANGES),
-    without_effect("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", _AT_LEAST_ONCE),
+    acts("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", CHANGES),
     acts("source.split.target-size", SIZE, "128 mb", READ),
     acts("source.split.open-file-cost", SIZE, "4 mb", READ),
     without_effect("scan.max-splits-per-task", INT, "10", SPEED),

@@ -256,6 +256,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_with_nullable_primary_keys_they_all_take_nulls": ("primary-key.nullable",),
     },
+    "tests/storage/read/stream/test_consumer_progress.py": {
+        "test_at_least_once_writes_less_often_and_at_the_end": ("consumer.mode",),
+    },
     "tests/storage/test_table_model.py": {
         "test_a_table_is_what_its_last_commit_made_it": ("write-buffer-spillable",),
     },
@@ -282,6 +285,11 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "consumer.ignore-progress",
         ),
         "test_a_dynamic_option_opens_a_branch": ("branch",),
+        "test_a_follow_ends_before_the_first_snapshot_beyond_the_watermark": ("scan.bounded.watermark",),
+        "test_a_scan_reads_only_files_that_were_made_since": ("scan.file-creation-time-millis",),
+        "test_following_from_a_time_between_snapshots_that_are_known_begins_with_changes": (
+            "scan.creation-time-millis",
+        ),
         "test_a_follower_waits_no_longer_than_the_table_says": ("continuous.discovery-interval",),
         "test_a_scan_reads_as_of_the_time_that_its_options_say": (
             "scan.timestamp-millis",

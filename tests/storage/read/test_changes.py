@@ -12,8 +12,10 @@ import pytest
 import tidelake
 from storage.errors import SnapshotExpired
 from storage.format import CommitKind
-from storage.options import ChangelogProducer
+from storage.options import ChangelogProducer, TableOptions
 from storage.read.changes import source_of_changes
+from storage.read.follow import Follower
+from storage.read.stream.full_read import is_read_first
 from storage.snapshots.consumers import Consumer
 from storage.verify import verify
 from tests.support.cases import Case, case_id, check_members, unpack_golden, vectors
@@ -22,7 +24,6 @@ CASES = vectors("stream_read_rules")
 MEMBERS = {"changelog_producer", "snapshot", "expect"}
 FOLLOW_UPS = [case for case in CASES if not case.get("snapshot", {}).get("initial")]
 FIRST_PLANS = [case for case in CASES if case.get("snapshot", {}).get("initial")]
-LATER = {"lookup", "full-compaction"}  # producers whose streams begin with upper levels only: with the changelog issue
 
 
 @pytest.mark.parametrize("case", FOLLOW_UPS, ids=case_id)
@@ -38,21 +39,36 @@ def test_stream_read_rules(case: Case) -> None:
     assert source == case["expect"]
 
 
-@pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] not in LATER], ids=case_id)
-def test_a_stream_begins_with_all_levels(case: Case, tmp_path: Path) -> None:
-    """A table with files on two levels: what is scanned before following holds both."""
+FIRST_LEVELS = {"all levels merged": [True, True, True], "only level > 0": [False, True, True]}
+
+
+@pytest.mark.parametrize("case", FIRST_PLANS, ids=case_id)
+def test_which_levels_a_stream_begins_with(case: Case) -> None:
     check_members(case, MEMBERS)
-    assert case["expect"] == "all levels merged"
+    options = TableOptions({"changelog-producer": case["changelog_producer"], "num-levels": "3"})
+    assert [is_read_first(level, options) for level in range(3)] == FIRST_LEVELS[case["expect"]]
+
+
+def test_with_full_compaction_a_stream_begins_with_the_highest_level() -> None:
+    options = TableOptions({"changelog-producer": "full-compaction", "num-levels": "3"})
+    assert [is_read_first(level, options) for level in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_a_stream_begins_with_the_rows_of_these_levels(producer: str, tmp_path: Path) -> None:
+    """A table with files on two levels, the highest among them."""
     warehouse = unpack_golden("java/pk_dedup_parquet", tmp_path)
-    producer = {"changelog-producer": case["changelog_producer"]}
-    table = tidelake.open_catalog(str(warehouse)).table("golden.pk_dedup_parquet", producer)
-    assert {file.level for split in table.scan().splits() for file in split.files} == {0, 3}
-
-
-@pytest.mark.parametrize("case", [case for case in FIRST_PLANS if case["changelog_producer"] in LATER], ids=case_id)
-def test_producers_that_begin_otherwise_are_known_and_not_built_yet(case: Case) -> None:
-    check_members(case, MEMBERS)
-    assert case["expect"].startswith("only level")
+    table = tidelake.open_catalog(str(warehouse)).table("golden.pk_dedup_parquet")
+    files = [file for split in table.scan().splits() for file in split.files]
+    assert {file.level for file in files} == {0, 3}
+    dynamic = {"changelog-producer": producer, "num-levels": "4"}
+    rows = table.context.with_options(dynamic)
+    batches = list(Follower(rows, "latest-full").step() or ())
+    kept = sum(batch.rows.num_rows for batch in batches)
+    if producer in ("none", "input"):
+        assert kept == table.scan().to_arrow().num_rows
+    else:
+        assert kept == sum(file.row_count for file in files if file.level == 3)
 
 
 # ---------------------------------------------------------------- following
@@ -138,7 +154,8 @@ def test_a_consumer_goes_on_where_it_stood(table: tidelake.Table, commit: Commit
     commit(3, "c")
     assert seen(follow(table, Clock(1), start="earliest", consumer="c1")) == [(3, "c")]
     kept = Path(table.location) / "consumer" / "consumer-c1"
-    assert json.loads(kept.read_text()) == {"nextSnapshot": 4}
+    after = table.snapshots()[-1].delta_manifest_list
+    assert json.loads(kept.read_text()) == {"nextSnapshot": 4, "after": after}
 
 
 def test_a_snapshot_that_was_not_read_to_its_end_comes_again(table: tidelake.Table, commit: Commit) -> None:

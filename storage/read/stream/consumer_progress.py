@@ -1,0 +1,100 @@
+"""The position of a follower, kept in the table under a consumer's name.
+
+`consumer.mode` says how closely:
+
+    exactly-once   written whenever the reader asks for the next batch. After a crash, what it had asked beyond is not
+                   read again; the batch that it was dealing with is.
+    at-least-once  written at most once a second, only between snapshots. After a crash, what was read since is read
+                   again.
+
+While a stream begins with a whole snapshot, `consumer-<name>.full` spares that one: Java would go on from
+`consumer-<name>` with the changes of the snapshot alone.
+
+Source: Java `consumer/ConsumerManager.java`, `flink/source/ConsumerProgressCalculator.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from storage.errors import BadInput, CorruptFile
+from storage.options import TableOptions
+from storage.options.reading import ConsumerMode
+from storage.read.stream.position import ChangePosition
+from storage.read.stream.share import Share
+from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
+from storage.table import TableContext
+
+_FULL_SUFFIX: Final = ".full"
+_SECONDS_BETWEEN: Final = 1.0  # writes in mode at-least-once
+
+
+class ConsumerProgress:
+    """Of one reader under a consumer's name. One thread."""
+
+    def __init__(self, context: TableContext, name: str, share: Share) -> None:
+        options: TableOptions = context.options
+        self._context = context
+        self._name = name
+        self._share = share
+        self._is_lazy = options.consumer_mode is ConsumerMode.AT_LEAST_ONCE
+        self._changes = self._consumer(share.consumer(name))
+        self._full = self._consumer(share.consumer(name) + _FULL_SUFFIX)
+        self._written: ChangePosition | None = None
+        self._is_full_there = True  # perhaps
+        self._next_write_s = 0.0
+
+    def read(self) -> ChangePosition | None:
+        """Where the consumer goes on; None when it never was anywhere. Raises CorruptFile."""
+        for consumer in (self._changes, self._full):
+            if (members := consumer.read()) is not None:
+                try:
+                    return ChangePosition.of_members(members)
+                except ValueError as error:
+                    path = self._context.paths.consumer(consumer.name)
+                    raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', str(error)) from None
+        return self._of_another_count()
+
+    def moved(self, position: ChangePosition, *, is_end: bool = False) -> None:
+        """The reader is done with all before this position. is_end: it won't go on."""
+        if position == self._written or (self._is_lazy and not self._is_due(position, is_end)):
+            return
+        members = position.to_members()
+        del members[NEXT_SNAPSHOT]
+        if position.is_full:
+            self._full.write(position.next_snapshot_id, members)
+            self._is_full_there = True
+        else:
+            self._changes.write(position.next_snapshot_id, members)
+            if self._is_full_there:
+                self._full.forget()
+                self._is_full_there = False
+        self._written = position
+
+    def _is_due(self, position: ChangePosition, is_end: bool) -> bool:
+        now_s = time.monotonic()
+        is_due = self._written is None or is_end or (now_s >= self._next_write_s and not position.rows)
+        if is_due:
+            self._next_write_s = now_s + _SECONDS_BETWEEN
+        return is_due
+
+    def _of_another_count(self) -> ChangePosition | None:
+        """Where the readers were when there were more of them, or fewer: all, or the one that was last."""
+        names = consumer_names(self._context.io, self._context.paths)
+        others = [name for name in names if self._share.is_another_count(name, of=self._name)]
+        found = {name: members for name in others if (members := self._consumer(name).read()) is not None}
+        if not found:
+            return None
+        positions = [ChangePosition.of_members(members) for members in found.values()]
+        first = min(positions, key=lambda position: position.next_snapshot_id)
+        if not self._is_lazy and any(p.rows or p.next_snapshot_id != first.next_snapshot_id for p in positions):
+            raise BadInput(
+                f"consumer {self._name!r} of {self._context.name} was read by another number of readers, which stopped "
+                f"at different positions ({', '.join(found)}): changes would come again. Let those come to the same "
+                "snapshot first, allow repeated changes with consumer.mode = at-least-once, or pass start= a position"
+            )
+        return ChangePosition(first.next_snapshot_id, after=first.after)
+
+    def _consumer(self, name: str) -> Consumer:
+        return Consumer(self._context.io, self._context.paths, name)

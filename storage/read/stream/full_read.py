@@ -1,0 +1,61 @@
+"""A snapshot read whole at the beginning of a stream: what its changelog has not told, or will not tell, yet.
+
+Rows of lower levels come later as the changelog of the compaction that takes them up; read now, they would come twice.
+
+Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/FullCompactedStartingScanner.java`,
+`FileCreationTimeStartingScanner.java`; vectors `stream_read_rules.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from storage.format import RowKind
+from storage.options import ChangelogProducer, TableOptions
+from storage.read.scan import TableScan, made_since
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.stream.share import Share
+from storage.schema import KIND_FIELD
+from storage.snapshots.manifest_entry import ManifestEntry
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+def is_read_first(level: int, options: TableOptions) -> bool:
+    """Whether a stream begins with the rows of this level."""
+    match options.changelog_producer:
+        case ChangelogProducer.LOOKUP:
+            return level > 0
+        case ChangelogProducer.FULL_COMPACTION:
+            return level == options.num_levels - 1
+        case _:
+            return True
+
+
+class FullRead:
+    """files_since_ms: only files made at this time or later; None is all."""
+
+    def __init__(self, context: TableContext, share: Share, files_since_ms: int | None = None) -> None:
+        self._context = context
+        self._share = share
+        self._is_new_enough = None if files_since_ms is None else made_since(files_since_ms)
+        self._reader = SnapshotReader(context, context.schema.names)
+
+    def read(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        """All +I, always in the same order."""
+        scan = TableScan(self._context, keep_entry=self._keeps)
+        for batch in self._reader.read(scan.plan(snapshot)):
+            kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
+            schema = self._reader.schema.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
+            yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+
+    def _keeps(self, entry: ManifestEntry) -> bool:
+        has_levels = self._context.schema.has_primary_key
+        return (
+            (not has_levels or is_read_first(entry.file.level, self._context.options))
+            and (self._is_new_enough is None or self._is_new_enough(entry))
+            and self._share.takes(self._context, entry)
+        )

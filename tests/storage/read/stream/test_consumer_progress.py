@@ -1,0 +1,147 @@
+"""What a consumer's file says while its reader reads, begins again, or is one of several."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.snapshots.consumers import Consumer, needed_by_consumers
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> tidelake.Catalog:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options={"changelog-producer": "input"})
+    for number in range(1, 5):
+        add(table, number)
+    return catalog
+
+
+def add(table: tidelake.Table, number: int) -> None:
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [number]}, SCHEMA))
+        writer.commit()
+
+
+def kept(table: tidelake.Table, name: str) -> dict[str, Any] | None:
+    path = Path(table.location) / "consumer" / f"consumer-{name}"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def ids(batches: Any) -> list[int]:
+    return [row for batch in batches for row in batch.rows["id"].to_pylist()]
+
+
+def test_a_consumer_that_begins_with_what_comes_is_spared_it_from_its_first_moment(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    follower = table.follower(start="latest", consumer="c")
+    assert needed_by_consumers(table.context.io, table.context.paths) == 5
+    add(table, 5)
+    del follower  # its process dies before it read a thing
+    assert ids(table.follow(start="latest", consumer="c", end=5)) == [5]
+
+
+def test_a_batch_counts_when_the_next_one_is_asked_for(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    reader = table.follow(start=1, consumer="c")
+    next(reader)
+    next(reader)
+    assert (kept(table, "c") or {})["nextSnapshot"] == 2
+    reader.close()
+    assert (kept(table, "c") or {})["nextSnapshot"] == 2
+    assert ids(table.follow(consumer="c", end=4)) == [2, 3, 4]
+
+
+def test_at_least_once_writes_less_often_and_at_the_end(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t", {"consumer.mode": "at-least-once"})
+    reader = table.follow(start=1, consumer="c")
+    assert ids(next(reader) for _ in range(4)) == [1, 2, 3, 4]
+    assert (kept(table, "c") or {})["nextSnapshot"] == 2  # the first move is written, the next a second later
+    reader.close()
+    assert (kept(table, "c") or {})["nextSnapshot"] == 4
+
+
+def test_a_position_goes_before_the_consumers_file(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    batches = list(table.follow(start=1, consumer="c", end=4))
+    assert batches[1].position is not None
+    assert ids(table.follow(start=batches[1].position, consumer="c", end=4)) == [3, 4]
+
+
+def test_while_the_table_is_read_whole_expiry_spares_that_snapshot_under_another_name(
+    catalog: tidelake.Catalog,
+) -> None:
+    """Java would go on from the consumer's own file with the changes of the snapshot alone."""
+    table = catalog.table("shop.t")
+    reader = table.follow(start="from-snapshot-full:2", consumer="c", end=4)
+    assert ids([next(reader)]) == [1]
+    assert kept(table, "c") is None
+    assert needed_by_consumers(table.context.io, table.context.paths) == 2
+    reader.close()
+    reader = table.follow(start="latest", consumer="c", end=4)  # another process: it goes on with the whole
+    assert ids(reader) == [1, 2, 3, 4]
+    assert kept(table, "c.full") is None
+    assert (kept(table, "c") or {})["nextSnapshot"] == 5
+
+
+def test_javas_file_is_gone_on_from(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    Consumer(table.context.io, table.context.paths, "c").write(3)
+    assert ids(table.follow(consumer="c", end=4)) == [3, 4]
+
+
+def test_a_file_that_says_no_position_is_damage(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    Consumer(table.context.io, table.context.paths, "c").write(3, {"rows": "many"})
+    with pytest.raises(tidelake.CorruptFile, match="consumer-c"):
+        table.follow(consumer="c")
+
+
+def test_a_reader_behind_expiry_is_told_so_also_when_its_consumer_was_forgotten(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    reader = table.follow(start=1, consumer="c")
+    next(reader)
+    next(reader)
+    (Path(table.location) / "consumer" / "consumer-c").unlink()
+    table.expire(retain_max=1, retain_min=1, retain_ms=0)
+    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 3 is gone"):
+        next(reader)
+
+
+# ---------------------------------------------------------------- several readers
+
+
+def test_each_of_several_readers_keeps_its_own_position_and_expiry_spares_the_slowest(
+    catalog: tidelake.Catalog,
+) -> None:
+    table = catalog.table("shop.t")
+    list(table.follow(start=1, consumer="c", end=4, share=(0, 2)))
+    list(table.follow(start=1, consumer="c", end=2, share=(1, 2)))
+    assert [(kept(table, f"c-{n}-of-2") or {})["nextSnapshot"] for n in (1, 2)] == [5, 3]
+    assert needed_by_consumers(table.context.io, table.context.paths) == 3
+
+
+def test_another_number_of_readers_goes_on_where_all_were(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    for index in range(2):
+        list(table.follow(start=1, consumer="c", end=3, share=(index, 2)))
+    assert table.follower(consumer="c").next_snapshot_id == 4
+    assert table.follower(consumer="c", share=(2, 3)).next_snapshot_id == 4
+
+
+def test_another_number_of_readers_is_refused_where_changes_would_come_again(catalog: tidelake.Catalog) -> None:
+    table = catalog.table("shop.t")
+    for index in range(2):
+        list(table.follow(start=1, consumer="c", end=3 - index, share=(index, 2)))
+    with pytest.raises(tidelake.BadInput, match=r"stopped at different positions \(c-1-of-2, c-2-of-2\)"):
+        table.follower(consumer="c", share=(0, 3))
+    lazy = catalog.table("shop.t", {"consumer.mode": "at-least-once"})
+    assert lazy.follower(consumer="c", share=(0, 3)).next_snapshot_id == 3
