@@ -133,6 +133,7 @@ def _column(kind: Any, numbers: Any, nulls: Any) -> pa.Array:
     return pa.array(numbers, mask=nulls).cast(target)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.id)
 def test_java_reads_files_of_many_pages(name: str, shape: Shape, tmp_path: Path, java_oracle: JavaOracle) -> None:

@@ -2,8 +2,9 @@
 
 `@pytest.mark.interop` is for a test that takes a foreign part long; `@pytest.mark.long` for one that takes minutes.
 `@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test`, so that
-what it promises is always tried, and the others are marked `interop`. Of a folder that TIDELAKE_VECTORS,
-TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
+what it promises is always tried, and the others are marked `interop`. A test beside a foreign part (parts.py) needs no
+mark: of many cases `make test` runs four, spread over all. Of a folder that TIDELAKE_VECTORS, TIDELAKE_GOLDEN or
+TIDELAKE_RECORDED names, all cases run.
 
 A test that draws its cases at random (with Hypothesis, or marked `drawn`) draws few in `make test`. It is drawn anew
 in `make test-interop`, which loads the Hypothesis profile "thorough" and draws all. Numbers go through `examples`.
@@ -12,13 +13,20 @@ in `make test-interop`, which loads the Hypothesis profile "thorough" and draws 
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import pytest
 from hypothesis import settings
 
+from tests.support.parts import parts_of
+
+Case = TypeVar("Case")
+
 HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
+CASES_BESIDE_A_PART: Final = 4
 
 # Time never decides a test: no deadline.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
@@ -36,11 +44,26 @@ def examples(count: int) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if any(os.environ.get(hook) for hook in HOOKS):
         return
-    tried: set[tuple[object, str]] = set()
+    tests: defaultdict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("exhaustive") is None or item.get_closest_marker("long") is not None:
+        if not _is_marked(item, "interop") and not _is_marked(item, "long"):
+            tests[item.path, item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        if _is_marked(cases[0], "exhaustive"):
+            kept = 1
+        elif parts_of(cases[0]):
+            kept = CASES_BESIDE_A_PART
+        else:
             continue
-        test = (item.path, getattr(item, "originalname", item.name))
-        if test in tried:
+        for item in left_to_interop(cases, kept):
             item.add_marker(pytest.mark.interop)
-        tried.add(test)
+
+
+def left_to_interop(cases: Sequence[Case], kept: int) -> list[Case]:
+    """All but `kept` of them, the first one and others at even distances."""
+    chosen = {number * len(cases) // kept for number in range(kept)}
+    return [item for number, item in enumerate(cases) if number not in chosen]
+
+
+def _is_marked(item: pytest.Item, name: str) -> bool:
+    return item.get_closest_marker(name) is not None

@@ -221,6 +221,7 @@ HOT_KEYS: Final = [
 VERSIONS: Final = 60_000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(30)  # a second will do; where a row costs all those before it, it is many minutes
 @pytest.mark.parametrize(
     ("case", "step"),
