@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from compaction.changelog_merge import CompactionMerge, FullCompactionMerge, PlainMerge, compared_columns
 from compaction.compact_unit import CompactUnit
 from compaction.full_pick import pick_full
 from compaction.levels import Levels
@@ -24,14 +25,14 @@ from compaction.picker import Picker, PickerSettings
 from compaction.record_expiry import RecordExpiry
 from compaction.rewriter import Rewriter, Rewritten
 from compaction.stopping import ShouldStop
-from compaction.task_plan import Rewrite, TaskPlanner, Upgrade
+from compaction.task_plan import Step, TaskPlanner, Upgrade
 from compaction.tombstones import drops_deletes
-from compaction.upgrade import lookup_upgrade
+from compaction.upgrade import UpgradeStrategy, full_compaction_upgrade, lookup_upgrade
 from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
-from storage.merge.merge_functions import MergeFunction, merge_function_of
+from storage.merge.merge_functions import merge_function_of
 from storage.merge.sorted_run import Section
-from storage.options import MergeEngine
+from storage.options import ChangelogProducer, MergeEngine
 from storage.row_kinds import is_retract, row_kinds
 from storage.row_order import sequence_numbers_decide
 from storage.schema import KIND_FIELD
@@ -78,7 +79,7 @@ class BucketTree:
         levels = self.levels
         now_ms = self._now_ms()
         if full:
-            return pick_full(levels, must_rewrite=self._must_rewrite(levels.max_level, now_ms // 1000))
+            return pick_full(levels, must_rewrite=self._must_rewrite(now_ms // 1000))
         local_hour = time.localtime(now_ms / 1000).tm_hour
         unit = self._picker.pick(levels.runs, levels.max_level, now_ms=now_ms, local_hour=local_hour)
         return None if unit is None or unit.changes_nothing else unit
@@ -90,35 +91,39 @@ class BucketTree:
         levels = self.levels
         context = self._context
         now_s = self._now_ms() // 1000
-        must_rewrite = self._must_rewrite(unit.output_level, now_s)
+        must_rewrite = self._must_rewrite(now_s)
         planner = TaskPlanner(
             levels.key_types,
             levels.max_level,
             context.options.compaction_file_size_bytes(has_primary_key=True),
             lambda file: must_rewrite(file) or self._hides_deletes(file),
+            lambda file: self._upgrade(file, unit.output_level),
         )
         drop_deletes = drops_deletes(unit.output_level, levels.highest_level)
         before: list[DataFileMeta] = []
         after: list[DataFileMeta] = []
+        changelog: list[DataFileMeta] = []
         tombstones: list[DataFileMeta] = []
         written: list[DataFileMeta] = []
         try:
             for step in planner.plan(unit):
+                rewritten = self._carry_out(step, unit.output_level, drop_deletes, now_s, should_stop)
+                written += rewritten.all_files
+                changelog += rewritten.changelog
+                tombstones += rewritten.tombstones
                 if isinstance(step, Upgrade):
                     before.append(step.file)
                     after.append(replace(step.file, level=unit.output_level))
                 else:
-                    rewritten = self._rewrite(step, unit.output_level, drop_deletes, now_s, should_stop)
-                    written += [*rewritten.files, *rewritten.tombstones]
                     before += step.files
                     after += rewritten.files
-                    tombstones += rewritten.tombstones
         except BaseException:
             self._files.delete(written)
             raise
         return CompactResult(
             tuple(before),
             tuple(after),
+            tuple(changelog),
             reason=unit.reason.value,
             tombstones=tuple(tombstones),
             known_files=frozenset(file.file_name for file in levels.files) if tombstones else frozenset(),
@@ -147,40 +152,57 @@ class BucketTree:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
 
-    def _rewrite(
-        self, step: Rewrite, output_level: int, drop_deletes: bool, now_s: int, should_stop: ShouldStop
+    def _carry_out(
+        self, step: Step, output_level: int, drop_deletes: bool, now_s: int, should_stop: ShouldStop
     ) -> Rewritten:
+        if isinstance(step, Upgrade) and not step.reads_changes:
+            return Rewritten()
         sections: Sequence[Section] = step.sections
-        merge_function = self._merge_function
-        looks_up = must_look_up(self._context.options, self.levels, step.files, output_level)
-        if looks_up:
-            sections = with_files_above(step.files, self.levels, output_level)
-            merge_function = self._looking_up(output_level)
+        merge, sections = self._merge(sections, step.files, output_level)
         rewriter = Rewriter(
             self._context,
             self._files,
-            merge_function,
+            merge,
             self._expiry,
             now_s,
             should_stop,
             self._spill_directory,
-            copies_single_runs=not looks_up,
             sets_deletes_aside=not self._sequence_numbers_decide,
         )
+        if isinstance(step, Upgrade):
+            return rewriter.read_changes(sections, output_level)
         return rewriter.rewrite(sections, output_level, drop_deletes=drop_deletes)
 
-    def _looking_up(self, output_level: int) -> MergeFunction:
-        hides_known = self._context.options.merge_engine is MergeEngine.FIRST_ROW
-        return LookedUp(self._merge_function, output_level, hides_known)
+    def _merge(
+        self, sections: Sequence[Section], files: Sequence[DataFileMeta], output_level: int
+    ) -> tuple[CompactionMerge, Sequence[Section]]:
+        levels, options = self.levels, self._context.options
+        if self._tells_changes(output_level):
+            compared = compared_columns(self._context.schema, options)
+            return FullCompactionMerge(self._merge_function, levels.max_level, compared), sections
+        if must_look_up(options, levels, files, output_level):
+            hides_known = options.merge_engine is MergeEngine.FIRST_ROW
+            looking_up = LookedUp(self._merge_function, output_level, hides_known)
+            return PlainMerge(looking_up, shows_single_rows=True), with_files_above(files, levels, output_level)
+        return PlainMerge(self._merge_function), sections
 
-    def _must_rewrite(self, output_level: int, now_s: int) -> Callable[[DataFileMeta], bool]:
+    def _tells_changes(self, output_level: int) -> bool:
+        """With changelog-producer = full-compaction: what reaches the highest level is a change."""
+        producer = self._context.options.changelog_producer
+        return producer is ChangelogProducer.FULL_COMPACTION and output_level == self.levels.max_level
+
+    def _upgrade(self, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
         options, max_level = self._context.options, self.levels.max_level
+        if options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
+            return full_compaction_upgrade(output_level, max_level)
+        if options.needs_lookup:
+            return lookup_upgrade(options, file, output_level, max_level)
+        return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
+    def _must_rewrite(self, now_s: int) -> Callable[[DataFileMeta], bool]:
         def must_rewrite(file: DataFileMeta) -> bool:
-            if options.force_rewrite_all_files:
+            if self._context.options.force_rewrite_all_files:
                 return True
-            if self._expiry is not None and self._expiry.holds_expired([file], now_s)[0]:
-                return True
-            return options.needs_lookup and lookup_upgrade(options, file, output_level, max_level).rewrites
+            return self._expiry is not None and bool(self._expiry.holds_expired([file], now_s)[0])
 
         return must_rewrite

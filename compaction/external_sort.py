@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.merge.merge_passes import KeepAll
+from storage.merge.merge_passes import keep_all
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
 from storage.merge.spill import SpillFile
 
@@ -75,7 +75,7 @@ class ExternalSort:
         """Empties `waiting`, so that its batches go before the rows are moved a second time."""
         rows = pa.concat_batches(waiting)
         waiting.clear()
-        return merge_batch(rows, self._order, KeepAll())
+        return merge_batch(rows, self._order, keep_all)
 
     @property
     def _order(self) -> MergeOrder:
@@ -93,4 +93,4 @@ class ExternalSort:
         return (rows.slice(start, count) for start in range(0, rows.num_rows, count))
 
     def _merged(self, spills: list[SpillFile]) -> Iterator[pa.RecordBatch]:
-        return merge_runs([spill.read() for spill in spills], self._order, KeepAll())
+        return merge_runs([spill.read() for spill in spills], self._order, keep_all)

@@ -25,7 +25,6 @@ from compaction.levels import Levels
 from storage.files.data_file import DataFileMeta
 from storage.format import LEVEL_COLUMN
 from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.options import MergeEngine, TableOptions
@@ -78,26 +77,22 @@ class LookedUp:
     def merge(
         self,
         rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
+        groups: Groups,
         shortcut: NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
-        if not len(order):
-            return self.engine.merge(rows, kinds, order, is_last, shortcut)
-        groups = Groups.of(order, is_last)
-        is_above = rows.column(LEVEL_COLUMN).to_numpy()[order] > self.output_level
+        if not len(groups):
+            return self.engine.merge(rows, groups, shortcut)
+        is_above = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows] > self.output_level
         kept = ~groups.reduce(np.logical_and, is_above)
         if self.hides_known:
             kept &= ~groups.any(is_above)
-        rows_kept = groups.spread(kept)
-        order, is_last = order[rows_kept], is_last[rows_kept]
-        merged = self.engine.merge(rows, kinds, order, is_last, np.zeros(np.count_nonzero(kept), np.bool_))
+        chosen = groups.keep(groups.spread(kept))
+        merged = self.engine.merge(rows, chosen, np.zeros(len(chosen), np.bool_))
         is_spoilt = _holds_null_where_none_may_be(merged)
         if not is_spoilt.any():
             return merged
         # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
-        return self.engine.merge(rows, kinds, order, is_last, is_spoilt & (groups.lengths[kept] == 1))
+        return self.engine.merge(rows, chosen, is_spoilt & (chosen.lengths == 1))
 
 
 def _holds_null_where_none_may_be(rows: pa.RecordBatch) -> NDArray[np.bool_]:

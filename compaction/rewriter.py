@@ -9,34 +9,41 @@ Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
+from compaction.changelog_merge import CompactionMerge, Merged
 from compaction.record_expiry import RecordExpiry
 from compaction.stopping import CompactionStopped, ShouldStop
 from storage.files.data_file import DataFileMeta
-from storage.format import LEVEL_COLUMN, FileSource
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_passes import fan_in_of, merge_in_passes
-from storage.merge.merge_reader import MergeOrder
-from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
+from storage.files.writer import RollingFileWriter
+from storage.format import FileSource
+from storage.merge.section import BatchSize
+from storage.merge.section_merge import SectionMerge
 from storage.merge.sorted_run import Section, SortedRun
 from storage.row_kinds import is_retract, row_kinds
 from storage.schema import LEVEL_FIELD
 from storage.table import TableContext
-from storage.types import DataField, arrow_schema
+from storage.types import DataField
 from storage.write.bucket_files import BucketFiles
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Files that are durable and nobody's yet. tombstones: deletes that were left out, on level 0."""
+    """Files that are durable and nobody's yet. tombstones: deletes that were left out, on level 0. changelog: what
+    changed.
+    """
 
-    files: Sequence[DataFileMeta]
-    tombstones: Sequence[DataFileMeta]
+    files: Sequence[DataFileMeta] = ()
+    tombstones: Sequence[DataFileMeta] = ()
+    changelog: Sequence[DataFileMeta] = ()
+
+    @property
+    def all_files(self) -> list[DataFileMeta]:
+        return [*self.files, *self.tombstones, *self.changelog]
 
 
 @dataclass(frozen=True)
@@ -44,19 +51,18 @@ class Rewriter:
     """files: of the bucket. now_s: rows that have expired by then are left out. should_stop: asked between batches;
     when it says so, CompactionStopped is raised.
 
-    spill_directory: None is the system's temporary directory. copies_single_runs: whether the rows of a section of one
-    run stay as they are, as Java's reducer leaves a single row of a key; else they go through merge_function too.
-    sets_deletes_aside: whether deletes that are left out are written too (`storage.snapshots.tombstones`).
+    merge: what becomes of rows of equal keys, and which changes that makes. spill_directory: None is the system's
+    temporary directory. sets_deletes_aside: whether deletes that are left out are written too
+    (`storage.snapshots.tombstones`).
     """
 
     context: TableContext
     files: BucketFiles
-    merge_function: MergeFunction
+    merge: CompactionMerge
     expiry: RecordExpiry | None
     now_s: int
     should_stop: ShouldStop
     spill_directory: str | None = None
-    copies_single_runs: bool = True
     sets_deletes_aside: bool = False
 
     def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> Rewritten:
@@ -65,40 +71,44 @@ class Rewriter:
         Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
         """
         kept = self.files.data(output_level, FileSource.COMPACT)
-        aside = self.files.data(0, FileSource.COMPACT) if drop_deletes and self.sets_deletes_aside else None
-        try:
-            for section in sections:
-                with closing(self._merged(section)) as merged:
-                    for batch in merged:
-                        self._go_on()
-                        rows, deletes = _split(batch) if drop_deletes else (batch, None)
-                        if rows.num_rows:
-                            kept.write(self.files.file_rows(rows))
-                        if deletes is not None and aside is not None:
-                            aside.write(self.files.file_rows(deletes))
-            return Rewritten(kept.close(), aside.close() if aside is not None else [])
-        except BaseException:
-            kept.abort()
-            if aside is not None:
-                aside.abort()
-            raise
+        aside = self.files.data(0, FileSource.COMPACT)
+        changelog = self.files.changelog(output_level)
+        with _aborted_on_error(kept, aside, changelog):
+            for merged in self._merged(sections):
+                rows, deletes = _split(merged.rows) if drop_deletes else (merged.rows, None)
+                self._write(kept, rows)
+                if self.sets_deletes_aside:
+                    self._write(aside, deletes)
+                self._write(changelog, merged.changes)
+            return Rewritten(kept.close(), aside.close(), changelog.close())
 
-    def _merged(self, section: Section) -> Generator[pa.RecordBatch]:
-        runs, in_order = oldest_first(section)
-        size = batch_size(runs)
-        if len(runs) == 1 and self.copies_single_runs:
-            yield from self._run(runs[0], size)
+    def read_changes(self, sections: Sequence[Section], output_level: int) -> Rewritten:
+        """The changelog alone, of files whose rows stay where they are."""
+        changelog = self.files.changelog(output_level)
+        with _aborted_on_error(changelog):
+            for merged in self._merged(sections):
+                self._write(changelog, merged.changes)
+            return Rewritten(changelog=changelog.close())
+
+    def _write(self, output: RollingFileWriter, rows: pa.RecordBatch | None) -> None:
+        if rows is not None and rows.num_rows:
+            output.write(self.files.file_rows(rows))
+
+    def _merged(self, sections: Sequence[Section]) -> Generator[Merged]:
+        for section in sections:
+            with closing(self._merged_section(section)) as merged:
+                for one in merged:
+                    self._go_on()
+                    yield one
+
+    def _merged_section(self, section: Section) -> Generator[Merged]:
+        merging = SectionMerge.of(self.context, section)
+        size = merging.batch_size
+        if len(section) == 1:  # every key has one row
+            yield from (self.merge.of_single_run(batch) for batch in self._run(section[0], size))
             return
-        schema, options = self.context.schema, self.context.options
-        order = MergeOrder.of(schema.trimmed_primary_keys, options, runs_in_order=in_order)
-        yield from merge_in_passes(
-            [self._run(run, size) for run in runs],
-            arrow_schema(self._fields),
-            order,
-            self.merge_function,
-            fan_in=fan_in_of(options),
-            written_first=runs_to_spill(runs, len(self._fields)),
-            spill_directory=self.spill_directory,
+        yield from merging.merge(
+            lambda run: self._run(run, size), self._fields, self.merge, spill_directory=self.spill_directory
         )
 
     def _go_on(self) -> None:
@@ -108,8 +118,7 @@ class Rewriter:
     @cached_property
     def _fields(self) -> list[DataField]:
         """What is read of each row."""
-        needed = self.merge_function.columns_needed(self.context.schema.names)
-        return [*self.files.row_fields, *([LEVEL_FIELD] if LEVEL_COLUMN in needed else ())]
+        return [*self.files.row_fields, *([LEVEL_FIELD] if self.merge.needs_levels else ())]
 
     def _run(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
         batches = self._until_stopped(run, size)
@@ -120,6 +129,16 @@ class Rewriter:
             for batch in self.files.read(file, self._fields, batch_rows=size.rows, batch_bytes=size.bytes):
                 self._go_on()
                 yield batch
+
+
+@contextmanager
+def _aborted_on_error(*outputs: RollingFileWriter) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for output in outputs:
+            output.abort()
+        raise
 
 
 def _split(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from compaction.compact_unit import CompactUnit
+from compaction.upgrade import UpgradeStrategy
 from storage.files.data_file import DataFileMeta
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.types import DataType
@@ -31,9 +32,18 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Only the file's level changes."""
+    """Only the file's level changes. reads_changes: its rows are read for the changelog."""
 
     file: DataFileMeta
+    reads_changes: bool = False
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return ([[self.file]],)
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        return (self.file,)
 
 
 Step: TypeAlias = Rewrite | Upgrade
@@ -44,12 +54,14 @@ class TaskPlanner:
     """max_level: of the bucket. min_file_size_bytes: smaller files are rewritten with their neighbours.
 
     must_rewrite: files that may not just be raised, because rows in them are to go (`RecordExpiry`), or by option.
+    upgrade: what raising a file means for the changelog.
     """
 
     key_types: Sequence[DataType]
     max_level: int
     min_file_size_bytes: int
     must_rewrite: Callable[[DataFileMeta], bool]
+    upgrade: Callable[[DataFileMeta], UpgradeStrategy] = lambda _: UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def plan(self, unit: CompactUnit) -> list[Step]:
         """Steps in key order, which together take every file of the unit, but for those that can stay as they are."""
@@ -83,4 +95,7 @@ class TaskPlanner:
     def _raise(self, file: DataFileMeta, output_level: int) -> list[Step]:
         if (output_level == self.max_level and file.may_hold_deletes) or self.must_rewrite(file):
             return [Rewrite(([[file]],))]
-        return [Upgrade(file)] if file.level != output_level else []
+        if file.level == output_level:
+            return []
+        strategy = self.upgrade(file)
+        return [Rewrite(([[file]],))] if strategy.rewrites else [Upgrade(file, strategy.reads_changes)]

@@ -2,9 +2,6 @@
 
 Source: Java `mergetree/compact/ChangelogMergeTreeRewriter.UpgradeStrategy`, `LookupMergeTreeCompactRewriter.java`,
 `FullChangelogMergeTreeCompactRewriter.java`; vectors `upgrade_strategy.json`.
-
-So far a compaction only asks whether to rewrite. The rest (`reads_changes`, `full_compaction_upgrade`, deletion
-vectors, vector indexes) belongs to tables that are still refused.
 """
 
 from __future__ import annotations

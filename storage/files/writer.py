@@ -134,7 +134,7 @@ class FilePlan:
 
     def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
         schema, options = context.schema, context.options
-        format_name = options.changelog_file_format if changelog else options.file_format(level)
+        format_name = options.changelog_file_format(level) if changelog else options.file_format(level)
         self.level = level
         self.file_source = file_source
         self.fields = file_fields(context)
@@ -148,7 +148,7 @@ class FilePlan:
             self.fields, options, level, format_name=format_name, changelog=changelog, thin_keys=self._thin_keys
         )
         self.settings = WriteSettings(
-            compression=options.changelog_file_compression if changelog else options.file_compression(level),
+            compression=options.changelog_file_compression(level) if changelog else options.file_compression(level),
             zstd_level=options.zstd_level,
             block_size_bytes=options.file_block_size_bytes,
             options=options.format_options(format_name),

@@ -91,7 +91,7 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
     """The row of each key that has one, in key order."""
     order = MergeOrder.of(context.schema.primary_keys, context.options)
-    return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context))])))
+    return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context).merge)])))
 
 
 def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:

@@ -45,6 +45,11 @@ class Groups:
         ends = np.flatnonzero(is_last)
         return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
 
+    @classmethod
+    def singles(cls, count: int) -> Groups:
+        """Every row is a group by itself: those of a sorted run."""
+        return cls(np.arange(count), np.arange(count))
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -66,6 +71,12 @@ class Groups:
         positions = np.flatnonzero(self.spread(chosen))
         ends = np.cumsum(self.lengths[chosen])
         return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
+
+    def keep(self, wanted: Mask) -> Groups:
+        """Only the wanted positions (n,); a group of which none is wanted is gone."""
+        counts = self.reduce(np.add, wanted.astype(np.intp))
+        starts = np.cumsum(counts) - counts
+        return Groups(self.rows[wanted], starts[counts > 0])
 
     def first(self, wanted: Mask) -> RowIndices:
         """(g,): the first wanted position of each group, -1 where there is none."""

@@ -8,40 +8,25 @@ memory of a section (`section.batch_size`), so does one of each group.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from storage.merge.kernels import RowIndices
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder, merge_runs
+from storage.merge.groups import Groups
+from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.spill import SpillFile
 from storage.options import TableOptions
 
 FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
 
+T = TypeVar("T")
 
-class KeepAll:
+
+def keep_all(rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
     """A merge that loses no row: sorting."""
-
-    merges_in_steps = True
-
-    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        return ()
-
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        return rows if rows.num_rows == 1 else rows.take(pa.array(order))
+    return rows if rows.num_rows == 1 else rows.take(pa.array(groups.rows))
 
 
 def fan_in_of(options: TableOptions) -> int:
@@ -54,12 +39,12 @@ def merge_in_passes(
     runs: Sequence[Iterator[pa.RecordBatch]],
     schema: pa.Schema,
     order: MergeOrder,
-    merge_function: MergeFunction,
+    merge: Merge[T],
     *,
     fan_in: int = FAN_IN,
     written_first: Sequence[int] = (),
     spill_directory: str | None = None,
-) -> Generator[pa.RecordBatch]:
+) -> Generator[T]:
     """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
 
     runs: oldest first; a run opens its file when its first batch is asked for. schema: of their batches.
@@ -75,13 +60,13 @@ def merge_in_passes(
             return file.read()
 
         def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-            return written(merge_runs(group, order, KeepAll()))
+            return written(merge_runs(group, order, keep_all))
 
         runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
             runs = [*kept, *map(as_one, groups)]
-        yield from merge_runs(runs, order, merge_function)
+        yield from merge_runs(runs, order, merge)
 
 
 def _grouped(

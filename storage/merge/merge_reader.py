@@ -9,16 +9,17 @@ Memory: one batch a run, and the rows between two cuts (at most the same once mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
+from storage.merge.groups import Groups
 from storage.merge.kernels import merge_order
-from storage.merge.merge_functions import MergeFunction
 from storage.merge.order_words import ColumnWords, RowWords, Word, aligned_words, column_words, count_up_to
 from storage.options import TableOptions
 from storage.row_kinds import is_retract, row_kinds
@@ -44,10 +45,13 @@ class MergeOrder:
         return cls(key_columns, options.sequence_fields, options.sequence_descending, runs_in_order)
 
 
-def merge_runs(
-    runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merge_function: MergeFunction
-) -> Iterator[pa.RecordBatch]:
-    """One merged stream, in key order; retracts that win are still in it (see `drop_retracts`).
+T = TypeVar("T")
+Merge: TypeAlias = Callable[[pa.RecordBatch, Groups], T]
+"""What becomes of the rows between two cuts: rows, as by `MergeFunction.merge`, or more."""
+
+
+def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merge: Merge[T]) -> Iterator[T]:
+    """What merging makes of each cut, in key order. Of rows, retracts that win are still in it (`drop_retracts`).
 
     runs: batches in key order, all of the same schema. A run has a key once; where it has it more often, its rows lie
     in one batch, oldest first. `_VALUE_KIND` may be missing where no run holds retracts; `_SEQUENCE_NUMBER` may be
@@ -69,21 +73,21 @@ def merge_runs(
             if cursor.advance(count):
                 still_open.append(cursor)
         cursors = still_open
-        merged = _merged(taken, taken_words, order, merge_function)
+        merged = _merged(taken, taken_words, order, merge)
         yield merged
         del merged  # rows may be large: gone before others are read
 
 
-def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge_function: MergeFunction) -> pa.RecordBatch:
+def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
     """Sort and merge rows that lie in arrival order: what a flush does. Same rules as `merge_runs`."""
     words = aligned_words([_key_words(rows, order)])
-    return _merged([rows], words, order, merge_function)
+    return _merged([rows], words, order, merge)
 
 
 def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
     """Rows that lie in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
     (keys,) = aligned_words([_key_words(rows, order)])
-    by_key, is_last = merge_order(keys, _sequences(rows, row_kinds(rows), order))
+    by_key, is_last = merge_order(keys, sequence_words(rows, order))
     return rows.take(pa.array(by_key)), is_last
 
 
@@ -94,18 +98,15 @@ def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield batch.filter(pa.array(~retract)) if retract.any() else batch
 
 
-def _merged(
-    parts: list[pa.RecordBatch], words: list[RowWords], order: MergeOrder, merge_function: MergeFunction
-) -> pa.RecordBatch:
+def _merged(parts: list[pa.RecordBatch], words: list[RowWords], order: MergeOrder, merge: Merge[T]) -> T:
     """parts: emptied, so that large rows aren't held beside the copy that is made of them."""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     parts.clear()
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
-    kinds = row_kinds(rows)
-    return merge_function.merge(rows, kinds, *merge_order(keys, _sequences(rows, kinds, order)))
+    return merge(rows, Groups.of(*merge_order(keys, sequence_words(rows, order))))
 
 
-def _sequences(rows: pa.RecordBatch, kinds: NDArray[np.int8], order: MergeOrder) -> list[Word]:
+def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
     """Words that order the rows of a key."""
     sequences = [
         word
@@ -114,7 +115,7 @@ def _sequences(rows: pa.RecordBatch, kinds: NDArray[np.int8], order: MergeOrder)
     ]
     if not order.runs_in_order:
         # equal numbers: an add is newer than a retract, as in Java
-        sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(kinds)).astype(np.int64)]
+        sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(row_kinds(rows))).astype(np.int64)]
     return sequences
 
 

@@ -51,6 +51,16 @@ class TableOptions(RetentionOptions, ReadingOptions):
         return self._choice("changelog-producer", ChangelogProducer)
 
     @property
+    def changelog_row_deduplicate(self) -> bool:
+        """An update that changed nothing is none, in changelogs that compaction makes."""
+        return self.is_on("changelog-producer.row-deduplicate")
+
+    @property
+    def changelog_row_deduplicate_ignore_fields(self) -> tuple[str, ...]:
+        """Columns that don't count then."""
+        return self._names("changelog-producer.row-deduplicate-ignore-fields")
+
+    @property
     def sequence_fields(self) -> tuple[str, ...]:
         """Columns that order the rows of a key before arrival order does; empty when none are set."""
         return self._names("sequence.field")
@@ -164,9 +174,13 @@ class TableOptions(RetentionOptions, ReadingOptions):
 
     @property
     def full_compaction_delta_commits(self) -> int | None:
-        """Every how many commits all buckets written since are compacted in full; at least 1."""
+        """Every how many commits all buckets written since are compacted in full; at least 1. Where that makes the
+        changelog and nothing is said, at every commit.
+        """
         commits = self._optional("full-compaction.delta-commits", parse_int)
-        return None if commits is None else max(commits, 1)
+        if commits is None:
+            return 1 if self.changelog_producer is ChangelogProducer.FULL_COMPACTION else None
+        return max(commits, 1)
 
     @property
     def partial_update_removes_on_delete(self) -> bool:
@@ -260,13 +274,11 @@ class TableOptions(RetentionOptions, ReadingOptions):
     def file_suffix_include_compression(self) -> bool:
         return self.is_on("file.suffix.include.compression")
 
-    @property
-    def changelog_file_format(self) -> str:
-        return self._word("changelog-file.format") or self.file_format(0)
+    def changelog_file_format(self, level: int = 0) -> str:
+        return self._word("changelog-file.format") or self.file_format(level)
 
-    @property
-    def changelog_file_compression(self) -> str:
-        return self._trimmed("changelog-file.compression") or self.file_compression(0)
+    def changelog_file_compression(self, level: int = 0) -> str:
+        return self._trimmed("changelog-file.compression") or self.file_compression(level)
 
     @property
     def zstd_level(self) -> int:

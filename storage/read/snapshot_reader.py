@@ -18,16 +18,16 @@ from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.merge.merge_functions import MergeFunction, merge_function_of
-from storage.merge.merge_passes import fan_in_of, merge_in_passes
-from storage.merge.merge_reader import MergeOrder, drop_retracts
-from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
+from storage.merge.merge_reader import drop_retracts
+from storage.merge.section import BatchSize, batch_size
+from storage.merge.section_merge import SectionMerge
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.expired import told_from_damage
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
-from storage.types import DataField, arrow_schema
+from storage.types import DataField
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +80,22 @@ class SnapshotReader:
 
     def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
-        schema, options = self.context.schema, self.context.options
-        runs, in_order = oldest_first(section)
-        order = MergeOrder.of(schema.trimmed_primary_keys, options, runs_in_order=in_order)
+        schema = self.context.schema
+        merging = SectionMerge.of(self.context, section)
+        order = merging.order
         wanted = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
         needed = self._merge_function.columns_needed(wanted)
         fields: list[DataField] = [
             LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in (*wanted, *needed)
         ]
-        fields += [] if in_order else [SEQUENCE_FIELD]
+        fields += [] if order.runs_in_order else [SEQUENCE_FIELD]
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
-        size = batch_size(runs)
-        streams = [self._read_run(run, bucket, fields, size, key_condition) for run in runs]
-        merged = merge_in_passes(
-            streams,
-            arrow_schema(fields),
-            order,
-            self._merge_function,
-            fan_in=fan_in_of(options),
-            written_first=runs_to_spill(runs, len(fields)),
-        )
+
+        def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
+            return self._read_run(run, bucket, fields, merging.batch_size, key_condition)
+
+        merged = merging.merge(read, fields, self._merge_function.merge)
         return self._filtered(drop_retracts(merged), self.predicate)
 
     @cached_property

@@ -40,8 +40,9 @@ class BucketFiles:
         """For a sorted run of this level, or for rows of an append table."""
         return self._writer(level, file_source, self._data_names, changelog=False)
 
-    def changelog(self) -> RollingFileWriter:
-        return self._writer(0, FileSource.APPEND, self._changelog_names, changelog=True)
+    def changelog(self, level: int = 0) -> RollingFileWriter:
+        """level: of the data files that the changes came with."""
+        return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
     def _writer(
         self, level: int, file_source: FileSource, names: DataFileNames, *, changelog: bool

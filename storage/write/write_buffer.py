@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_functions import MergeFunction, check_left_over
-from storage.merge.merge_passes import KeepAll
+from storage.merge.merge_passes import keep_all
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from storage.merge.spill import SpillFile
 from storage.row_kinds import row_kinds
@@ -76,7 +76,7 @@ class WriteBuffer:
         """All rows in memory, by key and arrival: for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
         if self.has_large_rows:
-            yield from merge_runs(self._rows_as_runs(), self._order, KeepAll())
+            yield from merge_runs(self._rows_as_runs(), self._order, keep_all)
         else:
             self._batches = [pa.concat_batches(self._batches)]
             yield sort_batch(self._batches[0], replace(self._order, sequence_fields=()))[0]
@@ -113,7 +113,7 @@ class WriteBuffer:
     def _merged(self) -> Iterator[pa.RecordBatch]:
         if not self._segments:
             if self.has_large_rows:
-                yield from merge_runs(self._rows_as_runs(), self._order, self._merge_function)
+                yield from merge_runs(self._rows_as_runs(), self._order, self._merge_function.merge)
             elif self._batches:
                 yield self._merge_memory()
         else:
@@ -122,7 +122,7 @@ class WriteBuffer:
                 runs += self._rows_as_runs()
             elif self._batches:
                 runs.append(_in_pieces(*self._as_run()))
-            yield from merge_runs(runs, self._order, self._merge_function)
+            yield from merge_runs(runs, self._order, self._merge_function.merge)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
         """What is in memory, oldest first."""
@@ -136,7 +136,7 @@ class WriteBuffer:
         return merged, np.ones(merged.num_rows, np.bool_)
 
     def _merge_memory(self) -> pa.RecordBatch:
-        return merge_batch(self._concatenated(), self._order, self._merge_function)
+        return merge_batch(self._concatenated(), self._order, self._merge_function.merge)
 
     def _concatenated(self) -> pa.RecordBatch:
         return self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)

@@ -194,9 +194,9 @@ def test_what_has_an_order_is_not_sorted(keyed: bool, options: dict[str, str], t
 
 def test_a_table_whose_changelog_would_be_lost_is_refused(tmp_path: Path) -> None:
     """Writing it is fine, for the writer leaves the changelog to this job."""
-    table = new_table(tmp_path, keyed=True, options={"changelog-producer": "full-compaction"})
+    table = new_table(tmp_path, keyed=True, options={"changelog-producer": "lookup"})
     write(table, *commits(1))
-    with pytest.raises(UnsupportedFeature, match=r"changelog-producer = full-compaction: cannot compact"):
+    with pytest.raises(UnsupportedFeature, match=r"changelog-producer = lookup: cannot compact"):
         compact_table(table.context)
 
 

@@ -12,11 +12,13 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
 from storage.format import KIND_COLUMN, RowKind
+from storage.options import ChangelogProducer
 from storage.snapshots.commit import TableCommit
 from storage.snapshots.publisher import CommitEnvironment
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify import verify
+from tests.support.changelog_fold import check_changelog
 from tidelake.table import Table, Writer
 
 NAME: Final = "db.t"
@@ -30,6 +32,7 @@ EXPIRE_ALL_BUT_ONE: Final = {
     "snapshot.num-retained.max": "1",
     "snapshot.time-retained": "1 ms",
 }
+_EXACT: Final = (ChangelogProducer.FULL_COMPACTION, ChangelogProducer.LOOKUP)
 NO_WAIT: Final = CommitEnvironment(sleep_ms=lambda _: None)
 
 Row = tuple[int, str, int]
@@ -159,4 +162,6 @@ def look(io: FileIO, warehouse: str) -> Found:
         first = identifiers[0] if identifiers else there[0].commit_identifier + 1
         identifiers = [*range(1, first), *identifiers]
     rows = sorted(tuple(row.values()) for row in Table(context).scan().to_arrow().to_pylist())
+    if context.options.changelog_producer in _EXACT:
+        check_changelog(Table(context))
     return Found(identifiers, rows, verify(context, deep=True), is_expired, is_compacted)

@@ -23,6 +23,7 @@ ALONE_OR_NOT = [
     Kind("primary key with changelog", True, {"bucket": "2", "changelog-producer": "input"}, commits=2),
     Kind("primary key with sequence field", True, {"bucket": "1", "sequence.field": "at"}),
     Kind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
+    Kind("compacting, with its changelog", True, {"bucket": "1", "changelog-producer": "full-compaction"}),
     Summing("summing, compacting", True, {"bucket": "1", **SUM_UP, **COMPACT_AT_TWO}),
 ]
 ALONE = [Kind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
@@ -30,7 +31,7 @@ LIVES = [
     *(pytest.param(kind, True, id=f"{kind.id}, with a rival") for kind in ALONE_OR_NOT),
     *(pytest.param(kind, False, id=f"{kind.id}, alone") for kind in (*ALONE, *ALONE_OR_NOT)),
 ]
-SHORT = [LIVES[0], LIVES[3], LIVES[5], LIVES[-1]]
+SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[6], LIVES[-1]]
 
 
 class World:

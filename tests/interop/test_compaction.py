@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -138,7 +139,11 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
             continue
         size = context.options.compaction_file_size_bytes(has_primary_key=True)
         steps = TaskPlanner(
-            tree.levels.key_types, tree.levels.max_level, size, tree._must_rewrite(unit.output_level, now_s=0)
+            tree.levels.key_types,
+            tree.levels.max_level,
+            size,
+            tree._must_rewrite(now_s=0),
+            partial(tree._upgrade, output_level=unit.output_level),
         ).plan(unit)
         raised = {step.file.file_name for step in steps if not isinstance(step, Rewrite)}
         read = {file.file_name for step in steps if isinstance(step, Rewrite) for file in step.files} | raised

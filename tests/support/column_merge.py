@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from storage.fileio.local import LocalFileIO
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.merge.groups import Groups
 from storage.merge.kernels import merge_order
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import MergeOrder, merge_batch
@@ -53,12 +54,11 @@ def merge_records(
 ) -> list[Record]:
     """What is left of rows in merge order, by key. shortcut: whether keys with one row skip the engine."""
     if shortcut:
-        merged = merge_batch(rows, MergeOrder((key,)), function)
+        merged = merge_batch(rows, MergeOrder((key,)), function.merge)
     else:
         keys = rows.column(key).to_numpy()
-        order, is_last = merge_order((keys,))
-        kinds = rows.column(KIND_COLUMN).to_numpy()
-        merged = function.merge(rows, kinds, order, is_last, np.zeros(int(is_last.sum()), np.bool_))
+        groups = Groups.of(*merge_order((keys,)))
+        merged = function.merge(rows, groups, np.zeros(len(groups), np.bool_))
     return records_of(merged)
 
 

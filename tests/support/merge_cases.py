@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from storage.format import KIND_COLUMN
+from storage.merge.groups import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.options import TableOptions
 from storage.schema_rules import check_new_schema
@@ -71,10 +72,9 @@ class MergeCase:
     def merged(self) -> list[Record]:
         """By the product, in the order of the case."""
         rows = batch_of_records(self.types, self.records)
-        is_last = np.arange(rows.num_rows) == rows.num_rows - 1
+        groups = Groups(np.arange(rows.num_rows), np.zeros(min(1, rows.num_rows), np.intp))
         shortcut = None if self.shortcut else np.zeros(1, np.bool_)
-        kinds = rows.column(KIND_COLUMN).to_numpy()
-        return records_of(self.function().merge(rows, kinds, np.arange(rows.num_rows), is_last, shortcut))
+        return records_of(self.function().merge(rows, groups, shortcut))
 
     def create_and_write(self) -> None:
         """What a table asks before rows are merged. Raises BadInput."""

@@ -16,10 +16,9 @@ from storage.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.aggregators import Aggregator, Step, aggregator_of
 from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.options import TableOptions
-from storage.row_kinds import is_retract
+from storage.row_kinds import is_retract, row_kinds
 from storage.schema import TableSchema
 
 
@@ -49,20 +48,13 @@ class Aggregation:
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        groups = Groups.of(order, is_last)
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         alone = shortcut_groups(groups, shortcut)
-        newest = pa.array(order[is_last])
+        last = groups.ends - 1
+        newest = pa.array(groups.rows[last])
         if alone.all():
             return rows.take(newest)
-        kinds = kinds[order]
+        kinds = row_kinds(rows)[groups.rows]
         steps = np.where(is_retract(kinds), np.int8(Step.RETRACT), np.int8(Step.AGG))
         removes = (kinds == RowKind.DELETE) & self.remove_on_delete
         steps[removes] = Step.SET
@@ -70,8 +62,8 @@ class Aggregation:
         merged = []
         for name in rows.schema.names:
             if name == KIND_COLUMN:
-                result = np.where(removes[is_last], np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
-                merged.append(pa.array(np.where(alone, kinds[is_last], result)))
+                result = np.where(removes[last], np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+                merged.append(pa.array(np.where(alone, kinds[last], result)))
             elif name in self.columns:
                 _, aggregator = self.columns[name]
                 merged.append(aggregator.fold(rows.column(name), groups, steps if steps.any() else None))

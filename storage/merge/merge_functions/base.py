@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
 
 
 class MergeFunction(Protocol):
@@ -37,23 +36,16 @@ class MergeFunction(Protocol):
         """
         ...
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         """One row, at most, for each key.
 
-        rows: whole groups of equal keys, any column order, with what `columns_needed` asks for. `_LEVEL` may be missing
-            where no row comes from a file.
-        kinds (n,): row kind of each row.
-        order, is_last (n,): rows in merge order (oldest first within a key), as from `kernels.merge_order`.
+        rows: any column order, with what `columns_needed` asks for. `_LEVEL` may be missing where no row comes from a
+            file.
+        groups: the rows of each key, oldest first, keys in order. Not every row need be in one.
         shortcut (m,): which of the groups, each of one row, come out as they are, without a look at them; None is all
             groups of one row (as Java's reducer).
-        Returns rows in key order with the same columns; retracts that survive are still there. `_VALUE_KIND` and
+        Returns rows in key order with the same columns; retracts that survive are still there. Columns that are not the
+        table's are those of some row of the key. `_VALUE_KIND` and
         `_SEQUENCE_NUMBER`, where rows have them, are those of Java's result. Raises BadInput for rows that the engine
         does not take.
         """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from storage.merge.groups import Groups
 from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
-from storage.row_kinds import is_retract
+from storage.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,15 @@ class Deduplicate:
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        winners = self.winners(kinds, order, is_last, shortcut)
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        winners = self.winners(rows, groups, shortcut)
         return rows if rows.num_rows == len(winners) == 1 else rows.take(pa.array(winners))
 
-    def winners(
-        self,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> RowIndices:
+    def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:
         """Indices of the surviving rows, in key order. Parameters as of `merge`."""
-        retract = is_retract(kinds)[order] if self.ignore_delete else None
+        retract = is_retract(row_kinds(rows))[groups.rows] if self.ignore_delete else None
         if retract is None or not retract.any():
-            return order[is_last]
-        groups = Groups.of(order, is_last)
+            return groups.rows[groups.ends - 1]
         newest_add = groups.last(~retract)
         winners = np.where(shortcut_groups(groups, shortcut), groups.starts, newest_add)
-        return order[winners[winners >= 0]]
+        return groups.rows[winners[winners >= 0]]

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from storage.errors import BadInput
 from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import shortcut_groups
-from storage.row_kinds import is_retract
+from storage.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
     "merge-engine = first-row can't take deletes (-D, -U): the row that came first stays. Set the option "
@@ -42,16 +41,8 @@ class FirstRow:
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        groups = Groups.of(order, is_last)
-        retract = is_retract(kinds)[order]
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        retract = is_retract(row_kinds(rows))[groups.rows]
         oldest = groups.starts
         if retract.any():
             alone = shortcut_groups(groups, shortcut)
@@ -59,4 +50,4 @@ class FirstRow:
                 raise BadInput(f"{self.table_name}: {NO_RETRACTS}")
             oldest = np.where(alone, oldest, groups.first(~retract))
             oldest = oldest[oldest >= 0]
-        return rows.take(pa.array(order[oldest]))
+        return rows.take(pa.array(groups.rows[oldest]))

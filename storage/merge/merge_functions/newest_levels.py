@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from storage.format import LEVEL_COLUMN
 from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
 from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
 
 
@@ -35,23 +34,12 @@ class NewestLevels:
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        if LEVEL_COLUMN not in rows.schema.names or not len(order):
-            return self.engine.merge(rows, kinds, order, is_last, shortcut)
-        groups = Groups.of(order, is_last)
-        levels = rows.column(LEVEL_COLUMN).to_numpy()[order]
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        if LEVEL_COLUMN not in rows.schema.names or not len(groups):
+            return self.engine.merge(rows, groups, shortcut)
+        levels = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows]
         above_0 = levels > 0
         lowest = groups.reduce(np.minimum, np.where(above_0, levels, np.iinfo(levels.dtype).max))
         kept = ~above_0 | (levels == groups.spread(lowest))
-        ids = groups.spread(np.arange(len(groups)))[kept]
         # a row that is left alone by this is still shown to the engine, unlike one that was alone before
-        return self.engine.merge(
-            rows, kinds, order[kept], np.diff(ids, append=-1) != 0, shortcut_groups(groups, shortcut)
-        )
+        return self.engine.merge(rows, groups.keep(kept), shortcut_groups(groups, shortcut))

@@ -36,7 +36,7 @@ from storage.merge.merge_functions.newest_sequence import Sequences, not_older
 from storage.merge.merge_functions.removals import removing_deletes
 from storage.options import TableOptions
 from storage.partial_update_options import PartialUpdateOptions
-from storage.row_kinds import is_retract
+from storage.row_kinds import is_retract, row_kinds
 from storage.schema import TableSchema
 from storage.sequence_groups import SequenceGroup
 
@@ -87,18 +87,10 @@ class PartialUpdate:
         """Whether a delete that is not older than this group removes the record."""
         return not self.options.removing.isdisjoint(group.ordered_by)
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        kinds: NDArray[np.int8],
-        order: RowIndices,
-        is_last: NDArray[np.bool_],
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        if not len(order):
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        if not len(groups):
             return rows.slice(0, 0)
-        groups = Groups.of(order, is_last)
-        merge = _Merge(self, rows, kinds[order], groups, shortcut_groups(groups, shortcut))
+        merge = _Merge(self, rows, row_kinds(rows)[groups.rows], groups, shortcut_groups(groups, shortcut))
         return pa.RecordBatch.from_arrays([merge.column(name) for name in rows.schema.names], schema=rows.schema)
 
     @cached_property

@@ -26,7 +26,6 @@ from storage.options.option import (
 )
 from storage.options.values import BOOLEAN, COLUMNS, DURATION, EXACT_COLUMNS, INT, SIZE, TEXT, WORD, one_of
 
-_OF_CHANGELOGS: Final = "it belongs to changelogs that compaction makes, and compaction refuses these"
 _NO_SQL: Final = "it belongs to DELETE of SQL engines"
 
 MERGE_OPTIONS: Final[tuple[Option, ...]] = (
@@ -138,19 +137,19 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         CHANGES | MAKING_FILES,
         Refusal(
             WRITE,
-            unless_write_only(other_than("none", "input", example="lookup")),
+            unless_write_only(other_than("none", "input", "full-compaction", example="lookup")),
             "compaction would make the changelog, and here it makes none: it would silently stay empty",
-            "Set changelog-producer to none or input, or write-only = true and compact with Java Paimon",
+            "Set changelog-producer to full-compaction, or write-only = true and compact with Java Paimon",
         ),
         Refusal(
             COMPACT,
-            other_than("none", "input", example="full-compaction"),
+            other_than("none", "input", "full-compaction", example="lookup"),
             "compaction makes this changelog, and compacting here would leave it empty",
-            "Compact with Java Paimon, or set changelog-producer to none or input",
+            "Compact with Java Paimon, or set changelog-producer to full-compaction",
         ),
     ),
-    without_effect("changelog-producer.row-deduplicate", BOOLEAN, "false", _OF_CHANGELOGS),
-    without_effect("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, _OF_CHANGELOGS),
+    acts("changelog-producer.row-deduplicate", BOOLEAN, "false", MAKING_FILES),
+    acts("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, MAKING_FILES),
     acts("changelog-file.format", WORD, None, MAKING_FILES),
     acts("changelog-file.compression", WORD, None, MAKING_FILES),
     acts("changelog-file.prefix", TEXT, "changelog-", MAKING_FILES),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.format import SEQUENCE_COLUMN
-from storage.merge.merge_passes import FAN_IN, KeepAll, fan_in_of, merge_in_passes
+from storage.merge.merge_passes import FAN_IN, fan_in_of, keep_all, merge_in_passes
 from storage.merge.merge_reader import MergeOrder, merge_runs
 from storage.options import TableOptions
 
@@ -63,10 +63,10 @@ class Shelf:
 def test_an_engine_is_shown_the_same_rows_in_the_same_order(
     order: MergeOrder, tables: list[pa.Table], fan_in: int, written_first: set[int]
 ) -> None:
-    at_once = merge_runs([iter(table.to_batches()) for table in tables], order, KeepAll())
+    at_once = merge_runs([iter(table.to_batches()) for table in tables], order, keep_all)
     shelf = Shelf()
     runs = [shelf.run(table) for table in tables]
-    in_passes = merge_in_passes(runs, SCHEMA, order, KeepAll(), fan_in=fan_in, written_first=sorted(written_first))
+    in_passes = merge_in_passes(runs, SCHEMA, order, keep_all, fan_in=fan_in, written_first=sorted(written_first))
     assert pa.Table.from_batches(in_passes, SCHEMA).to_pylist() == pa.Table.from_batches(at_once, SCHEMA).to_pylist()
     assert shelf.most_open <= max(1, min(fan_in, len(tables) - len(written_first & set(range(len(tables))))))
 
@@ -75,7 +75,7 @@ def test_no_more_is_written_down_than_need_be_and_the_oldest_run_stays(tmp_path:
     tables = [pa.table([[0, number], [None, None], [number, 0]], schema=SCHEMA) for number in range(1, 11)]
     runs = [iter(table.to_batches()) for table in tables]
     merged = merge_in_passes(
-        runs, SCHEMA, MergeOrder(("k",), runs_in_order=True), KeepAll(), fan_in=8, spill_directory=str(tmp_path)
+        runs, SCHEMA, MergeOrder(("k",), runs_in_order=True), keep_all, fan_in=8, spill_directory=str(tmp_path)
     )
     next(merged)
     (written,) = tmp_path.rglob("*.arrow")
@@ -88,7 +88,7 @@ def test_no_more_is_written_down_than_need_be_and_the_oldest_run_stays(tmp_path:
 def test_what_is_few_enough_is_not_written_down(tmp_path: Path) -> None:
     directory = str(tmp_path / "does not exist")
     runs = [iter(pa.table([[1], [None], [number]], schema=SCHEMA).to_batches()) for number in range(8)]
-    merged = merge_in_passes(runs, SCHEMA, MergeOrder(("k",)), KeepAll(), fan_in=8, spill_directory=directory)
+    merged = merge_in_passes(runs, SCHEMA, MergeOrder(("k",)), keep_all, fan_in=8, spill_directory=directory)
     assert sum(rows.num_rows for rows in merged) == 8
 
 

@@ -94,14 +94,14 @@ KEY = ("k1", "k2")
 
 @given(runs())
 def test_the_row_with_the_largest_sequence_number_wins(drawn: Runs) -> None:
-    merged = merge_runs(drawn.open(), MergeOrder(KEY), Deduplicate())
+    merged = merge_runs(drawn.open(), MergeOrder(KEY), Deduplicate().merge)
     assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == naive(drawn.rows)
 
 
 @given(runs(), st.booleans())
 def test_a_sequence_field_decides_before_the_sequence_number(drawn: Runs, descending: bool) -> None:
     order = MergeOrder(KEY, sequence_fields=("version",), descending=descending)
-    merged = merge_runs(drawn.open(), order, Deduplicate())
+    merged = merge_runs(drawn.open(), order, Deduplicate().merge)
     assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == naive(
         drawn.rows, by_version=True, descending=descending
     )
@@ -109,7 +109,7 @@ def test_a_sequence_field_decides_before_the_sequence_number(drawn: Runs, descen
 
 @given(runs())
 def test_readers_do_not_see_keys_whose_newest_row_is_a_retract(drawn: Runs) -> None:
-    merged = drop_retracts(merge_runs(drawn.open(), MergeOrder(KEY), Deduplicate()))
+    merged = drop_retracts(merge_runs(drawn.open(), MergeOrder(KEY), Deduplicate().merge))
     visible = [row for row in naive(drawn.rows) if not RowKind(row[KIND_COLUMN]).is_retract]
     assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == visible
 
@@ -119,7 +119,7 @@ def test_runs_in_order_need_no_sequence_numbers(drawn: Runs) -> None:
     """Runs given oldest first, as level-0 files of one writer are: the later run wins."""
     tables = [pa.Table.from_pylist(run, SCHEMA).drop_columns([SEQUENCE_COLUMN]) for run in drawn.runs]
     opened = [iter(table.to_batches(max_chunksize=drawn.batch_rows)) for table in tables]
-    merged = merge_runs(opened, MergeOrder(KEY, runs_in_order=True), Deduplicate())
+    merged = merge_runs(opened, MergeOrder(KEY, runs_in_order=True), Deduplicate().merge)
     renumbered = [{**row, SEQUENCE_COLUMN: run} for run, rows in enumerate(drawn.runs) for row in rows]
     expected = [{k: v for k, v in row.items() if k != SEQUENCE_COLUMN} for row in naive(renumbered)]
     schema = SCHEMA.remove(SCHEMA.get_field_index(SEQUENCE_COLUMN))
@@ -130,7 +130,7 @@ def test_runs_in_order_need_no_sequence_numbers(drawn: Runs) -> None:
 def test_a_flush_merges_rows_that_lie_in_arrival_order(drawn: Runs) -> None:
     batch = pa.Table.from_pylist(drawn.rows, SCHEMA).combine_chunks().to_batches()
     if batch:
-        merged = merge_batch(batch[0], MergeOrder(KEY, runs_in_order=True), Deduplicate())
+        merged = merge_batch(batch[0], MergeOrder(KEY, runs_in_order=True), Deduplicate().merge)
         assert merged.to_pylist() == naive(drawn.rows)
 
 
@@ -138,7 +138,7 @@ def test_a_flush_merges_rows_that_lie_in_arrival_order(drawn: Runs) -> None:
 def test_the_order_of_the_runs_does_not_matter(drawn: Runs, random: Any) -> None:
     opened = drawn.open()
     random.shuffle(opened)
-    merged = merge_runs(opened, MergeOrder(KEY), Deduplicate())
+    merged = merge_runs(opened, MergeOrder(KEY), Deduplicate().merge)
     assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == naive(drawn.rows)
 
 
@@ -151,7 +151,7 @@ def test_merging_holds_one_batch_of_each_run() -> None:
             given_batches[number] += 1
             yield pa.record_batch({"k": pa.array(np.arange(start, start + 10)), SEQUENCE_COLUMN: np.full(10, number)})
 
-    next(merge_runs([run(0), run(1), run(2)], MergeOrder(("k",)), Deduplicate()))
+    next(merge_runs([run(0), run(1), run(2)], MergeOrder(("k",)), Deduplicate().merge))
     assert max(given_batches) <= 2
 
 
@@ -171,8 +171,8 @@ def test_one_huge_value_costs_the_other_rows_nothing(order: MergeOrder) -> None:
     run = pa.record_batch({"text": texts, "id": ids, SEQUENCE_COLUMN: ids})
     tracemalloc.start()
     try:
-        flushed = merge_batch(run, order, Deduplicate())
-        (merged,) = merge_runs([iter([flushed]), iter([flushed])], order, Deduplicate())
+        flushed = merge_batch(run, order, Deduplicate().merge)
+        (merged,) = merge_runs([iter([flushed]), iter([flushed])], order, Deduplicate().merge)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -191,10 +191,10 @@ def test_sequence_order(case: Case) -> None:
     in_order, latest = _expected_order(case, rows)
     if in_order:
         assert sort_batch(rows, order)[0].column("position").to_pylist() == in_order
-    merged = merge_batch(rows, order, Deduplicate())
+    merged = merge_batch(rows, order, Deduplicate().merge)
     assert merged.column("position").to_pylist() == [latest]
     one_by_one = [iter([rows.slice(i, 1)]) for i in range(rows.num_rows)]
-    (merged,) = merge_runs(one_by_one, order, Deduplicate())
+    (merged,) = merge_runs(one_by_one, order, Deduplicate().merge)
     assert merged.column("position").to_pylist() == [latest]
 
 

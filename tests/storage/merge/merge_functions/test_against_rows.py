@@ -126,7 +126,7 @@ def test_a_column_is_the_same_whatever_else_is_read(
 ) -> None:
     drawn = [replace(record, kind="+I") for record in drawn] if options is PARTIAL_UPDATE else drawn
     function, rows = merge_function(TYPES, options), batch_of_records(TYPES, drawn)
-    whole = merge_batch(rows, MergeOrder((KEY,)), function)
+    whole = merge_batch(rows, MergeOrder((KEY,)), function.merge)
     asked = [KEY, *sorted(wanted), SEQUENCE_COLUMN, KIND_COLUMN]
-    part = merge_batch(rows.select([*asked, *function.columns_needed(wanted)]), MergeOrder((KEY,)), function)
+    part = merge_batch(rows.select([*asked, *function.columns_needed(wanted)]), MergeOrder((KEY,)), function.merge)
     assert part.select(asked) == whole.select(asked)

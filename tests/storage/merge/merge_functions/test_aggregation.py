@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
+from storage.merge.groups import Groups
 from storage.merge.kernels import merge_order
-from storage.row_kinds import row_kinds
 from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 from tests.support import aggregate_rows
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
@@ -137,10 +137,5 @@ def test_what_is_no_column_of_the_table_comes_from_the_newest_row() -> None:
     types = {KEY: BIGINT, "v": INT}
     function = merge_function({**types}, AGGREGATION | {"fields.v.aggregate-function": "sum"})
     rows = batch_of_records(types, [Record("+I", at, {KEY: 1, "v": 1}) for at in range(2)], levels=[5, 0])
-    (merged,) = function.merge(rows, *_order_of(rows)).to_pylist()
+    (merged,) = function.merge(rows, Groups.of(*merge_order((rows.column(KEY).to_numpy(),)))).to_pylist()
     assert merged["_LEVEL"] == 0
-
-
-def _order_of(rows: Any) -> tuple[Any, Any, Any]:
-    order, is_last = merge_order((rows.column(KEY).to_numpy(),))
-    return row_kinds(rows), order, is_last

@@ -1,0 +1,65 @@
+"""The runs of one section, merged: what a reader sees of it, what a compaction writes of it.
+
+Source: Java `mergetree/MergeTreeReaders.java` (`readerForSection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import pyarrow as pa
+
+from storage.merge.merge_passes import fan_in_of, merge_in_passes
+from storage.merge.merge_reader import Merge, MergeOrder
+from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
+from storage.merge.sorted_run import Section, SortedRun
+from storage.table import TableContext
+from storage.types import DataField, arrow_schema
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SectionMerge:
+    """runs: oldest first. order: how their rows are ordered; sequence numbers need not be read where runs are."""
+
+    context: TableContext
+    runs: Sequence[SortedRun]
+    order: MergeOrder
+
+    @classmethod
+    def of(cls, context: TableContext, section: Section) -> SectionMerge:
+        runs, in_order = oldest_first(section)
+        order = MergeOrder.of(context.schema.trimmed_primary_keys, context.options, runs_in_order=in_order)
+        return cls(context, runs, order)
+
+    @cached_property
+    def batch_size(self) -> BatchSize:
+        """Of the batches that runs are read in."""
+        return batch_size(self.runs)
+
+    def merge(
+        self,
+        read: Callable[[SortedRun], Iterator[pa.RecordBatch]],
+        fields: Sequence[DataField],
+        merge: Merge[T],
+        *,
+        spill_directory: str | None = None,
+    ) -> Generator[T]:
+        """What `merge` makes of rows of equal keys, in key order.
+
+        read: rows of a run with these fields, in batches of `batch_size`; called when the run is opened.
+        spill_directory: None is the system's temporary directory.
+        """
+        yield from merge_in_passes(
+            [read(run) for run in self.runs],
+            arrow_schema(fields),
+            self.order,
+            merge,
+            fan_in=fan_in_of(self.context.options),
+            written_first=runs_to_spill(self.runs, len(fields)),
+            spill_directory=spill_directory,
+        )

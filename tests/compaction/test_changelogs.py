@@ -1,0 +1,212 @@
+"""Changelogs that compaction makes: which rows, in which snapshots, in which files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.format import CommitKind, FileSource
+from storage.snapshots.live_files import changelog_entries
+from storage.snapshots.manifest_entry import ManifestEntry
+from storage.verify import verify
+
+SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+WITH_KIND: Final = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+Row = tuple[int, int, int]  # kind, k, v
+FULL: Final = {"changelog-producer": "full-compaction"}
+
+
+def new_table(options: Mapping[str, str]) -> tidelake.Table:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    return catalog.create_table("db.t", SCHEMA, primary_key=["k"], options={"bucket": "1", **options})
+
+
+def write(table: tidelake.Table, *commits: Sequence[Row]) -> None:
+    with table.writer() as writer:
+        for rows in commits:
+            values = [{"_VALUE_KIND": kind, "k": k, "v": v} for kind, k, v in rows]
+            writer.write(pa.Table.from_pylist(values, WITH_KIND))
+            writer.commit()
+
+
+def changes(table: tidelake.Table) -> list[list[Row]]:
+    """Of each snapshot that has any."""
+    found: dict[int, list[Row]] = defaultdict(list)
+    for batch in table.changes(start=1):
+        found[batch.snapshot_id] += [(row["_VALUE_KIND"], row["k"], row["v"]) for row in batch.rows.to_pylist()]
+    return list(found.values())
+
+
+def seen(table: tidelake.Table) -> dict[int, int]:
+    return {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def changelog_files(table: tidelake.Table) -> list[ManifestEntry]:
+    return [entry for snapshot in table.snapshots() for entry in changelog_entries(table.context, snapshot)]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_a_changelog_tells_what_readers_see_change() -> None:
+    """The worked example of the format's description."""
+    table = new_table(FULL)
+    write(
+        table,
+        [(INSERT, 1, 10), (INSERT, 2, 20)],
+        [(INSERT, 1, 11)],
+        [(DELETE, 2, 20)],
+        [(DELETE, 3, 0)],
+        [(INSERT, 1, 11)],
+        [(INSERT, 1, 12), (DELETE, 1, 12)],
+    )
+    assert changes(table) == [
+        [(INSERT, 1, 10), (INSERT, 2, 20)],
+        [(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11)],
+        [(DELETE, 2, 20)],
+        [(UPDATE_BEFORE, 1, 11), (UPDATE_AFTER, 1, 11)],
+        [(DELETE, 1, 11)],
+    ]
+    assert verify(table.context, deep=True) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "rows", "expected"),
+    [
+        pytest.param(
+            {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+            [[(INSERT, 1, 5)], [(INSERT, 1, 3)], [(DELETE, 1, 8)]],
+            [
+                [(INSERT, 1, 5)],
+                [(UPDATE_BEFORE, 1, 5), (UPDATE_AFTER, 1, 8)],
+                [(UPDATE_BEFORE, 1, 8), (UPDATE_AFTER, 1, 0)],
+            ],
+            id="aggregation",
+        ),
+        pytest.param(
+            {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+            [[(INSERT, 1, 5)], [(INSERT, 1, None)], [(DELETE, 1, 5)]],
+            [[(INSERT, 1, 5)], [(UPDATE_BEFORE, 1, 5), (UPDATE_AFTER, 1, 5)], [(DELETE, 1, 5)]],
+            id="partial-update",
+        ),
+    ],
+)
+def test_rows_are_those_that_the_engine_merged(
+    engine: dict[str, str], rows: list[list[Any]], expected: list[list[Row]]
+) -> None:
+    table = new_table(FULL | engine)
+    write(table, *rows)
+    assert changes(table) == expected
+
+
+def test_an_update_that_changed_nothing_is_none_where_rows_are_deduplicated() -> None:
+    table = new_table(FULL | {"changelog-producer.row-deduplicate": "true"})
+    write(table, [(INSERT, 1, 10), (INSERT, 2, 20)], [(INSERT, 1, 10), (INSERT, 2, 21)])
+    assert changes(table)[1:] == [[(UPDATE_BEFORE, 2, 20), (UPDATE_AFTER, 2, 21)]]
+
+
+def test_commits_that_are_compacted_together_are_one_change() -> None:
+    table = new_table(FULL | {"write-only": "true"})
+    write(table, [(INSERT, 1, 10), (INSERT, 2, 1)], [(INSERT, 1, 11)], [(DELETE, 2, 1)])
+    assert changes(table) == []
+    table.compact(full=True)
+    assert changes(table) == [[(INSERT, 1, 11)]]
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, [2, 4, 6, 8], id="at every commit unless said otherwise"),
+        pytest.param({"full-compaction.delta-commits": "2"}, [3, 6], id="at every other commit"),
+        pytest.param(
+            {"compaction.optimization-interval": "1 ms", "full-compaction.delta-commits": "100"},
+            [3, 5, 7],
+            id="by time",
+        ),
+        pytest.param({"write-only": "true"}, [], id="write-only leaves it to a job"),
+    ],
+)
+def test_which_snapshots_carry_a_changelog(options: dict[str, str], expected: list[int]) -> None:
+    table = new_table(FULL | {"commit.force-compact": "true"} | options)
+    with table.writer() as writer:
+        for identifier in range(1, 5):
+            writer.write(pa.table({"k": [1], "v": [identifier]}, SCHEMA))
+            writer.commit(identifier)
+    snapshots = table.snapshots()
+    carrying = [snapshot for snapshot in snapshots if snapshot.changelog_manifest_list is not None]
+    assert {snapshot.commit_kind for snapshot in carrying} <= {CommitKind.COMPACT}
+    assert [snapshot.id for snapshot in carrying] == expected
+
+
+def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it() -> None:
+    table = new_table(FULL | {"write-only": "true"})
+    write(table, [(INSERT, 1, 10)], [(INSERT, 2, 20)])
+    table.compact(full=True)
+    write(table, [(INSERT, 1, 11)], [(DELETE, 2, 20)])
+    table.compact(full=True)
+    assert changes(table) == [
+        [(INSERT, 1, 10), (INSERT, 2, 20)],
+        [(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11), (DELETE, 2, 20)],
+    ]
+
+
+def test_an_overwrite_makes_no_changelog_and_what_follows_goes_on_from_it() -> None:
+    table = new_table(FULL)
+    write(table, [(INSERT, 1, 10), (INSERT, 2, 20)])
+    with table.writer(overwrite=True) as writer:
+        writer.write(pa.table({"k": [1], "v": [100]}, SCHEMA))
+        writer.commit()
+    assert [batch.is_break for batch in table.changes(start=1)] == [False, True]
+    write(table, [(INSERT, 1, 101)])
+    assert changes(table)[-1] == [(UPDATE_BEFORE, 1, 100), (UPDATE_AFTER, 1, 101)]
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_changelog_files_look_as_options_say() -> None:
+    table = new_table(
+        FULL
+        | {
+            "changelog-file.prefix": "told-",
+            "changelog-file.format": "avro",
+            "file.format.per.level": "5:orc",
+            "changelog-file.stats-mode": "none",
+        }
+    )
+    write(table, [(INSERT, 1, 10)], [(INSERT, 1, 11)])
+    files = [entry.file for entry in changelog_files(table)]
+    assert [(file.level, file.file_source, file.row_count) for file in files] == [
+        (5, FileSource.APPEND, 1),
+        (5, FileSource.APPEND, 2),
+    ]
+    assert all(file.file_name.startswith("told-") and file.file_name.endswith(".avro") for file in files)
+    assert [entry.file.delete_row_count for entry in changelog_files(table)] == [0, 1]
+
+
+def test_changelog_files_have_the_format_of_data_files_of_their_level() -> None:
+    table = new_table(FULL | {"file.format.per.level": "5:orc"})
+    write(table, [(INSERT, 1, 10)])
+    assert [entry.file.file_name.rpartition(".")[2] for entry in changelog_files(table)] == ["orc"]
+
+
+def test_a_file_that_is_only_raised_is_read_for_its_changes() -> None:
+    table = new_table(FULL | {"write-only": "true"})
+    write(table, [(INSERT, 1, 10), (INSERT, 2, 20)])
+    (written,) = table.scan().splits()
+    table.compact(full=True)
+    (raised,) = table.scan().splits()
+    assert [file.file_name for file in raised.files] == [file.file_name for file in written.files]
+    assert [file.level for file in raised.files] == [5]
+    assert changes(table) == [[(INSERT, 1, 10), (INSERT, 2, 20)]]

@@ -1,0 +1,55 @@
+"""A table's changelog folded row by row: the naive copy that somebody who follows it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from storage.format import KIND_COLUMN, RowKind
+from tidelake.table import Table
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+class BadChangelog(AssertionError):
+    """Changes that no history of the key has."""
+
+
+def fold(rows: Rows, changes: Iterable[dict[str, Any]], keys: tuple[str, ...]) -> None:
+    """Applies changes of one snapshot. Raises BadChangelog where kinds don't follow one another as they should: +I of
+    a key that is there, -U without its +U, -U or -D of another row than the one that is there.
+    """
+    awaited: tuple[Any, ...] | None = None
+    for change in changes:
+        kind = RowKind(change.pop(KIND_COLUMN))
+        key = tuple(change[name] for name in keys)
+        if (awaited is not None) is not (kind is RowKind.UPDATE_AFTER) or awaited not in (None, key):
+            raise BadChangelog(f"{kind.symbol} of {key} where +U of {awaited} should come")
+        if kind.is_retract and rows.get(key) != change:
+            raise BadChangelog(f"{kind.symbol} of {change}, and the row is {rows.get(key)}")
+        if kind is RowKind.INSERT and key in rows:
+            raise BadChangelog(f"+I of {change}, and there is {rows[key]}")
+        awaited = key if kind is RowKind.UPDATE_BEFORE else None
+        if kind.is_retract:
+            del rows[key]
+        else:
+            rows[key] = change
+    if awaited is not None:
+        raise BadChangelog(f"-U of {awaited} without +U")
+
+
+def check_changelog(table: Table) -> int:
+    """At every snapshot that carries a changelog, what was folded up to it is the table. Returns how many do.
+
+    For tables whose snapshots are all there, and whose changelog is made by compactions that take in all of a commit.
+    """
+    keys = table.context.schema.primary_keys
+    rows: Rows = {}
+    carrying = [s.id for s in table.snapshots() if s.changelog_manifest_list is not None]
+    for snapshot_id in carrying:
+        batches = table.changes(start=snapshot_id, end=snapshot_id)
+        fold(rows, [row for batch in batches for row in batch.rows.to_pylist()], keys)
+        seen = table.scan(snapshot=snapshot_id).to_arrow().to_pylist()
+        expected = {tuple(row[name] for name in keys): row for row in seen}
+        assert rows == expected, f"snapshot {snapshot_id}: folded {rows}, and the table has {expected}"
+    return len(carrying)
