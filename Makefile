@@ -70,9 +70,9 @@ test: lint tools ## all checks, and the tests that take less than ten minutes
 
 .PHONY: test-interop
 test-interop: $(VENV)/.development tools ## every case beside Java Paimon, Kafka, Spark and S3, and all that tests draw at random
-	$(call title,'pytest -m interop or drawn')
+	$(call title,'pytest -m interop or sampled')
 	@tests/tools/require-java
-	@$(call pytest,-m '(interop or drawn or hypothesis) and not long' --hypothesis-profile=thorough)
+	@$(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
 test-long: $(VENV)/.development tools ## the tests that take minutes each

@@ -24,6 +24,7 @@ from tests.crash.points import Points
 from tests.crash.table_life import NO_WAIT
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
+from tests.support.levels import sample
 from tidelake.table import Table
 
 
@@ -123,11 +124,12 @@ def live_through(kind: Kind, number: int, trouble: Trouble) -> None:
     assert world.check(where)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
 def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: Kind, points: Points) -> None:
     """A third of the points for each kind of table; all of them take minutes."""
     third = KINDS.index(kind) % 3
-    for number, trouble in list(some_points(calls_of_a_job(kind)))[third::3]:
+    for number, trouble in sample(list(some_points(calls_of_a_job(kind)))[third::3]):
         live_through(kind, number, trouble)
         points.tried(f"compaction job: {trouble.id}")
 

@@ -48,6 +48,7 @@ def on_unreliable_s3(request: pytest.FixtureRequest) -> Place:
 LONG = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
+@pytest.mark.exhaustive(kept=2)  # one on a disk, one on S3
 @pytest.mark.parametrize(
     ("processes", "commits"),
     [pytest.param(4, 8, id="4 x 8"), pytest.param(8, 50, id="8 x 50", marks=LONG)],

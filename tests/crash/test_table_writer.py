@@ -15,6 +15,7 @@ from tests.crash.points import Points
 from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, SUM_UP, Kind, Life, Summing, look
 from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
+from tests.support.levels import sample
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
@@ -106,12 +107,13 @@ def test_a_life_is_what_it_is_called(kind: Kind, has_rival: bool) -> None:
     assert (0 in found.identifiers) is has_rival
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)
 def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_completes_it(
     kind: Kind, has_rival: bool, points: Points
 ) -> None:
     start = ALONE_OR_NOT.index(kind) if kind in ALONE_OR_NOT else 0
-    for number, trouble in some_points(calls_of_a_life(kind, has_rival=has_rival), start):
+    for number, trouble in sample(list(some_points(calls_of_a_life(kind, has_rival=has_rival), start))):
         live_through(kind, number, trouble, has_rival=has_rival)
         points.tried(f"table writer: {trouble.kind}")
 

@@ -1,13 +1,14 @@
 """Three levels of tests: what `make test`, `make test-interop` and `make test-long` run.
 
 `@pytest.mark.interop` is for a test that takes a foreign part long; `@pytest.mark.long` for one that takes minutes.
-`@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test`, so that
-what it promises is always tried, and the others are marked `interop`. A test beside a foreign part (parts.py) needs no
-mark: of many cases `make test` runs four, spread over all. Of a folder that TIDELAKE_VECTORS, TIDELAKE_GOLDEN or
-TIDELAKE_RECORDED names, all cases run.
+`@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test` (or with
+`kept=5` five of them, spread over all), so that what it promises is always tried, and the others are marked `interop`.
+A test beside a foreign part (parts.py) needs no mark: of many cases `make test` runs four. Of a folder that
+TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
 
-A test that draws its cases at random (with Hypothesis, or marked `drawn`) draws few in `make test`. It is drawn anew
-in `make test-interop`, which loads the Hypothesis profile "thorough" and draws all. Numbers go through `examples`.
+A test that draws its cases at random (with Hypothesis), or that goes through many in a loop (marked `sampled`), takes a
+fifth of them in `make test`. It runs again in `make test-interop`, which loads the Hypothesis profile "thorough", and
+takes all. Their number goes through `examples`, a list of them through `sample`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def examples(count: int) -> int:
     return min(count, max(3, count * percent // 100))
 
 
+def sample(cases: Sequence[Case]) -> list[Case]:
+    """The cases that this run takes, at even distances."""
+    return [cases[number] for number in _spread(examples(len(cases)), len(cases))]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if any(os.environ.get(hook) for hook in HOOKS):
@@ -49,8 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not _is_marked(item, "interop") and not _is_marked(item, "long"):
             tests[item.path, item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        if _is_marked(cases[0], "exhaustive"):
-            kept = 1
+        if (mark := cases[0].get_closest_marker("exhaustive")) is not None:
+            kept = mark.kwargs.get("kept", 1)
         elif parts_of(cases[0]):
             kept = CASES_BESIDE_A_PART
         else:
@@ -61,8 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def left_to_interop(cases: Sequence[Case], kept: int) -> list[Case]:
     """All but `kept` of them, the first one and others at even distances."""
-    chosen = {number * len(cases) // kept for number in range(kept)}
+    chosen = set(_spread(kept, len(cases)))
     return [item for number, item in enumerate(cases) if number not in chosen]
+
+
+def _spread(count: int, length: int) -> list[int]:
+    """The first, and others at even distances."""
+    return [number * length // count for number in range(count)]
 
 
 def _is_marked(item: pytest.Item, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.support.levels import examples, left_to_interop
+from tests.support.levels import examples, left_to_interop, sample
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,8 @@ def test_a_thorough_run_draws_all_examples_and_a_quick_one_a_fifth(profile: str,
     before = settings.get_current_profile_name()
     settings.load_profile(profile)
     try:
-        assert [examples(count) for count in (1, 3, 15, 300)] == expected
+        assert [examples(count) for count in (0, 1, 3, 15, 300)] == [0, *expected]
+        assert sample(range(100)) == list(range(0, 100, 100 // examples(100)))
+        assert sample("") == []
     finally:
         settings.load_profile(before)

@@ -20,6 +20,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.memory import MemoryFileIO
 from storage.type_changes import can_change
 from storage.types import DataField, arrow_field, arrow_type, parse_type
+from tests.support.levels import examples
 from tidelake import Predicate, Table, TidelakeError, col
 
 NAME: Final = "db.t"
@@ -50,7 +51,7 @@ VALUES: Final[Mapping[str, Sequence[Any]]] = {
 }
 FORMATS: Final = ("parquet", "orc", "avro")
 _COMPARE: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-_LIVES: Final = range(30, 50)
+_LIVES: Final = range(30, 30 + examples(20))
 _LIVES_OF_LONG_RUN: Final = range(1_000, 4_000)
 
 
@@ -185,6 +186,7 @@ def seen(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
+@pytest.mark.sampled
 def test_a_filter_hides_no_row_and_shows_no_other_after_random_alters() -> None:
     assert sum(check_life(seed) for seed in _LIVES) > len(_LIVES) / 2
 

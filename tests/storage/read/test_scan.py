@@ -182,7 +182,7 @@ def goes_together(column: Column, shape: Shape) -> bool:
 
 
 def cases() -> list[Any]:
-    """Every column in every shape: the long run has them all, any other a part."""
+    """Every column in every shape: the long run has them all, others a part."""
     return [
         pytest.param(
             column,
@@ -196,6 +196,7 @@ def cases() -> list[Any]:
     ]
 
 
+@pytest.mark.exhaustive(kept=len(SHAPES))
 @pytest.mark.parametrize(("column", "shape"), cases())
 def test_a_filter_gives_what_filtering_all_rows_gives(column: Column, shape: Shape) -> None:
     random = Random(f"{column.name} {shape.id}")

@@ -140,7 +140,7 @@ COLLECTIONS: Final = [
 ]
 
 
-@pytest.mark.drawn
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", COLLECTIONS, ids=lambda case: case.id)
 def test_at_once_is_as_one_after_the_other(case: Collection) -> None:
     aggregator = function(case.function, case.column, case.options)
