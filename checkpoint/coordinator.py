@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from checkpoint.committable import TableCommittable
 from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.recovery import read_from
-from checkpoint.states import Event, State, next_state
+from checkpoint.recovery import resume_offsets
+from checkpoint.states import CheckpointEvent, CheckpointState, next_state
+from storage.commit.commit_message import CommitMessage
 from storage.errors import BadInput
 from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.snapshots.commit_message import CommitMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class CheckpointPolicy:
     bytes_max: int
 
 
-class Coordinator:
+class CheckpointCoordinator:
     """The checkpoints of one pipeline.
 
     positions: where each table stands: its last own snapshot's position, or where reading begins.
-    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none. stamps: what
-    each snapshot of a table says besides its position.
+    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none. extra_properties:
+    what each snapshot of a table says besides its position.
     """
 
     def __init__(
@@ -47,25 +47,25 @@ class Coordinator:
         positions: Mapping[str, SourcePosition],
         last_identifier: int,
         policy: CheckpointPolicy,
-        stamps: Callable[[str], Mapping[str, str]] = lambda _: {},
+        extra_properties: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
                 f"commit identifier {last_identifier} leaves none to go on with: a batch commit used this pipeline's "
                 "name. Give the pipeline another name"
             )
-        self._state = State.WRITING
+        self._state = CheckpointState.WRITING
         self._policy = policy
-        self._stamps = stamps
+        self._extra_properties = extra_properties
         self._identifier = last_identifier
         self._published = dict(positions)
-        self._reached: dict[TopicPartition, int] = read_from(positions.values())
+        self._reached: dict[TopicPartition, int] = resume_offsets(positions.values())
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckpointState:
         return self._state
 
     @property
@@ -83,17 +83,17 @@ class Coordinator:
         """How far the source was read: what lies below is with the writers, set aside, or in the tables."""
         return self._reached
 
-    def found(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
+    def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
         """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
         self._reached.setdefault(partition, offset)
         for table in tables:
-            self._published[table] = self._published[table].including({partition: offset})
+            self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         """All records of `partition` below `next_offset` are with the writers, or set aside.
 
         nbytes: of those records; without any nothing becomes due: there is nothing to publish.
-        Raises KeyError for a partition that was not `found`: where its reading began would be a guess.
+        Raises KeyError for a partition that was not added: where its reading began would be a guess.
         """
         self._reached[partition] = max(next_offset, self._reached[partition])
         if nbytes:
@@ -110,46 +110,49 @@ class Coordinator:
 
     def begin(self) -> int:
         """A checkpoint starts: no row may be written until `prepared`. Returns its identifier."""
-        self._state = next_state(self._state, Event.BEGUN)
+        self._state = next_state(self._state, CheckpointEvent.BEGUN)
         self._identifier += 1
         return self._identifier
 
     def prepared(
-        self, messages: Mapping[str, Sequence[CommitMessage]], identity: SourceIdentity, pin: Collection[str] = ()
+        self,
+        messages: Mapping[str, Sequence[CommitMessage]],
+        identity: SourceIdentity,
+        always_publish: Collection[str] = (),
     ) -> list[TableCommittable]:
-        """What to publish now: one committable for each table that has files, and for those to `pin` in any case.
+        """What to publish now: one committable for each table that has files, and for those of `always_publish`.
 
         messages: of every table. A table without files is left alone: its next snapshot starts where its last one
         ended.
         """
-        self._state = next_state(self._state, Event.PREPARED)
+        self._state = next_state(self._state, CheckpointEvent.PREPARED)
         self._pending = {
             table: TableCommittable(
                 table,
                 self._identifier,
                 files,
-                self._published[table].identified(identity).advanced(self._reached),
-                self._stamps(table),
+                self._published[table].with_identity(identity).advanced_to(self._reached),
+                self._extra_properties(table),
             )
             for table, files in messages.items()
-            if files or table in pin
+            if files or table in always_publish
         }
         return list(self._pending.values())
 
     def committed(self, table: str) -> None:
         """The table's snapshot exists, whoever found that out."""
-        self._state = next_state(self._state, Event.TABLE_COMMITTED)
+        self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 
     def completed(self) -> None:
         """Every committable of this checkpoint is a snapshot."""
-        state = next_state(self._state, Event.COMPLETED)
+        state = next_state(self._state, CheckpointEvent.COMPLETED)
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state
         self._bytes, self._oldest_ms = 0, None
 
     def closed(self) -> None:
-        self._state = next_state(self._state, Event.CLOSED)
+        self._state = next_state(self._state, CheckpointEvent.CLOSED)
 
     def failed(self) -> None:
-        self._state = next_state(self._state, Event.FAILED)
+        self._state = next_state(self._state, CheckpointEvent.FAILED)

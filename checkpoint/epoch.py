@@ -61,6 +61,6 @@ def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
         raise CorruptFile(where, f"an epoch as property {EPOCH_PROPERTY}", f"{text[:200]!r} ({error})") from error
 
 
-def new_writer() -> str:
+def new_writer_id() -> str:
     """A name for this process: where people find it, and unlike every other one's."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -9,7 +9,7 @@
 Publishing `snapshot-N` if absent is the only race there is: whoever loses it looks again, and then sees the winner. So
 between the look that found nothing newer and the publication nothing newer can come.
 
-In the same way it is seen that somebody else reads the source into the table (`checkpoint.drivers`): what both read
+In the same way it is seen that somebody else reads the source into the table (`checkpoint.other_users`): what both read
 would be there twice.
 """
 
@@ -18,23 +18,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from checkpoint.drivers import driver
 from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.evidence import SeenSnapshot
-from checkpoint.findings import few
 from checkpoint.offsets import TopicPartition
+from checkpoint.other_users import committer
+from checkpoint.position_problems import few_of
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.table_state import SnapshotSummary
 from storage.errors import CommitConflict, PositionRefused, WriterFenced
 from storage.snapshots.snapshot import Snapshot
 
 
-class Overtaken(CommitConflict):
+class RecoveryOutdated(CommitConflict):
     """Between our look at the table and our take-over another process of the pipeline committed, or something else
     moved the table's position: look again.
     """
 
 
-class Fence:
+class EpochFence:
     """One table's guard, for `TableCommit`. Not thread-safe.
 
     epoch: of what is about to be committed; None lets everything pass. known_id: the newest snapshot of this commit
@@ -49,18 +49,18 @@ class Fence:
         self.epoch: Epoch | None = None
         self.known_id = 0
         self.position: str | None = None
-        self._looked_id: int | None = None  # of the newest snapshot that we start from; None once we have taken over
-        self._others: dict[TopicPartition, tuple[int, SeenSnapshot]] = {}  # how far others have read, and who
+        self._start_id: int | None = None  # of the newest snapshot that we start from; None once we have taken over
+        self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # how far others have read, and who
 
-    def looked(self, snapshots: Sequence[Snapshot]) -> None:
+    def start_from(self, snapshots: Sequence[Snapshot]) -> None:
         """Where we start from is decided by what was there until now. snapshots: since our own newest, oldest first."""
-        self._looked_id = max((snapshot.id for snapshot in snapshots), default=self.known_id)
+        self._start_id = max((snapshot.id for snapshot in snapshots), default=self.known_id)
         self._others = {}
-        self._note(seen(snapshot, self._table) for snapshot in snapshots)
+        self._remember_positions(summarize(snapshot, self._table) for snapshot in snapshots)
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> None:
-        """Raises WriterFenced for a snapshot of a newer process of the pipeline, Overtaken for one of an older, and
-        PositionRefused where others have brought what we are about to.
+        """Raises WriterFenced for a snapshot of a newer process of the pipeline, RecoveryOutdated for one of an older,
+        and PositionRefused where others have brought what we are about to.
         """
         if self.epoch is None:
             return
@@ -75,48 +75,50 @@ class Fence:
             ):
                 raise self._fenced(snapshot, epoch)
             if epoch != self.epoch:
-                raise Overtaken(
+                raise RecoveryOutdated(
                     f"{self._table}: snapshot {snapshot.id} of an older process of this pipeline ({epoch}) came "
-                    f"meanwhile; this one is {self.epoch}. Nothing was published. Start again: it goes on from there"
+                    f"meanwhile; this one is {self.epoch}. Nothing was published. Start again: it continues from there"
                 )
         self._check_others(snapshots)
 
     def _check_others(self, snapshots: Sequence[Snapshot]) -> None:
         """Until we have taken over, what others do makes us look again; afterwards it is compared with our position."""
-        others = [seen(snapshot, self._table) for snapshot in snapshots if snapshot.commit_user != self._commit_user]
-        if self._looked_id is not None:
-            later = [s for s in others if s.id > self._looked_id and self._counts(s)]
+        others = [
+            summarize(snapshot, self._table) for snapshot in snapshots if snapshot.commit_user != self._commit_user
+        ]
+        if self._start_id is not None:
+            later = [s for s in others if s.id > self._start_id and self._moves_position(s)]
             if later:
-                raise Overtaken(
-                    f"{self._table}: {driver(later[0])} moved the table's position meanwhile, in snapshot "
+                raise RecoveryOutdated(
+                    f"{self._table}: {committer(later[0])} moved the table's position meanwhile, in snapshot "
                     f"{later[0].id}. Nothing was published. Start again: it is compared with that"
                 )
         else:
-            self._note(others)
+            self._remember_positions(others)
         if self.position is None or not self._others:
-            self._looked_id = None
+            self._start_id = None
             return
         ranges = position_from_text(self.position, f"what {self._table} is about to publish").ranges
-        if self._looked_id is not None:  # what we start from was compared, or a person decided
-            self._looked_id = None
+        if self._start_id is not None:  # what we start from was compared, or a person decided
+            self._start_id = None
             self._others = {p: other for p, other in self._others.items() if p not in ranges}
         twice = {p: self._others[p] for p in ranges if p in self._others and self._others[p][0] > ranges[p].start}
         if twice:
             _, other = next(iter(twice.values()))
-            what = few(f"{p} up to {end}, we from {ranges[p].start} on" for p, (end, _) in sorted(twice.items()))
+            what = few_of(f"{p} up to {end}, we from {ranges[p].start} on" for p, (end, _) in sorted(twice.items()))
             raise PositionRefused(
-                f"{self._table}: {driver(other)} reads into the table, too: as its snapshot {other.id} says, it has "
+                f"{self._table}: {committer(other)} reads into the table, too: as its snapshot {other.id} says, it has "
                 f"read {what}. Nothing more was published: what both read would be there twice",
                 ["stop one of them. Start this pipeline again: it says then how it can go on"],
             )
 
-    def _counts(self, snapshot: SeenSnapshot) -> bool:
+    def _moves_position(self, snapshot: SnapshotSummary) -> bool:
         is_other = snapshot.commit_user != self._commit_user and snapshot.commit_user not in self._shared_with
         return is_other and POSITION_PROPERTY in snapshot.properties
 
-    def _note(self, snapshots: Iterable[SeenSnapshot]) -> None:
+    def _remember_positions(self, snapshots: Iterable[SnapshotSummary]) -> None:
         for snapshot in snapshots:
-            if self._counts(snapshot):
+            if self._moves_position(snapshot):
                 for p, end in position_from_text(snapshot.properties[POSITION_PROPERTY], snapshot.path).ends.items():
                     if p not in self._others or end > self._others[p][0]:
                         self._others[p] = end, snapshot
@@ -126,15 +128,15 @@ class Fence:
         return WriterFenced(
             f"{self._table}: another process of pipeline {self._commit_user!r} took over: snapshot {snapshot.id}, "
             f"{epoch}, at {at:%Y-%m-%d %H:%M:%S} UTC; this process is {self.epoch}.\n"
-            "What this one committed stays; what it had not committed yet is in no table, and the other one reads it "
-            "again. Nothing is lost, nothing is there twice.\n"
+            "What this one committed stays; what it had not committed is in no table, and the other one reads it "
+            "again. Nothing is lost or duplicated.\n"
             "Leave this process stopped. If it is the one that should run, stop the other first, then start this one"
         )
 
 
-def seen(snapshot: Snapshot, table: str) -> SeenSnapshot:
+def summarize(snapshot: Snapshot, table: str) -> SnapshotSummary:
     """As `checkpoint` looks at snapshots. table: for messages."""
-    return SeenSnapshot(
+    return SnapshotSummary(
         id=snapshot.id,
         path=f"{table}, snapshot {snapshot.id}",
         commit_user=snapshot.commit_user,

@@ -45,11 +45,11 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class RecoveryDecision:
     """What a person decided when a pipeline refused to go on.
 
     way: the command's option and its argument, `--accept-gap shop.orders`. found: what was refused, a word each
-    (`checkpoint.findings.Problem`).
+    (`checkpoint.position_problems.ProblemKind`).
     """
 
     way: str
@@ -67,7 +67,7 @@ class SourcePosition:
 
     identity: SourceIdentity = field(default_factory=SourceIdentity)
     ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
-    accepted: Accepted | None = None
+    accepted: RecoveryDecision | None = None
 
     def __post_init__(self) -> None:
         for partition, (start, end) in self.ranges.items():
@@ -79,12 +79,12 @@ class SourcePosition:
         """Next offset of each partition."""
         return {partition: end for partition, (_, end) in self.ranges.items()}
 
-    def including(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
+    def with_partitions(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
         """The same position with partitions that are new to it; their reading begins at the given offsets."""
         new = {partition: OffsetRange(at, at) for partition, at in starts.items() if partition not in self.ranges}
         return replace(self, ranges={**self.ranges, **new}) if new else self
 
-    def advanced(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
+    def advanced_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
         """The position of the next snapshot: starts where this one ends, ends at `reached`.
 
         A partition that `reached` lacks, or has below our end (read again after a restart), stays where it is. What
@@ -93,11 +93,11 @@ class SourcePosition:
         ranges = {p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
         return replace(self, ranges=ranges, accepted=None)
 
-    def trusted(self, identity: SourceIdentity) -> SourcePosition:
+    def assuming_identity(self, identity: SourceIdentity) -> SourcePosition:
         """The same offsets, taken to count in the source that there is now."""
-        return replace(self, identity=SourceIdentity()).identified(identity)
+        return replace(self, identity=SourceIdentity()).with_identity(identity)
 
-    def identified(self, identity: SourceIdentity) -> SourcePosition:
+    def with_identity(self, identity: SourceIdentity) -> SourcePosition:
         """The same ranges, naming the source as it is known now; only ids of this position's topics are kept."""
         topics = {partition.topic for partition in self.ranges}
         known = {**self.identity.topic_ids, **identity.topic_ids}
@@ -115,10 +115,10 @@ class ChainBreak:
     before: int  # commit identifiers
     after: int
     reason: str
-    accepted: Accepted | None = None
+    accepted: RecoveryDecision | None = None
 
 
-HOLE: Final = "hole"  # the word in `Accepted.found` for a break of the chain itself
+CHAIN_BREAK: Final = "hole"  # the word in `RecoveryDecision.found` for a break of the chain itself
 
 
 def chain_breaks(
@@ -131,9 +131,9 @@ def chain_breaks(
     read each partition, whoever did: a user that tells of the whole table goes on there, if not where it stood itself.
     """
     breaks: list[ChainBreak] = []
-    later: Accepted | None = None  # of a snapshot above, for holes that are older than it
+    later: RecoveryDecision | None = None  # of a snapshot above, for holes that are older than it
     for (before, first), (after, second) in reversed(list(pairwise(history))):
-        if second.accepted is not None and HOLE in second.accepted.found:
+        if second.accepted is not None and CHAIN_BREAK in second.accepted.found:
             later = second.accepted
         ends = (table_ends or {}).get(after, {})
         reasons = _disagreements(first, second, ends, same_checkpoint=before == after)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from checkpoint.offsets import Accepted, OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
@@ -92,7 +92,7 @@ def position_from_text(text: str, where: str) -> SourcePosition:
             for number, end, count in zip(numbers, ends, counts, strict=True):
                 ranges[TopicPartition(topic, number)] = OffsetRange(end - count, end)
         decided = read.get("accepted")
-        accepted = None if decided is None else Accepted(decided["way"], tuple(decided["found"]))
+        accepted = None if decided is None else RecoveryDecision(decided["way"], tuple(decided["found"]))
         return SourcePosition(identity, ranges, accepted)
     except (ValueError, KeyError, TypeError, AttributeError, BadInput, zlib.error) as error:
         raise CorruptFile(

@@ -19,17 +19,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from checkpoint.epoch import epoch_of
-from checkpoint.evidence import Evidence, SeenSnapshot
-from checkpoint.findings import Finding, Problem
+from checkpoint.idle_progress import IdleProgress, IdleTable
 from checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
+from checkpoint.position_problems import PositionProblem, ProblemKind
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.progress import IdleTable, Progress
 from checkpoint.routing import Routing, routing_of, takes_topic
+from checkpoint.table_state import SnapshotSummary, TableState
 from storage.errors import CorruptFile
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RecoveredTable:
     """Where one table stands.
 
     position: to go on from, as an empty snapshot would say it now: it starts where the newest own one ended, and ends
@@ -40,26 +40,28 @@ class Standing:
     """
 
     position: SourcePosition
-    findings: Sequence[Finding] = ()
+    findings: Sequence[PositionProblem] = ()
     is_fresh: bool = False
     identifier: int = 0
     epoch: int = 0
     lost: SourcePosition | None = None
 
 
-def stand(table: str, evidence: Evidence, progress: Progress, routing: Routing | None) -> Standing:
+def recover_table(
+    table: str, table_state: TableState, progress: IdleProgress, routing: Routing | None
+) -> RecoveredTable:
     """What a table proves of itself, before the source is asked.
 
     routing: as configured now; None compares nothing. Raises CorruptFile for an own snapshot whose epoch or routing
     can't be read, UnsupportedFeature for what a newer release wrote.
     """
-    entry = progress.entry(table, evidence)
-    seen = entry or progress.struck_entry(table, evidence)
-    if not evidence.own:
-        return _without_snapshot(table, evidence, progress, routing)
-    newest = evidence.own[0]
+    entry = progress.entry(table, table_state)
+    seen = entry or progress.active_entry(table, table_state)
+    if not table_state.own:
+        return _without_snapshot(table, table_state, progress, routing)
+    newest = table_state.own[0]
     epoch = epoch_of(newest.properties, newest.path).number
-    removed = _removed(newest, evidence, seen)
+    removed = _removed(newest, table_state, seen)
     if removed is not None:
         return _rolled_back(table, removed, newest, epoch, progress, entry)
     try:
@@ -68,90 +70,96 @@ def stand(table: str, evidence: Evidence, progress: Progress, routing: Routing |
         return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
     if position is None:
         return _no_position(table, newest, epoch, "no source position: something else committed under this name")
-    findings = _holes(table, evidence.own) + _rerouted(table, routing_of(newest.properties, newest.path), routing)
+    findings = _chain_break_problems(table, table_state.own) + _rerouted(
+        table, routing_of(newest.properties, newest.path), routing
+    )
     read: dict[TopicPartition, int] = {}
     is_current = entry is not None and entry.is_about(newest)
     if is_current and not identity_changes(position.identity, progress.reached.identity):
         read = _of_table(progress.reached, routing).ends
-    return Standing(position.advanced(read).including(read), findings, identifier=newest.identifier, epoch=epoch)
+    return RecoveredTable(
+        position.advanced_to(read).with_partitions(read), findings, identifier=newest.identifier, epoch=epoch
+    )
 
 
 def _rolled_back(
-    table: str, removed: int, newest: SeenSnapshot, epoch: int, progress: Progress, entry: IdleTable | None
-) -> Standing:
+    table: str, removed: int, newest: SnapshotSummary, epoch: int, progress: IdleProgress, entry: IdleTable | None
+) -> RecoveredTable:
     text = (
         f"snapshot {removed} of this pipeline is gone, and its newest one now is {newest.id}: the table was rolled "
-        "back. Whether the rows that went with it are wanted again, nobody but you can tell"
+        "back. Only you can decide whether the rows that were removed with it are wanted again"
     )
     left = _history([newest])
-    return Standing(
-        left[0][1].advanced({}) if left else SourcePosition(),
-        [Finding(table, Problem.ROLLED_BACK, text)],
+    return RecoveredTable(
+        left[0][1].advanced_to({}) if left else SourcePosition(),
+        [PositionProblem(table, ProblemKind.ROLLED_BACK, text)],
         identifier=max(newest.identifier, progress.identifier),
         epoch=max(epoch, progress.epoch),
         lost=progress.reached if entry is not None and entry.snapshot_id == removed else None,
     )
 
 
-def _no_position(table: str, newest: SeenSnapshot, epoch: int, carries: str) -> Standing:
+def _no_position(table: str, newest: SnapshotSummary, epoch: int, carries: str) -> RecoveredTable:
     text = f"{newest.path}, the newest snapshot of this commit user, carries {carries}"
-    findings = [Finding(table, Problem.NO_POSITION, text)]
-    return Standing(SourcePosition(), findings, identifier=newest.identifier, epoch=epoch)
+    findings = [PositionProblem(table, ProblemKind.NO_POSITION, text)]
+    return RecoveredTable(SourcePosition(), findings, identifier=newest.identifier, epoch=epoch)
 
 
-def _without_snapshot(table: str, evidence: Evidence, progress: Progress, routing: Routing | None) -> Standing:
-    entry, struck = progress.entry(table, evidence), progress.struck_entry(table, evidence)
-    known = _known_ids(evidence, entry or struck)
-    # Struck out before its first snapshot: whether that one was published can't be told once any have expired.
-    may_have_expired = struck is not None and evidence.earliest_id is not None and evidence.earliest_id > 1
+def _without_snapshot(
+    table: str, table_state: TableState, progress: IdleProgress, routing: Routing | None
+) -> RecoveredTable:
+    entry, active = progress.entry(table, table_state), progress.active_entry(table, table_state)
+    known = _known_ids(table_state, entry or active)
+    # Marked active before its first snapshot: whether that one was published can't be told once any have expired.
+    may_have_expired = active is not None and table_state.earliest_id is not None and table_state.earliest_id > 1
     if not known and not may_have_expired:
         is_known = entry is not None and entry.routing == routing
         position = _of_table(progress.reached, routing) if is_known else SourcePosition()
-        return Standing(position, is_fresh=True, identifier=progress.identifier, epoch=progress.epoch)
+        return RecoveredTable(position, is_fresh=True, identifier=progress.identifier, epoch=progress.epoch)
     last = max(known, default=0)
-    is_expired = evidence.earliest_id is not None and evidence.earliest_id > last
+    is_expired = table_state.earliest_id is not None and table_state.earliest_id > last
     if is_expired and entry is not None and entry.snapshot_id == last:
         position = _of_table(progress.reached, routing)
         findings = _rerouted(table, entry.routing, routing)
-        return Standing(position, findings, identifier=progress.identifier, epoch=progress.epoch)
+        return RecoveredTable(position, findings, identifier=progress.identifier, epoch=progress.epoch)
     if is_expired:
-        problem = Problem.EXPIRED
+        problem = ProblemKind.EXPIRED
         text = (
             f"this pipeline has committed to the table, {_last_known(last)}, but none of its snapshots is left: the "
-            f"oldest one there is {evidence.earliest_id}. They expired, and with them where it stood"
+            f"oldest one there is {table_state.earliest_id}. They expired, and the position with them"
         )
     else:
-        problem = Problem.ROLLED_BACK
-        there = f"the newest one there is {evidence.latest_id}" if evidence.latest_id else "it has none at all"
+        problem = ProblemKind.ROLLED_BACK
+        there = f"the newest one there is {table_state.latest_id}" if table_state.latest_id else "it has none at all"
         text = (
             f"snapshot {last} of this pipeline is gone, with all others of its ({there}): the table was rolled back. "
-            "Whether the rows that went with it are wanted again, nobody but you can tell"
+            "Only you can decide whether the rows that were removed with it are wanted again"
         )
-    identifier = max(progress.identifier, evidence.latest_id or 0)  # nothing tells, so a number that is large enough
+    identifier = max(progress.identifier, table_state.latest_id or 0)  # nothing tells, so a number that is large enough
     lost = progress.reached if entry is not None and entry.snapshot_id == last else None
-    findings = [Finding(table, problem, text)]
-    return Standing(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)
+    findings = [PositionProblem(table, problem, text)]
+    return RecoveredTable(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)
 
 
 def _last_known(snapshot_id: int) -> str:
     return f"last as far as is known snapshot {snapshot_id}" if snapshot_id else "or was about to when it last ran"
 
 
-def _known_ids(evidence: Evidence, seen: IdleTable | None) -> list[int]:
-    """Own snapshots that consumer file and progress file say were there. seen: the file's entry, idle or struck out."""
-    ids = (evidence.registered_id, None if seen is None else seen.snapshot_id)
+def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
+    """Own snapshots that consumer file and progress file say were there. seen: the file's entry, idle or active."""
+    ids = (table_state.consumer_snapshot_id, None if seen is None else seen.snapshot_id)
     return [id_ for id_ in ids if id_ is not None]
 
 
-def _removed(newest: SeenSnapshot, evidence: Evidence, seen: IdleTable | None) -> int | None:
+def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable | None) -> int | None:
     """The newest own snapshot that was there once and is not any more, though no older one can have expired."""
-    gone = [id_ for id_ in _known_ids(evidence, seen) if id_ > newest.id]
+    gone = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
     if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
         gone.append(newest.id)  # its id was given away again
     return max(gone, default=None)
 
 
-def _history(own: Sequence[SeenSnapshot]) -> list[tuple[int, SourcePosition]]:
+def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]:
     """Oldest first, for `chain_breaks`; what carries no readable position says nothing. own: newest first."""
     history = []
     for snapshot in reversed(own):
@@ -161,7 +169,7 @@ def _history(own: Sequence[SeenSnapshot]) -> list[tuple[int, SourcePosition]]:
     return history
 
 
-def _holes(table: str, own: Sequence[SeenSnapshot]) -> list[Finding]:
+def _chain_break_problems(table: str, own: Sequence[SnapshotSummary]) -> list[PositionProblem]:
     positions = _history(own)
     holes = [
         f"between checkpoints {b.before} and {b.after}: {b.reason}" for b in chain_breaks(positions) if not b.accepted
@@ -169,17 +177,17 @@ def _holes(table: str, own: Sequence[SeenSnapshot]) -> list[Finding]:
     if not holes:
         return []
     text = f"the positions of this pipeline's snapshots do not join, {'; '.join(holes[:3])}"
-    return [Finding(table, Problem.HOLE, text)]
+    return [PositionProblem(table, ProblemKind.CHAIN_BREAK, text)]
 
 
-def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> list[Finding]:
+def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> list[PositionProblem]:
     changes = routing.changes_from(before) if routing is not None and before is not None else []
     if not changes:
         return []
     text = (
         f"{'; '.join(changes)}. Records that were read before were not taken by these settings, and are not read again"
     )
-    return [Finding(table, Problem.ROUTING, text)]
+    return [PositionProblem(table, ProblemKind.ROUTING, text)]
 
 
 def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePosition:
@@ -188,19 +196,19 @@ def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePositio
     return replace(reached, ranges=ranges)
 
 
-def position_of(snapshot: SeenSnapshot) -> SourcePosition | None:
+def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
     """None for a snapshot that carries none. Raises CorruptFile for one that can't be read."""
     text = snapshot.properties.get(POSITION_PROPERTY)
     return None if text is None else position_from_text(text, snapshot.path)
 
 
-def before_holes(own: Sequence[SeenSnapshot]) -> SeenSnapshot | None:
+def last_before_chain_break(own: Sequence[SnapshotSummary]) -> SnapshotSummary | None:
     """The newest own snapshot that comes before all holes nobody accepted; None when there is no hole. newest first."""
     first = next((b.before for b in chain_breaks(_history(own)) if not b.accepted), None)
     return next((s for s in own if s.identifier == first), None)
 
 
-def read_from(positions: Iterable[SourcePosition]) -> dict[TopicPartition, int]:
+def resume_offsets(positions: Iterable[SourcePosition]) -> dict[TopicPartition, int]:
     """Where the source is read from: for each partition the smallest end among the tables that know it.
 
     A table that is further on drops the records below its own end.

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Final
 
 
-class State(Enum):
+class CheckpointState(Enum):
     """What holds of the rows that were written since the last checkpoint."""
 
     WRITING = "rows go to the writers; nobody sees them"
@@ -33,7 +33,7 @@ class State(Enum):
     BROKEN = "a step failed; the tables know how far it came"
 
 
-class Event(Enum):
+class CheckpointEvent(Enum):
     """What happened, told in the past tense: a state changes after the fact."""
 
     BEGUN = "an identifier was given out"
@@ -44,33 +44,33 @@ class Event(Enum):
     FAILED = "a step raised"
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[CheckpointState, CheckpointEvent], CheckpointState]] = MappingProxyType(
     {
-        (State.WRITING, Event.BEGUN): State.PREPARING,
-        (State.PREPARING, Event.PREPARED): State.COMMITTING,
-        (State.COMMITTING, Event.TABLE_COMMITTED): State.COMMITTING,
-        (State.COMMITTING, Event.COMPLETED): State.WRITING,
-        (State.WRITING, Event.CLOSED): State.CLOSED,
-        (State.WRITING, Event.FAILED): State.BROKEN,
-        (State.PREPARING, Event.FAILED): State.BROKEN,
-        (State.COMMITTING, Event.FAILED): State.BROKEN,
-        (State.BROKEN, Event.FAILED): State.BROKEN,
+        (CheckpointState.WRITING, CheckpointEvent.BEGUN): CheckpointState.PREPARING,
+        (CheckpointState.PREPARING, CheckpointEvent.PREPARED): CheckpointState.COMMITTING,
+        (CheckpointState.COMMITTING, CheckpointEvent.TABLE_COMMITTED): CheckpointState.COMMITTING,
+        (CheckpointState.COMMITTING, CheckpointEvent.COMPLETED): CheckpointState.WRITING,
+        (CheckpointState.WRITING, CheckpointEvent.CLOSED): CheckpointState.CLOSED,
+        (CheckpointState.WRITING, CheckpointEvent.FAILED): CheckpointState.BROKEN,
+        (CheckpointState.PREPARING, CheckpointEvent.FAILED): CheckpointState.BROKEN,
+        (CheckpointState.COMMITTING, CheckpointEvent.FAILED): CheckpointState.BROKEN,
+        (CheckpointState.BROKEN, CheckpointEvent.FAILED): CheckpointState.BROKEN,
     }
 )
 
 
-class IllegalEvent(RuntimeError):
+class IllegalTransition(RuntimeError):
     """Steps of a checkpoint came in an order that the protocol doesn't have: a mistake of the caller."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: CheckpointState, event: CheckpointEvent) -> None:
         super().__init__(f"{event.name} is not possible in state {state.name}: {state.value}")
         self.state = state
         self.event = event
 
 
-def next_state(state: State, event: Event) -> State:
-    """Raises IllegalEvent for what the table lacks."""
+def next_state(state: CheckpointState, event: CheckpointEvent) -> CheckpointState:
+    """Raises IllegalTransition for what the table lacks."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalEvent(state, event) from None
+        raise IllegalTransition(state, event) from None

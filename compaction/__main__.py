@@ -11,25 +11,25 @@ import json
 import sys
 from collections.abc import Sequence
 
-from compaction.clustering import Strategy
-from compaction.job import compact_table
+from compaction.append.clustering import ClusteringStrategy
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.request import CompactionRequest
+from compaction.jobs.signals import cancelled_by_signals
+from compaction.jobs.watch import watch
 from compaction.report import CompactionReport
-from compaction.request import CompactionRequest
-from compaction.signals import stopped_by_signals
-from compaction.watch import watch
 from storage.catalog.opening import open_catalog
 from storage.errors import TidelakeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 failed, 2 usage, 130 told to stop before all was done. A watch has no end to miss: 0."""
+    """Exit codes: 0 done, 1 failed, 2 usage, 130 cancelled before all was done; a cancelled watch exits with 0."""
     parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
     parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
     parser.add_argument("name", metavar="NAME", help="database.table")
     parser.add_argument("--full", action="store_true", help="everything, not only what is due")
     parser.add_argument("--watch", action="store_true", help="go on until SIGTERM")
     parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, separated by commas")
-    parser.add_argument("--strategy", type=Strategy, choices=tuple(Strategy))
+    parser.add_argument("--strategy", type=ClusteringStrategy, choices=tuple(ClusteringStrategy))
     parser.add_argument(
         "--option", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of the store, repeatable"
     )
@@ -42,16 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         catalog = open_catalog(given.warehouse, dict(given.option))
         order_by = tuple(column.strip() for column in given.order_by.split(",")) if given.order_by else ()
         request = CompactionRequest(full=given.full, order_by=order_by, strategy=given.strategy)
-        with stopped_by_signals() as stop:
+        with cancelled_by_signals() as cancellation:
             if given.watch:
-                watch(lambda: [given.name], catalog.load, request, stop, _tell)
+                watch(lambda: [given.name], catalog.load, request, cancellation, _print_report)
                 return 0
-            report = compact_table(catalog.load(given.name), request, stop=stop)
-        _tell(report)
+            report = compact_table(catalog.load(given.name), request, cancellation=cancellation)
+        _print_report(report)
     except (TidelakeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    return 130 if report.is_stopped else 0
+    return 130 if report.is_cancelled else 0
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _tell(report: CompactionReport) -> None:
+def _print_report(report: CompactionReport) -> None:
     sys.stdout.write(json.dumps(report.to_members(), ensure_ascii=False) + "\n")
     sys.stdout.flush()
 

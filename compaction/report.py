@@ -8,10 +8,10 @@ from typing import Any
 from storage.binary_row import decode_rows
 from storage.errors import TidelakeError
 from storage.files.bucket_directory import partition_directory
-from storage.plain_values import plain_values
 from storage.table import TableContext
+from storage.types.json_values import json_values
+from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
-from storage.write.router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +56,24 @@ class BucketCompaction:
 def _partition_values(context: TableContext, partition: bytes) -> dict[str, Any]:
     fields = context.schema.partition_fields
     columns = decode_rows([partition], [field.type for field in fields]) if fields else []
-    return {field.name: plain_values(column)[0] for field, column in zip(fields, columns, strict=True)}
+    return {field.name: json_values(column)[0] for field, column in zip(fields, columns, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Of one table. looked_at: the snapshot that the last plan was made from; None for a table without any.
+    """Of one table. planned_snapshot_id: the snapshot that was planned last; None for a table without any.
 
     snapshot_ids: those it made. lost: compactions thrown away because another commit had touched their files.
-    is_stopped: whether it was told to end before all was done. has_more: whether that round may have made more due.
+    is_cancelled: whether it was cancelled before all was done. has_more: whether that round may have made more due.
     error: a file that can't be read (its bucket was left as it was, the others were not held up), or how all was lost.
     """
 
     table: str
-    looked_at: int | None = None
+    planned_snapshot_id: int | None = None
     buckets: tuple[BucketCompaction, ...] = ()
     snapshot_ids: tuple[int, ...] = ()
     lost: int = 0
-    is_stopped: bool = False
+    is_cancelled: bool = False
     has_more: bool = False
     error: TidelakeError | None = None
 
@@ -83,6 +83,6 @@ class CompactionReport:
             "table": self.table,
             "snapshots": list(self.snapshot_ids),
             "lost": self.lost,
-            "stopped": self.is_stopped,
+            "stopped": self.is_cancelled,
             "buckets": [one.to_members() for one in self.buckets],
         }

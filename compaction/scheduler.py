@@ -2,7 +2,7 @@
 
 A table with many buckets to compact waits after each of them until every other table had its turn.
 
-Threads begin with work and end without: none is idle. When the main thread ends, tasks are told to stop, so that an
+Threads begin with work and end without: none is idle. When the main thread ends, tasks are cancelled, so that an
 unfinished compaction does not hold up the process.
 """
 
@@ -17,19 +17,19 @@ from functools import cache
 from itertools import count
 from typing import Final, Generic, TypeVar
 
-from compaction.stopping import ShouldStop
+from compaction.cancellation import IsCancelled
 
 T = TypeVar("T")
 
 _THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers beside it want processors too
 
 
-class Task(Generic[T]):
+class ScheduledTask(Generic[T]):
     """Work that waits for its turn, runs, or has ended."""
 
-    def __init__(self, work: Callable[[ShouldStop], T]) -> None:
+    def __init__(self, work: Callable[[IsCancelled], T]) -> None:
         self._work = work
-        self._stop = threading.Event()
+        self._cancelled = threading.Event()
         self._future: Future[T] = Future()
 
     @property
@@ -37,17 +37,17 @@ class Task(Generic[T]):
         return self._future.done()
 
     def result(self) -> T:
-        """Waits for the end. Raises what the work raised; CancelledError when it was stopped before it began."""
+        """Waits for the end. Raises what the work raised; CancelledError when it was cancelled before it started."""
         return self._future.result()
 
-    def ask_to_stop(self) -> None:
-        """Don't wait. Asking again, or something that has ended, is harmless."""
-        self._stop.set()
+    def cancel(self) -> None:
+        """Does not wait for the end. Calling again, or after the end, is harmless."""
+        self._cancelled.set()
         self._future.cancel()
 
-    def stop(self) -> BaseException | None:
-        """Ask it to stop, and wait until it did. Returns what it raised; None when it had succeeded before."""
-        self.ask_to_stop()
+    def cancel_and_wait(self) -> BaseException | None:
+        """Cancels, and waits for the end. Returns what it raised; None when it had succeeded before."""
+        self.cancel()
         try:
             return self._future.exception()
         except CancelledError as e:
@@ -57,20 +57,20 @@ class Task(Generic[T]):
         if not self._future.set_running_or_notify_cancel():
             return
         try:
-            result = self._work(self._should_stop)
+            result = self._work(self._is_cancelled)
         except BaseException as e:
             self._future.set_exception(e)
         else:
             self._future.set_result(result)
 
-    def _should_stop(self) -> bool:
-        return self._stop.is_set() or not threading.main_thread().is_alive()
+    def _is_cancelled(self) -> bool:
+        return self._cancelled.is_set() or not threading.main_thread().is_alive()
 
 
 class CompactionScheduler:
     """threads: how many compactions run at a time. Thread-safe.
 
-    Tasks wait for nobody, take no lock of a writer and no memory of the write budget: whoever waits for a task, holding
+    Tasks wait for none, take no lock of a writer and no memory of the write budget: whoever waits for a task, holding
     either, waits for a bounded time.
     """
 
@@ -80,15 +80,17 @@ class CompactionScheduler:
         self._threads = threads
         self._running = 0
         self._numbers = count(1)
-        self._waiting: OrderedDict[str, deque[Task[object]]] = OrderedDict()  # by table; the next turn is first
+        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = (
+            OrderedDict()
+        )  # by table; the next turn is first
         self._lock = threading.Lock()
 
-    def submit(self, table: str, work: Callable[[ShouldStop], T]) -> Task[T]:
-        """work: asks its argument now and then whether to stop.
+    def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
+        """work: polls its argument, which says whether it is cancelled.
 
-        Raises RuntimeError when the system has no thread left to begin with; the work is forgotten then.
+        Raises RuntimeError when the system has no thread left to begin with; the work is dropped then.
         """
-        task: Task[T] = Task(work)
+        task: ScheduledTask[T] = ScheduledTask(work)
         with self._lock:
             if self._running < self._threads:
                 self._running += 1
@@ -105,7 +107,7 @@ class CompactionScheduler:
             task.run()
             del task  # or its result would live until the next one
 
-    def _next(self) -> Task[object] | None:
+    def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
             if not self._waiting:
                 self._running -= 1

@@ -17,16 +17,16 @@ from msgspec import inspect
 
 from ingest import settings
 from storage.options import Operation
-from storage.options.entries.catalog import CATALOG_OPTIONS
-from storage.options.entries.commits import COMMITS_OPTIONS
-from storage.options.entries.compaction import COMPACTION_OPTIONS
-from storage.options.entries.engines import ENGINES_OPTIONS
-from storage.options.entries.files import FILES_OPTIONS
-from storage.options.entries.indexes import INDEXES_OPTIONS
-from storage.options.entries.layout import LAYOUT_OPTIONS
-from storage.options.entries.maintenance import MAINTENANCE_OPTIONS
-from storage.options.entries.merge import MERGE_OPTIONS
-from storage.options.entries.reading import READING_OPTIONS
+from storage.options.definitions.catalog import CATALOG_OPTIONS
+from storage.options.definitions.commits import COMMITS_OPTIONS
+from storage.options.definitions.compaction import COMPACTION_OPTIONS
+from storage.options.definitions.engines import ENGINES_OPTIONS
+from storage.options.definitions.files import FILES_OPTIONS
+from storage.options.definitions.indexes import INDEXES_OPTIONS
+from storage.options.definitions.layout import LAYOUT_OPTIONS
+from storage.options.definitions.maintenance import MAINTENANCE_OPTIONS
+from storage.options.definitions.merge import MERGE_OPTIONS
+from storage.options.definitions.reading import READING_OPTIONS
 from storage.options.option import Option
 
 DOCS: Final = Path(__file__).parent

@@ -24,7 +24,7 @@ import msgspec
 
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock, SystemClock
-from ingest.formats.base import Failure
+from ingest.formats.base import DecodeFailure
 from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
@@ -41,7 +41,7 @@ _WRITTEN_AT_ONCE: Final = 8
 _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
 
 
-class _Letter(msgspec.Struct, frozen=True):
+class _DeadLetter(msgspec.Struct, frozen=True):
     """What a letter says of its record."""
 
     topic: str
@@ -65,46 +65,51 @@ class DeadLetters:
     def __init__(self, io: FileIO, location: str, clock: Clock | None = None) -> None:
         self._io = io
         self._location = location.rstrip("/")
-        self._announcer = _Announcer(self._location, clock or SystemClock())
+        self._limited_log = _RateLimitedLog(self._location, clock or SystemClock())
         # By partition: offsets, as they rise, and letters.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
         self._written: set[bytes] = set()  # digests of letters from an earlier life that may come again
         self.count = 0  # of this life
 
-    def recover(self, read_from: Mapping[TopicPartition, int]) -> None:
-        """Learn which records have their letter. read_from: where reading goes on; nothing below comes again.
+    def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
+        """Learn which records have their letter. resume_offsets: where reading goes on; nothing below comes again.
 
         Files that lie below by their name are not read. Raises CorruptFile for a file that holds something else.
         """
         for entry in self._io.list_directory(self._location):
-            if entry.is_directory or not entry.name.endswith(_SUFFIX) or _is_below(entry.name, read_from):
+            if entry.is_directory or not entry.name.endswith(_SUFFIX) or _is_below(entry.name, resume_offsets):
                 continue
             path = f"{self._location}/{entry.name}"
             for line in self._io.read(path).split(b"\n"):
                 if line.strip():
                     letter = _letter(line, path)
-                    if letter.offset >= read_from.get(TopicPartition(letter.topic, letter.partition), 0):
+                    if letter.offset >= resume_offsets.get(TopicPartition(letter.topic, letter.partition), 0):
                         self._written.add(_digest(letter))
 
-    def holds(self, batch: RawBatch, failure: Failure) -> bool:
+    def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
         """Whether the record has its letter from an earlier life."""
-        return bool(self._written) and _digest(msgspec.convert(letter_of(batch, failure), _Letter)) in self._written
+        return (
+            bool(self._written)
+            and _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter)) in self._written
+        )
 
-    def add(self, batch: RawBatch, failures: Iterable[Failure]) -> None:
-        """Keep these records of a batch in memory until `flush`, but those that have their letter. See `are_many`."""
+    def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> None:
+        """Keep these records of a batch in memory until `flush`, but those that have their letter. See
+        `should_flush`.
+        """
         partition = TopicPartition(batch.topic, batch.partition)
         for failure in failures:
-            if self.holds(batch, failure):
+            if self.contains(batch, failure):
                 continue
-            self._announcer.announce(partition, failure)
-            line = msgspec.json.encode(letter_of(batch, failure)) + b"\n"
+            self._limited_log.log_limited(partition, failure)
+            line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
             self._waiting.setdefault(partition, []).append((failure.offset, line))
             self._waiting_bytes += len(line)
             self.count += 1
 
     @property
-    def are_many(self) -> bool:
+    def should_flush(self) -> bool:
         """Whether those in memory should be written down before more come."""
         return self._waiting_bytes >= _HELD_BYTES_MAX
 
@@ -127,7 +132,7 @@ class DeadLetters:
         self._io.create_if_absent(path, b"".join(letter for _, letter in letters))
 
 
-class _Announcer:
+class _RateLimitedLog:
     """Tells people of dead letters when they come up, in a line at a time: the first at once, then the next after
     _QUIET_MS, with how many came in between. Where thousands fail, all for one reason, nobody wants a line each.
     """
@@ -138,7 +143,7 @@ class _Announcer:
         self._quiet_until_ms: int | None = None
         self._unlogged = 0
 
-    def announce(self, partition: TopicPartition, failure: Failure) -> None:
+    def log_limited(self, partition: TopicPartition, failure: DecodeFailure) -> None:
         now_ms = self._clock.now_ms()
         if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
             self._unlogged += 1
@@ -155,27 +160,27 @@ class _Announcer:
         self._quiet_until_ms, self._unlogged = now_ms + _QUIET_MS, 0
 
 
-def _is_below(file_name: str, read_from: Mapping[TopicPartition, int]) -> bool:
+def _is_below(file_name: str, resume_offsets: Mapping[TopicPartition, int]) -> bool:
     found = _RANGE.fullmatch(file_name)
     if found is None:
         return False
     partition = TopicPartition(unquote(found["topic"]), int(found["partition"]))
-    return int(found["last"]) < read_from.get(partition, 0)
+    return int(found["last"]) < resume_offsets.get(partition, 0)
 
 
-def _letter(line: bytes, path: str) -> _Letter:
+def _letter(line: bytes, path: str) -> _DeadLetter:
     try:
-        return msgspec.json.decode(line, type=_Letter)
+        return msgspec.json.decode(line, type=_DeadLetter)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFile(path, "dead letters", f"{line[:80]!r} ({error})") from None
 
 
-def _digest(letter: _Letter) -> bytes:
+def _digest(letter: _DeadLetter) -> bytes:
     """Stands for a letter in memory, where there may be many large ones."""
     return hashlib.blake2b(msgspec.msgpack.encode(letter), digest_size=16).digest()
 
 
-def letter_of(batch: RawBatch, failure: Failure) -> dict[str, Any]:
+def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:
     """The members of a dead letter's line."""
     row = failure.row
     return {

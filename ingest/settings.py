@@ -235,7 +235,7 @@ class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     bytes_max: Positive = 64 << 20
 
 
-class WriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WriteBufferSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory and disk for rows on their way into files.
 
     memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each.
@@ -269,7 +269,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
-    write: WriteSettings = WriteSettings()
+    write: WriteBufferSettings = WriteBufferSettings()
 
     @property
     def dead_letters(self) -> str:

@@ -21,12 +21,12 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-WAITING_AT_ONCE: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
+IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
 
 
 class _Threads:
-    """in_turn: one thread. waiting: those of `to_its_end`. reading: what these have read side by side (`side_by_side`);
-    they are others, or all of the first could wait for each other.
+    """cpu_bound: one thread. uncancellable: those of `run_uncancellable`. parallel_io: what these have read side by
+    side (`map_parallel`); they are others, or all of the first could wait for each other.
     """
 
     def __init__(self) -> None:
@@ -35,57 +35,57 @@ class _Threads:
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self.in_turn = ThreadPoolExecutor(1, "in-turn")
-        self.waiting = ThreadPoolExecutor(WAITING_AT_ONCE, "waiting")
-        self.reading = ThreadPoolExecutor(WAITING_AT_ONCE, "reading")
+        self.cpu_bound = ThreadPoolExecutor(1, "cpu-bound")
+        self.uncancellable = ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
+        self.parallel_io = ThreadPoolExecutor(IO_THREADS_MAX, "reading")
 
 
 _threads: Final = _Threads()
 
 
-def side_by_side(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     """`work`, which mostly waits and starts nothing itself, for all items at once; outcomes in their order. Blocks."""
-    return _threads.reading.map(work, items)
+    return _threads.parallel_io.map(work, items)
 
 
-async def to_its_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
-    return await _waited_for(_begun(_threads.waiting, partial(work, *args, **kwargs)))
+    return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)))
 
 
-async def hurried_to_its_end(
-    hurry: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+async def run_with_cancel(
+    cancel: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """As `to_its_end`; cancelled, it calls `hurry` first, which has the work end early."""
-    return await _waited_for(_begun(_threads.waiting, partial(work, *args, **kwargs)), hurry)
+    """As `run_uncancellable`; cancelled, it calls `cancel` first, which has the work end early."""
+    return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)), cancel)
 
 
-async def each_to_its_end(
+async def map_uncancellable(
     work: Callable[[A], T],
     items: Iterable[A],
     at_once: int,
-    told: Callable[[A, T], object] = lambda item, outcome: None,
+    on_result: Callable[[A, T], object] = lambda item, outcome: None,
     *,
     keep_going: bool = False,
 ) -> list[T]:
-    """`work` for each item as in `to_its_end`, `at_once` at a time; the outcomes in the order of the items.
+    """`work` for each item as in `run_uncancellable`, `at_once` at a time; the outcomes in the order of the items.
 
-    told: called in the event loop with each outcome as soon as it is there. An error is raised when nothing goes on
-    any more; several at once come as a group. What had not begun by then is left, also by a cancellation. keep_going:
-    in either case it is done all the same, and told.
+    on_result: called in the event loop with each outcome as soon as it is there. An error is raised when nothing goes
+    on any more; several at once come as a group. What had not begun by then is left, also by a cancellation.
+    keep_going: in either case it is done all the same, and reported.
     """
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
     async def one_after_another() -> None:
         for number, item in left:
             try:
-                outcomes[number] = await to_its_end(work, item)
+                outcomes[number] = await run_uncancellable(work, item)
             except Exception as error:
                 if not keep_going:
                     raise
                 errors.append(error)
             else:
-                told(item, outcomes[number])
+                on_result(item, outcomes[number])
 
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -95,14 +95,14 @@ async def each_to_its_end(
             raise ExceptionGroup("several failed", errors)
 
     try:
-        await (_waited_for(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
+        await (_await_to_end(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
     except BaseExceptionGroup as group:
-        one = only_error(group)
+        one = sole_error(group)
         raise one from one.__cause__  # not None: that would take the cause away
     return [outcomes[number] for number in range(len(outcomes))]
 
 
-def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one error in a group of groups; the group when there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]
@@ -112,7 +112,7 @@ def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return group
 
 
-async def in_turn(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work`, which mostly makes Python objects or many small arrays, in the one thread of this process for it.
 
     Two threads at such work get no more done than one, as it holds the interpreter's lock. But whenever the lock
@@ -120,19 +120,19 @@ async def in_turn(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     back: a folder of change logs took 40 % more CPU time that way, and no less of anybody's time. Work that waits would
     make all others wait here.
     """
-    return await _waited_for(_begun(_threads.in_turn, partial(work, *args, **kwargs)))
+    return await _await_to_end(_submit(_threads.cpu_bound, partial(work, *args, **kwargs)))
 
 
-def _begun(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
+def _submit(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
     # A task around `asyncio.to_thread` would be cancelled when `asyncio.run` ends, as all tasks are: work abandoned.
     return asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
 
 
-async def _waited_for(running: asyncio.Future[T], hurry: Callable[[], object] = lambda: None) -> T:
+async def _await_to_end(running: asyncio.Future[T], cancel: Callable[[], object] = lambda: None) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        hurry()
+        cancel()
         while not running.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({running})

@@ -81,10 +81,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """A public function that looks at its arguments before it does anything: each must be of its annotated type, and
     every text in them one that UTF-8 can hold.
     """
-    return checked_but()(function)
+    return checked_except()(function)
 
 
-def checked_but(*names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def checked_except(*names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """As `checked`; the arguments of these names are looked at by the function itself, which says more about them."""
     return lambda function: _checked(function, frozenset(names))
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.arrow_buffers import check_form, fixed_width_values, null_mask, one_array
 from storage.binary_row import hash_rows
+from storage.binary_row.hive_hash import hive_hash_rows
 from storage.errors import BadInput
 from storage.format import POSTPONE_BUCKET, UNAWARE_BUCKET
-from storage.hive_hash import hive_hash_rows
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.types import CONSTRUCTED_ROOTS, DataType, Root
+from storage.types.arrow_buffers import check_form, fixed_width_values, null_mask, to_single_array
 
 _NO_BUCKET_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
@@ -196,7 +196,7 @@ def bucket_ids(
             return np.abs(remainders).astype(np.int32, copy=False)
         case BucketFunction.MOD:
             _check_mod_key(types)
-            return _mod(one_array(columns[0]), types[0], num_buckets)
+            return _mod(to_single_array(columns[0]), types[0], num_buckets)
         case BucketFunction.HIVE:
             return ((hive_hash_rows(columns, types) & 0x7FFF_FFFF) % num_buckets).astype(np.int32)
 

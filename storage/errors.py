@@ -1,4 +1,4 @@
-"""What can go wrong, told so that the reader knows what to do next.
+"""The errors of this project. A message says what happened and what to do next.
 
 Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the
 remedy.
@@ -14,7 +14,7 @@ class TidelakeError(Exception):
 
 
 class BadInput(TidelakeError):
-    """What the caller gave cannot be used; the table is untouched. Mend the input and call again."""
+    """What the caller gave cannot be used; the table is untouched. Correct the input and call again."""
 
 
 class UnsupportedFeature(TidelakeError):

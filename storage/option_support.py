@@ -17,10 +17,10 @@ from storage.errors import UnsupportedFeature
 from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
 from storage.options import Operation, TableOptions
-from storage.options.entries.wording import USE_JAVA
+from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import Option
-from storage.options.registry import TABLE_REGISTRY, Registry, find_option
-from storage.schema import TableSchema
+from storage.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import Root
 
@@ -31,7 +31,7 @@ _OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Limitation:
     """One thing about a table that stops an operation. feature: the option with its value, or the column."""
 
     feature: str
@@ -45,7 +45,7 @@ def check_supported(context: TableContext, operation: Operation) -> None:
 
     Options without effect, and those that Paimon doesn't know either, are logged, once each in a process.
     """
-    for found in _obstacles(context.schema, context.options, context.branch, operation):
+    for found in _limitations(context.schema, context.options, context.branch, operation):
         raise UnsupportedFeature(
             f"{context.name}: {found.feature}", f"cannot {found.operation}: {found.reason}", found.remedy
         )
@@ -54,19 +54,19 @@ def check_supported(context: TableContext, operation: Operation) -> None:
 
 def check_creatable(name: str, schema: TableSchema) -> None:
     """Raises UnsupportedFeature for what reading or writing the new table would refuse."""
-    for found in _obstacles_later(schema, DEFAULT_BRANCH):
+    for found in _limitations_later(schema, DEFAULT_BRANCH):
         raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
 
 
 def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
     """Raises UnsupportedFeature for what the change would bring in. What stands in the way already may stay."""
-    known = set(_obstacles_later(old, branch))
-    for found in _obstacles_later(new, branch):
+    known = set(_limitations_later(old, branch))
+    for found in _limitations_later(new, branch):
         if found not in known:
             raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot alter: {_later(found)}", found.remedy)
 
 
-def _later(found: Obstacle) -> str:
+def _later(found: Limitation) -> str:
     if found.operation is Operation.CREATE:
         return found.reason
     return f"{found.operation} would be refused then, because {found.reason}"
@@ -75,47 +75,47 @@ def _later(found: Obstacle) -> str:
 # ---------------------------------------------------------------- what there is
 
 
-def _obstacles_later(schema: TableSchema, branch: str) -> Iterator[Obstacle]:
+def _limitations_later(schema: TableSchema, branch: str) -> Iterator[Limitation]:
     options = TableOptions(schema.options)
     for operation in _OF_NEW_TABLES:
-        yield from _obstacles(schema, options, branch, operation)
+        yield from _limitations(schema, options, branch, operation)
 
 
-def _obstacles(schema: TableSchema, options: TableOptions, branch: str, operation: Operation) -> Iterator[Obstacle]:
+def _limitations(schema: TableSchema, options: TableOptions, branch: str, operation: Operation) -> Iterator[Limitation]:
     for key in options:
         if (option := find_option(key)) is not None:
             yield from _refused(option, key, options, operation)
     stored_branch = options.get("branch", branch)
     if stored_branch != branch:
-        yield Obstacle(
+        yield Limitation(
             f"option branch = {stored_branch}",
             operation,
             f"this is branch {branch} of the table",
             f"Open NAME$branch_{stored_branch}, and unset the option",
         )
-    yield from _bucket_obstacles(schema, options, operation)
+    yield from _bucket_limitations(schema, options, operation)
     for field in schema.fields:
         if field.type.root is Root.BLOB:
-            yield Obstacle(f"column {field.name} BLOB", operation, "its values lie in files of their own", USE_JAVA)
+            yield Limitation(f"column {field.name} BLOB", operation, "its values lie in files of their own", USE_JAVA)
 
 
-def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Obstacle]:
+def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
     for refusal in option.refusals:
         if operation in refusal.operations and refusal.when.holds(key, options):
-            yield Obstacle(f"option {key} = {options[key]}", operation, refusal.reason, refusal.remedy)
+            yield Limitation(f"option {key} = {options[key]}", operation, refusal.reason, refusal.remedy)
 
 
-def _bucket_obstacles(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Obstacle]:
+def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
     mode = bucket_mode(schema, options)
     if mode is BucketMode.POSTPONE:
-        yield Obstacle(
+        yield Limitation(
             "option bucket = -2 (postpone)",
             operation,
             "rows wait outside of the buckets until a job of another engine moves them",
             USE_JAVA,
         )
     if operation is Operation.WRITE and mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
-        yield Obstacle(
+        yield Limitation(
             "option bucket = -1 (dynamic) on a primary-key table",
             operation,
             "which bucket a key lives in is kept in an index this release doesn't maintain",
@@ -129,7 +129,7 @@ _logged: set[str] = set()
 _logged_lock = threading.Lock()
 
 
-def log_options_without_effect(registry: Registry, options: TableOptions) -> None:
+def log_options_without_effect(registry: OptionRegistry, options: TableOptions) -> None:
     """A line for each, once in a process: neither a typo nor an option that waits for Flink goes by in silence."""
     for key, value in options.items():
         option = registry.find(key)

@@ -13,8 +13,8 @@ from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
 from storage.options import TableOptions
 from storage.paths import TablePaths
-from storage.schema import TableSchema
-from storage.schema_store import SchemaStore
+from storage.schema.schema_store import SchemaStore
+from storage.schema.table_schema import TableSchema
 
 
 @dataclass(frozen=True)

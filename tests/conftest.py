@@ -7,7 +7,7 @@ pytest_plugins = [
     "tests.support.blocking",
     "tests.support.java_oracle",
     "tests.support.kafka_broker",
-    "tests.support.parts",
+    "tests.support.external_services",
     "tests.support.levels",
     "tests.support.local_zone",
     "tests.support.pypaimon",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from ingest.config import load_config
+from ingest.config.config import load_config
 from ingest.settings import Config, KafkaSettings
 from tidelake.cli.arguments import parse
 
@@ -40,7 +40,7 @@ def test_what_compose_names_is_there() -> None:
 
 def test_the_service_s_command_is_one_of_ours_and_reads_the_configuration_that_is_mounted() -> None:
     invocation = parse(shlex.split(SERVICE["command"]))
-    assert invocation.command == "tidelake.cli.ingest:run"
+    assert invocation.command == "tidelake.cli.commands.ingest:run"
     assert mounts()[invocation.options["config"]] == "./tidelake.yaml"
 
 
@@ -52,7 +52,9 @@ def test_the_service_may_write_its_lake(config: Config) -> None:
 
 
 def test_the_service_waits_for_a_topic_that_is_not_there_yet(config: Config) -> None:
-    """A source with a pattern waits (`tests/ingest/sources/test_kafka.py`); with names it would refuse every start."""
+    """A source with a pattern waits (`tests/ingest/sources/kafka/test_source.py`); with names it would refuse every
+    start.
+    """
     assert isinstance(config.source, KafkaSettings)
     assert config.source.topic_names == []
     assert config.source.topic_pattern is not None

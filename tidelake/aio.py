@@ -23,15 +23,15 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 import tidelake
+from compaction.cancellation import CancellationToken
 from compaction.report import CompactionReport
-from compaction.stopping import StopRequest
-from ingest.threads import hurried_to_its_end, to_its_end
+from ingest.threads import run_uncancellable, run_with_cancel
+from storage.ddl.schema_changes import SchemaChange
+from storage.expire.expire_now import ExpiryResult
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.read.stream.start import StartAt
-from storage.schema_changes import SchemaChange
-from storage.snapshots.expire_now import ExpirySummary
 from storage.snapshots.snapshot import Snapshot
 from storage.types import DataField
 from storage.write.memory_budget import MemoryBudget
@@ -50,15 +50,15 @@ async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
     Closed, also by the event loop after a `break`, it closes the iterator in a thread: that may delete spill files.
     Cancelled, it waits for the item that is being fetched: an iterator can't be closed while it runs.
     """
-    iterator = await to_its_end(start)
+    iterator = await run_uncancellable(start)
     end = object()
     try:
-        while (item := await to_its_end(next, iterator, end)) is not end:
+        while (item := await run_uncancellable(next, iterator, end)) is not end:
             yield item  # type: ignore[misc]
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:
-            await to_its_end(close)
+            await run_uncancellable(close)
 
 
 class Catalog:
@@ -68,10 +68,10 @@ class Catalog:
         self._inner = inner
 
     async def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        await to_its_end(self._inner.create_database, name, if_not_exists=if_not_exists)
+        await run_uncancellable(self._inner.create_database, name, if_not_exists=if_not_exists)
 
     async def drop_database(self, name: str, *, cascade: bool = False) -> None:
-        await to_its_end(self._inner.drop_database, name, cascade=cascade)
+        await run_uncancellable(self._inner.drop_database, name, cascade=cascade)
 
     async def list_databases(self) -> list[str]:
         return await asyncio.to_thread(self._inner.list_databases)
@@ -91,7 +91,7 @@ class Catalog:
         if_not_exists: bool = False,
     ) -> Table:
         return Table(
-            await to_its_end(
+            await run_uncancellable(
                 self._inner.create_table,
                 name,
                 schema,
@@ -104,13 +104,13 @@ class Catalog:
         )
 
     async def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        await to_its_end(self._inner.drop_table, name, if_exists=if_exists)
+        await run_uncancellable(self._inner.drop_table, name, if_exists=if_exists)
 
     async def rename_table(self, name: str, new_name: str) -> None:
-        await to_its_end(self._inner.rename_table, name, new_name)
+        await run_uncancellable(self._inner.rename_table, name, new_name)
 
     async def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
-        return Table(await to_its_end(self._inner.alter_table, name, changes))
+        return Table(await run_uncancellable(self._inner.alter_table, name, changes))
 
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))
@@ -188,7 +188,7 @@ class Table:
         then, too, when it is left early. Waiting for a snapshot holds no thread.
         """
         follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer, end=end, share=share)
-        step = asyncio.to_thread if consumer is None else to_its_end  # which writes how far the consumer is
+        step = asyncio.to_thread if consumer is None else run_uncancellable  # which writes how far the consumer is
         try:
             while not follower.is_done:
                 changes = await step(follower.step)
@@ -200,7 +200,7 @@ class Table:
                     async for change in found:
                         yield change
         finally:
-            await to_its_end(follower.close)
+            await run_uncancellable(follower.close)
 
     async def compact(
         self,
@@ -211,9 +211,15 @@ class Table:
         strategy: str | None = None,
     ) -> CompactionReport:
         """Cancelled, it gives up what is not in the table yet, and ends when nothing runs any more."""
-        stop = StopRequest()
-        return await hurried_to_its_end(
-            stop.insist, self._inner.compact, full=full, where=where, order_by=order_by, strategy=strategy, stop=stop
+        cancellation = CancellationToken()
+        return await run_with_cancel(
+            cancellation.cancel_now,
+            self._inner.compact,
+            full=full,
+            where=where,
+            order_by=order_by,
+            strategy=strategy,
+            cancellation=cancellation,
         )
 
     async def truncate(
@@ -224,15 +230,17 @@ class Table:
         identifier: int | None = None,
     ) -> int | None:
         """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
-        return await to_its_end(
+        return await run_uncancellable(
             self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
         )
 
     async def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
-    ) -> ExpirySummary:
+    ) -> ExpiryResult:
         """Cancelled, it ends when the files are removed; then the cancellation goes on."""
-        return await to_its_end(self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms)
+        return await run_uncancellable(
+            self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
+        )
 
     async def snapshots(self) -> list[Snapshot]:
         return await asyncio.to_thread(self._inner.snapshots)
@@ -277,7 +285,7 @@ class Writer:
 
     async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Cancelled, it ends when the rows are taken; then the cancellation goes on."""
-        await to_its_end(self._inner.write, rows)
+        await run_uncancellable(self._inner.write, rows)
 
     async def commit(
         self,
@@ -287,10 +295,10 @@ class Writer:
         watermark: int | None = None,
     ) -> int | None:
         """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
-        return await to_its_end(self._inner.commit, identifier, properties=properties, watermark=watermark)
+        return await run_uncancellable(self._inner.commit, identifier, properties=properties, watermark=watermark)
 
     async def close(self) -> None:
-        await to_its_end(self._inner.close)
+        await run_uncancellable(self._inner.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,8 +9,8 @@ import pyarrow as pa
 from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
-from storage.schema_changes import SchemaChange
 from storage.types import DataField
 from tidelake.table import Table
 

@@ -5,6 +5,19 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from compaction.report import CompactionReport
+from storage.ddl.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RemoveOption,
+    RenameColumn,
+    SetOption,
+    UpdateColumnDefault,
+    UpdateColumnDescription,
+    UpdateColumnNullability,
+    UpdateColumnPosition,
+    UpdateColumnType,
+    UpdateComment,
+)
 from storage.errors import (
     AccessDenied,
     BadInput,
@@ -20,19 +33,6 @@ from storage.errors import (
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Column, Predicate, col
 from storage.read.stream.position import ChangePosition
-from storage.schema_changes import (
-    AddColumn,
-    DropColumn,
-    RemoveOption,
-    RenameColumn,
-    SetOption,
-    UpdateColumnDefault,
-    UpdateColumnDescription,
-    UpdateColumnNullability,
-    UpdateColumnPosition,
-    UpdateColumnType,
-    UpdateComment,
-)
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.table import Scan, Table, Writer

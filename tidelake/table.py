@@ -12,19 +12,25 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from compaction.clustering import Strategy
-from compaction.job import compact_table
-from compaction.manager import compactors
+from compaction.append.clustering import ClusteringStrategy
+from compaction.cancellation import CancellationToken
+from compaction.compact_manager import compact_manager_factory
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
-from compaction.request import CompactionRequest
-from compaction.stopping import StopRequest
-from storage.arguments import INT64_MAX, check_whole_number, checked, checked_but
+from storage.arguments import INT64_MAX, check_whole_number, checked, checked_except
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.overwrite import matching_partitions
+from storage.commit.table_commit import TableCommit, new_commit_user
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
+from storage.expire.expire_now import ExpiryResult, expire_now
+from storage.expire.expiry_worker import ExpiryWorker
+from storage.expire.retention import retention_of
 from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.manifests.manifest_store import ManifestStore
 from storage.read.changes import ChangeBatch, ChangeReader
-from storage.read.expired import expired
-from storage.read.follow import Bound, Follower, Stop, follow
-from storage.read.position import ScanPosition, range_of_changes
+from storage.read.expired_snapshots import snapshot_expired
+from storage.read.follow import Bound, CancelEvent, Follower, follow
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
@@ -32,20 +38,14 @@ from storage.read.split import Split
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
-from storage.schema import TableSchema
-from storage.snapshots.commit import TableCommit, new_commit_user
-from storage.snapshots.commit_message import CommitMessage, Committable
-from storage.snapshots.expire_now import ExpirySummary, expire_now
-from storage.snapshots.expire_worker import ExpiryWorker
-from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.overwrite import matching_partitions
-from storage.snapshots.retention import retention_of
+from storage.read.time_travel import TimeTravel, incremental_range
+from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.table_identity import TableIdentity
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
-from storage.table_identity import TableIdentity
 from storage.write.memory_budget import MemoryBudget
-from storage.write.renumber import renumbered
+from storage.write.sequence_renumbering import renumber_files
 from storage.write.table_writer import TableWriter
 
 
@@ -89,7 +89,7 @@ class Table:
     def options(self) -> Mapping[str, str]:
         return self._context.options
 
-    @checked_but("overwrite")
+    @checked_except("overwrite")
     def writer(
         self,
         *,
@@ -165,7 +165,7 @@ class Table:
         return reader.read_range(start, latest if end is None else end)
 
     def _named_range(self, start: int | None, end: int | None) -> tuple[int, int] | None:
-        named = range_of_changes(self._context)
+        named = incremental_range(self._context)
         if named is not None and (start, end) != (None, None):
             between = self._context.options["incremental-between"]
             raise BadInput(
@@ -182,7 +182,7 @@ class Table:
         consumer: str | None = None,
         end: int | None = None,
         share: tuple[int, int] | None = None,
-        stop: Stop | None = None,
+        stop: CancelEvent | None = None,
     ) -> Generator[ChangeBatch]:
         """Changes of every new snapshot, for ever (until `stop` is set, or after the snapshot `end`).
 
@@ -239,7 +239,7 @@ class Table:
         where: Predicate | Any = None,
         order_by: Sequence[str] = (),
         strategy: str | None = None,
-        stop: StopRequest | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> CompactionReport:
         """Rewrite files into fewer, without changing a row. Tells what was done; nothing, when nothing is due.
 
@@ -257,9 +257,9 @@ class Table:
             full=full,
             where=as_predicate(where, self.schema) if where is not None else None,
             order_by=tuple(order_by),
-            strategy=Strategy.named(strategy) if strategy is not None else None,
+            strategy=ClusteringStrategy.parse(strategy) if strategy is not None else None,
         )
-        return compact_table(self._context, request, stop=stop)
+        return compact_table(self._context, request, cancellation=cancellation)
 
     @checked
     def truncate(
@@ -281,8 +281,8 @@ class Table:
     @checked
     def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
-    ) -> ExpirySummary:
-        """Remove snapshots that nobody needs any more, and the files that only they name; writers may go on.
+    ) -> ExpiryResult:
+        """Remove snapshots that are no longer needed, and the files that only they reference; writers may go on.
 
         retain_min, retain_max, retain_ms: in place of the options `snapshot.num-retained.min`, `.max` and
         `snapshot.time-retained`. What consumers have still to read stays, and so do tags. Writers do this by themselves
@@ -305,7 +305,7 @@ class Table:
         """The snapshot, the table under the schema to read it with, and the time since which its files count."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
-            position = ScanPosition.of(self._context)
+            position = TimeTravel.of(self._context)
             snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
             files_since_ms = position.files_since_ms
         found = self._found(snapshot_id, tag, as_of)
@@ -330,7 +330,7 @@ class Table:
             return found
         earliest, latest = store.earliest_id(), store.latest_id()
         if latest is not None and snapshot_id < latest:
-            raise expired(self._context, snapshot_id)
+            raise snapshot_expired(self._context, snapshot_id)
         there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
         raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}")
 
@@ -428,12 +428,12 @@ class Writer:
         self._writer = TableWriter(
             context,
             memory=memory,
-            compactor_of=compactors(),
+            compactor_factory=compact_manager_factory(),
             manifests=manifests,
             replaces=self._overwrite is not False,
         )
         self._commit = TableCommit(
-            context, commit_user, manifests=manifests, on_lost_compaction=self._writer.compaction_lost
+            context, commit_user, manifests=manifests, on_lost_compaction=self._writer.restart_compaction
         )
         self._expiry = ExpiryWorker()
         self._expire = self._expiry.watch(context)
@@ -503,8 +503,8 @@ class Writer:
                 if self._unknown is not None or not retries:  # what may still land must keep its files
                     raise
             retries -= 1
-            newer = renumbered(self._context, committable.messages, self._manifests)
-            self._writer.renumbered(newer.next_numbers)
+            newer = renumber_files(self._context, committable.messages, self._manifests)
+            self._writer.set_next_sequence_numbers(newer.next_numbers)
             stale, self._unpublished = self._unpublished, list(newer.messages)
             committable = replace(committable, messages=tuple(newer.messages))
             self._commit.abort(stale)

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Final
 
 from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
-from checkpoint.findings import Problem
-from checkpoint.offsets import Accepted, SourcePosition, TopicPartition, chain_breaks
+from checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, chain_breaks
+from checkpoint.position_problems import ProblemKind
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.routing import routing_of
 from storage.errors import TidelakeError
@@ -98,7 +98,7 @@ def _position_findings(
                 unproven.append(Finding("position", _where(user, snapshot), what, _STRANGER))
             continue
         accepted = position.accepted
-        if accepted is not None and Problem.NO_POSITION.value in accepted.found:
+        if accepted is not None and ProblemKind.NO_POSITION.value in accepted.found:
             unproven = [_decided(finding, accepted) for finding in unproven]
         yield from unproven
         unproven = []
@@ -116,7 +116,7 @@ def _position(snapshot: Snapshot) -> SourcePosition | None:
     return None if text is None else position_from_text(text, f"snapshot {snapshot.id}")
 
 
-def _decided(finding: Finding, accepted: Accepted) -> Finding:
+def _decided(finding: Finding, accepted: RecoveryDecision) -> Finding:
     what = f"{finding.what}; accepted with {accepted.way}"
     return replace(finding, what=what, remedy="Nothing: a person decided so", severity=Severity.NOTE)
 

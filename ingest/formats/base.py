@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
-from storage.near_names import did_you_mean
+from storage.merge.partial_update_options import PartialUpdateOptions
+from storage.merge.sequence_groups import sequence_groups
+from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
-from storage.partial_update_options import PartialUpdateOptions
-from storage.schema import TableSchema
-from storage.sequence_groups import sequence_groups
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 
 
@@ -32,7 +32,7 @@ class Target:
     source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
         records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
     holds_source_rows: whether the table's row of a key is the last one that the source sent, not one made of several.
-    takes_values_back: whether an update or delete without its old values is a bad record: what a sum counts must be
+    needs_retractions: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
     is_ordered_by_columns: whether columns say which row of a key is the newest (`sequence.field`, sequence groups): a
         delete that does not know them counts as the oldest, and the row would stay.
@@ -44,7 +44,7 @@ class Target:
     schema: TableSchema
     emit_update_before: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
-    takes_values_back: bool = False
+    needs_retractions: bool = False
     is_ordered_by_columns: bool = False
     location: str = ""
     holds_source_rows: bool = True
@@ -74,7 +74,7 @@ class Target:
             table.schema,
             emit_update_before=is_log or aggregates,
             source_types=source_types,
-            takes_values_back=aggregates,
+            needs_retractions=aggregates,
             is_ordered_by_columns=_is_ordered_by_columns(table),
             location=table.location,
             holds_source_rows=table.options.merge_engine is MergeEngine.DEDUPLICATE,
@@ -133,7 +133,7 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
     row: its number in the raw batch (key, value and headers for a dead letter lie there). offset: its offset.
@@ -154,7 +154,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unchanged:
+class UnavailableValues:
     """Cells that a record left out because they did not change (Debezium's unavailable values): the old ones must stay.
 
     The cells are null in the rows; whoever writes the rows looks the old values up first.
@@ -173,7 +173,7 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """One half of a primary key change; see `ingest.formats.key_change`.
+    """One half of a primary key change; see `ingest.formats.debezium.key_changes`.
 
     id: the same in both halves; its first byte is `is_exact`. is_exact: no other key change has this id. If not, those
     of one row between the same keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
@@ -205,14 +205,14 @@ class TableRows:
 
     rows: the table's columns in their in-memory form and order, then int8 `_VALUE_KIND`.
     offsets (n,): the source offset of each row, never falling; equal where one record gave two rows.
-    unchanged: None, or what must be filled in before the rows may be written. key_changes: None, or which rows are
+    unavailable: None, or what must be filled in before the rows may be written. key_changes: None, or which rows are
         halves of key changes.
     """
 
     target: Target
     rows: pa.RecordBatch
     offsets: NDArray[np.int64]
-    unchanged: Unchanged | None = None
+    unavailable: UnavailableValues | None = None
     key_changes: KeyChanges | None = None
 
 
@@ -228,7 +228,7 @@ class DecodedBatch:
     """
 
     tables: tuple[TableRows, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[DecodeFailure, ...]
     skipped: Mapping[Skipped, int]
     unrouted: Mapping[SourceTable, int]
     nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
@@ -236,7 +236,7 @@ class DecodedBatch:
     @property
     def needs_lookups(self) -> bool:
         """Whether old rows must be looked up in a table."""
-        return any(part.unchanged is not None or part.key_changes is not None for part in self.tables)
+        return any(part.unavailable is not None or part.key_changes is not None for part in self.tables)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", sum(part.rows.nbytes for part in self.tables))

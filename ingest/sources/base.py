@@ -52,7 +52,7 @@ class FromGroup:
 Start: TypeAlias = Earliest | Latest | AtTimestamp | AtOffsets | FromGroup
 
 
-def nothing_up_to(partition: TopicPartition, next_offset: int) -> RawBatch:
+def empty_batch(partition: TopicPartition, next_offset: int) -> RawBatch:
     """A batch without records: the partition is read from here, or holds nothing more up to here."""
     offsets = np.empty(0, np.int64)
     # Not `pa.array([])`: Arrow's first array from Python objects imports pandas where there is one, and that takes a
@@ -63,7 +63,7 @@ def nothing_up_to(partition: TopicPartition, next_offset: int) -> RawBatch:
 
 class Source(Protocol):
     """A set of ordered logs. Used by one task, in the order open, offsets, read, close; `close` in any case, and then
-    it may be opened again. `check_identity` and `confirm` are called beside `read`.
+    it may be opened again. `check_identity` and `commit_offsets` are called beside `read`.
 
     Every wait ends: an unreachable source raises SourceUnavailable within its time limit, it never hangs.
     """
@@ -106,7 +106,7 @@ class Source(Protocol):
         """
         ...
 
-    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Every table has these. A hint for people who watch: trouble is logged, nothing is ever read back."""
         ...
 

@@ -52,7 +52,7 @@ class _Readable(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
-class _Chunks:
+class _ChunkReader:
     """Bytes that come in pieces, to be read."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -91,7 +91,7 @@ class ChangeLogFile:
         self._consumed_bytes = 0  # uncompressed, all in complete lines
         self._seen_bytes = -1  # size of the file when it was last read to its end
 
-    def has_news(self, size_bytes: int) -> bool:
+    def has_grown(self, size_bytes: int) -> bool:
         """Whether a pass may find more than the last one did. Raises BadInput for a file that got smaller."""
         if size_bytes < self._seen_bytes:
             raise BadInput(
@@ -104,25 +104,25 @@ class ChangeLogFile:
         """One pass: the lines since the last one, whole, in blocks of about BLOCK_BYTES.
 
         A block is gone when the next one is asked for: they share a buffer, as fresh memory for each costs more than
-        filling it. After the last one `tail` holds what has no line end yet (see `take_tail`).
+        filling it. After the last one `tail` holds what has no line end yet (see `consume_tail`).
         Raises CorruptFile for broken compression, BadInput for a line that is too long.
         """
         self.tail, self.is_cut = b"", False
         buffer, held, wanted = bytearray(_READ_BYTES), 0, BLOCK_BYTES
         with self._opened(self._consumed_bytes) as (file, data):
-            while read := _read_behind(data, buffer, held):
+            while read := _read_after(data, buffer, held):
                 held += read
                 if held >= wanted:
-                    held = yield from self._taken(buffer, held)
+                    held = yield from self._yield_whole_lines(buffer, held)
                     # twice as much of a line that is still without end: it is not searched for each piece of it
                     wanted = max(BLOCK_BYTES, min(2 * held, self._max_record_bytes + 1))
                 if held == len(buffer):
                     buffer += bytes(min(held, wanted - held))
             self._seen_bytes = file.tell()
-        held = yield from self._taken(buffer, held)
+        held = yield from self._yield_whole_lines(buffer, held)
         self.tail = bytes(memoryview(buffer)[:held])
 
-    def _taken(self, buffer: bytearray, held: int) -> Generator[memoryview, None, int]:
+    def _yield_whole_lines(self, buffer: bytearray, held: int) -> Generator[memoryview, None, int]:
         """Hand out the whole lines among the first `held` bytes, if there are any. Returns how many are left, moved to
         the front.
         """
@@ -141,7 +141,7 @@ class ChangeLogFile:
             self._consumed_bytes += end
         return held - end
 
-    def take_tail(self) -> None:
+    def consume_tail(self) -> None:
         """The tail was a complete record without a line end: go on after it."""
         self._consumed_bytes += len(self.tail)
         self.tail = b""
@@ -152,7 +152,7 @@ class ChangeLogFile:
         lines = 1
         buffer = bytearray(_READ_BYTES)
         with self._opened(0) as (_, data):
-            while left > 0 and (read := _read_behind(data, buffer, 0)):
+            while left > 0 and (read := _read_after(data, buffer, 0)):
                 lines += buffer.count(b"\n", 0, min(read, left))
                 left -= read
         return lines
@@ -165,12 +165,12 @@ class ChangeLogFile:
             opened = self.path.open("rb", buffering=0)
         with opened as file:
             if suffix in _CODECS:
-                yield file, _Chunks(_without(skip_bytes, self._members(file, _CODECS[suffix])))
+                yield file, _ChunkReader(_skip(skip_bytes, self._decompressed(file, _CODECS[suffix])))
             else:
                 file.seek(skip_bytes)
                 yield file, file
 
-    def _members(self, file: BinaryIO, codec: _Codec) -> Iterator[bytes]:
+    def _decompressed(self, file: BinaryIO, codec: _Codec) -> Iterator[bytes]:
         decompressor: _Decompressor | None = None
         try:
             for data in _slices(file, codec.slice_bytes):
@@ -206,14 +206,14 @@ def _long_line(buffer: bytearray, held: int, limit: int) -> int | None:
     return None
 
 
-def _without(skip_bytes: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _skip(skip_bytes: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         if skip_bytes < len(chunk):
             yield chunk[skip_bytes:] if skip_bytes else chunk
         skip_bytes = max(0, skip_bytes - len(chunk))
 
 
-def _read_behind(data: _Readable, buffer: bytearray, held: int) -> int:
+def _read_after(data: _Readable, buffer: bytearray, held: int) -> int:
     """Read behind the first `held` bytes of the buffer. Returns how many bytes; 0 at the end."""
     with memoryview(buffer) as view, view[held:] as rest:
         return data.readinto(rest) or 0

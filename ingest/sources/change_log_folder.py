@@ -22,10 +22,10 @@ import numpy as np
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
-from ingest.sources.base import Earliest, Start, nothing_up_to
+from ingest.sources.base import Earliest, Start, empty_batch
 from ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
-from ingest.sources.change_log_record import BadLine, Records, first_fall, is_complete, records_of
-from ingest.threads import in_turn
+from ingest.sources.change_log_record import BadLine, PartitionRecords, first_decrease, is_complete, parse_records
+from ingest.threads import run_cpu_bound
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
 
@@ -88,7 +88,7 @@ class ChangeLogFolder:
         while True:
             blocks = self._pass()
             while (found := await asyncio.to_thread(next, blocks, None)) is not None:
-                for batch in await in_turn(self._batches, *found):
+                for batch in await run_cpu_bound(self._batches, *found):
                     yield batch
             if not self._follow:
                 return
@@ -97,7 +97,7 @@ class ChangeLogFolder:
     async def check_identity(self) -> None:
         """Nothing to ask: one folder can't be told from another of the same path."""
 
-    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Nobody watches a folder."""
 
     async def close(self) -> None:
@@ -110,12 +110,12 @@ class ChangeLogFolder:
         """
         for name, size_bytes in self._listing():
             file = self._files.setdefault(name, ChangeLogFile(self._path / name, self._max_record_bytes))
-            if file.has_news(size_bytes):
+            if file.has_grown(size_bytes):
                 for block in file.blocks():
                     yield block, file
                 if self._has_last_line(file):
                     yield file.tail, file
-                    file.take_tail()
+                    file.consume_tail()
 
     def _listing(self) -> list[tuple[str, int]]:
         found = []
@@ -140,7 +140,7 @@ class ChangeLogFolder:
 
     def _batches(self, block: bytes | memoryview, file: ChangeLogFile) -> list[RawBatch]:
         try:
-            found = records_of(block)
+            found = parse_records(block)
         except BadLine as bad:
             text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
             raise BadInput(
@@ -149,26 +149,26 @@ class ChangeLogFolder:
             ) from None
         return [batch for records in found for batch in self._new(records, file)]
 
-    def _new(self, records: Records, file: ChangeLogFile) -> Iterator[RawBatch]:
+    def _new(self, records: PartitionRecords, file: ChangeLogFile) -> Iterator[RawBatch]:
         """What of these records was not read before, announced if the partition is new."""
         partition = records.partition
         if partition not in self._next:
             self._next[partition] = (0, None)
-            yield nothing_up_to(partition, 0)
+            yield empty_batch(partition, 0)
         expected, setter = self._next[partition]
-        if fall := first_fall(records.offsets, int(records.offsets[0])):
-            raise _disorder(file.path, partition, *fall)
+        if fall := first_decrease(records.offsets, int(records.offsets[0])):
+            raise _out_of_order(file.path, partition, *fall)
         first = int(np.searchsorted(records.offsets, self._positions.get(partition, 0)))
         if first == len(records.offsets):
             return
-        if fall := first_fall(records.offsets[first:], expected):
-            raise _disorder(file.path, partition, *fall, setter)
+        if fall := first_decrease(records.offsets[first:], expected):
+            raise _out_of_order(file.path, partition, *fall, setter)
         batch = records.batch(first)
         self._next[partition] = (batch.next_offset, file.path)
         yield batch
 
 
-def _disorder(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
+def _out_of_order(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
     where = "" if holder in (None, path) else f" of {holder}"
     return BadInput(
         f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "

@@ -57,8 +57,8 @@ class BadLine(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """Records of one partition out of one block, in the order of their lines."""
+class PartitionRecords:
+    """PartitionRecords of one partition out of one block, in the order of their lines."""
 
     partition: TopicPartition
     offsets: NDArray[np.int64]
@@ -82,12 +82,12 @@ class Records:
         return whole.slice(first, len(whole)) if first else whole
 
 
-def records_of(block: bytes | memoryview) -> list[Records]:
+def parse_records(block: bytes | memoryview) -> list[PartitionRecords]:
     """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
 
     Raises BadLine for the first line that is no record.
     """
-    parts: dict[TopicPartition, list[Records]] = {}
+    parts: dict[TopicPartition, list[PartitionRecords]] = {}
     try:
         for piece in _pieces(block):
             for records in _records_of_piece(piece):
@@ -106,7 +106,7 @@ def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
         start = end
 
 
-def _records_of_piece(piece: memoryview) -> list[Records]:
+def _records_of_piece(piece: memoryview) -> list[PartitionRecords]:
     lines: Sequence[_Line] = _line_decoder.decode_lines(piece)
     groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
     for line in lines:
@@ -114,8 +114,8 @@ def _records_of_piece(piece: memoryview) -> list[Records]:
     return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
 
 
-def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
-    return Records(
+def _records(partition: TopicPartition, lines: list[_Line]) -> PartitionRecords:
+    return PartitionRecords(
         partition,
         np.array([line.offset for line in lines], np.int64),
         np.array([line.timestamp_ms for line in lines], np.int64),
@@ -125,12 +125,12 @@ def _records(partition: TopicPartition, lines: list[_Line]) -> Records:
     )
 
 
-def _joined(parts: list[Records]) -> Records:
+def _joined(parts: list[PartitionRecords]) -> PartitionRecords:
     """Of one partition."""
     if len(parts) == 1:
         return parts[0]
     starts = accumulate((len(part.offsets) for part in parts), initial=0)
-    return Records(
+    return PartitionRecords(
         parts[0].partition,
         np.concatenate([part.offsets for part in parts]),
         np.concatenate([part.timestamps_ms for part in parts]),
@@ -184,7 +184,7 @@ def is_complete(line: bytes) -> bool:
     return True
 
 
-def first_fall(offsets: NDArray[np.int64], expected: int) -> tuple[int, int] | None:
+def first_decrease(offsets: NDArray[np.int64], expected: int) -> tuple[int, int] | None:
     """The first offset that isn't above the one before it, and that one; None when all rise from `expected` on."""
     steps = np.diff(offsets, prepend=expected - 1)
     falls = np.flatnonzero(steps <= 0)

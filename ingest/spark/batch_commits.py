@@ -10,11 +10,18 @@ from typing import Final
 
 from checkpoint.epoch import EPOCH_PROPERTY
 from checkpoint.position_text import POSITION_PROPERTY
-from ingest.spark.batch_position import Ranges, Reached, Standing, is_made_of, moved, ranges_text
+from ingest.spark.batch_position import (
+    BatchPosition,
+    Ranges,
+    TablePosition,
+    advanced_ranges,
+    ranges_text,
+    was_made_from,
+)
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused
 from storage.logs import get_logger
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage, Committable
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 
@@ -29,7 +36,7 @@ def query_user(query: str, context: TableContext) -> str:
 
 
 class BatchCommits:
-    """Made again for each batch. Call `has`, and unless it is there, `reached` and `publish`.
+    """Made again for each batch. Call `is_committed`; if not, `next_position` and `publish`.
 
     query: the query's id, None where Spark doesn't tell it. reread: see `sink`; None for typed rows, which bring no
     offsets. accept_gap: see `sink`.
@@ -43,11 +50,11 @@ class BatchCommits:
         self._query = query
         self._reread = reread
         self._accept_gap = accept_gap
-        self._newest = TableCommit(context, commit_user).newest_own()
+        self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = SnapshotStore(context.io, context.paths)
         self._based_on = 0
 
-    def has(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
+    def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
         """Whether the batch is in the table. offsets: of the batch; asked for only where they decide.
 
         Raises PositionRefused for a batch that can't be the replay of what was committed under its number or a greater
@@ -58,7 +65,7 @@ class BatchCommits:
         self._check_replay(self._newest, batch_id, offsets)
         return True
 
-    def reached(self, found: Ranges) -> Reached | None:
+    def next_position(self, found: Ranges) -> BatchPosition | None:
         """What the batch's snapshot will say of the source; None without offsets.
 
         Raises PositionRefused for offsets that don't follow on the table's.
@@ -67,22 +74,22 @@ class BatchCommits:
         if not found:
             return None
         own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
-        standing = Standing.of(self._context.name, self._snapshots, own)
-        reached = standing.reached(found, reread=bool(self._reread), accept_gap=self._accept_gap)
+        table_position_now = TablePosition.of(self._context.name, self._snapshots, own)
+        reached = table_position_now.next_position(found, reread=bool(self._reread), accept_gap=self._accept_gap)
         if reached.position.accepted is not None:
             _log.warning(
                 "a gap was accepted",
                 table=self._context.name,
-                position=ranges_text(standing.position.ranges),
+                position=ranges_text(table_position_now.position.ranges),
                 batch=ranges_text(found),
             )
         return reached
 
-    def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: Reached | None) -> int | None:
+    def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
         """Returns the snapshot; None for a batch that changes nothing and has nothing to tell, and for one that another
         driver committed meanwhile: its files are deleted.
         """
-        if not messages and (reached is None or not reached.has_begun):
+        if not messages and (reached is None or not reached.reads_new_partitions):
             return None
         # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
         guard = self._position_guard if reached is not None else None
@@ -121,24 +128,25 @@ class BatchCommits:
             return
         else:
             found = offsets()
-            if is_made_of(newest, found, reread=self._reread):
+            if was_made_from(newest, found, reread=self._reread):
                 return
             because = (
-                f"That was made from {ranges_text(moved(newest))}, this one reads {ranges_text(found)}: the checkpoint "
-                "directory is another one than wrote that, or it was set back, or a batch comes to this table in parts"
+                f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "
+                "checkpoint directory is another one than wrote that, or it was set back, or a batch comes to "
+                "this table in parts"
             )
-        ways_out = [
+        remedies = [
             f"go on with the checkpoint directory that wrote batch {number}, as it was then",
             f"{anew}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
             "where a primary key deduplicates",
             "leave this query stopped, where another driver runs it",
         ]
         if number == batch_id:
-            ways_out.append("call the sink once for each batch, with the whole of it")
+            remedies.append("call the sink once for each batch, with the whole of it")
         raise PositionRefused(
             f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} "
             f"already, in snapshot {newest.id}. {because}. Nothing was written",
-            ways_out,
+            remedies,
         )
 
     def _position_guard(self, snapshots: Sequence[Snapshot]) -> None:

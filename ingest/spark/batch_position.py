@@ -1,6 +1,6 @@
 """What the offsets of a batch mean beside the table's position: the same again, there already, next to it, or past it.
 
-The table's position is how far each partition was read into it, whoever did (`checkpoint.drivers`). Inside a query
+The table's position is how far each partition was read into it, whoever did (`checkpoint.other_users`). Inside a query
 Spark's offset log joins batch to batch, so what is missing between two of them was never there to be read (compacted
 records, transaction markers, aborted transactions). A query that reads a partition for the first time proves nothing of
 the kind: it has to begin where the table ends. Until then the partition is *unread*, and the query's snapshots say
@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from checkpoint.drivers import table_position
-from checkpoint.fence import seen
-from checkpoint.findings import few
-from checkpoint.offsets import Accepted, OffsetRange, SourcePosition, TopicPartition
+from checkpoint.fence import summarize
+from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from checkpoint.other_users import table_position
+from checkpoint.position_problems import few_of
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
 from storage.errors import PositionRefused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
@@ -25,20 +25,20 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 UNREAD_PROPERTY: Final = (
     "tidelake.spark-unread"  # of a snapshot: topic to partitions, as JSON; absent when there are none
 )
-GAP: Final = "gap"  # the word in `Accepted.found`
+GAP: Final = "gap"  # the word in `RecoveryDecision.found`
 
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """What the snapshot of a batch says. has_begun: the query reads some partition for the first time, which must be
-    told even if no row comes of it.
+class BatchPosition:
+    """What the snapshot of a batch says. reads_new_partitions: the query reads some partition for the first time, which
+    must be told even if no row comes of it.
     """
 
     position: SourcePosition
     unread: frozenset[TopicPartition]
-    has_begun: bool
+    reads_new_partitions: bool
 
     @property
     def properties(self) -> dict[str, str]:
@@ -49,7 +49,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TablePosition:
     """Where a table stands when a batch comes. unread: partitions of the position that the batch's query never read."""
 
     table: str
@@ -57,15 +57,15 @@ class Standing:
     unread: frozenset[TopicPartition]
 
     @staticmethod
-    def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> Standing:
+    def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> TablePosition:
         """own: the newest snapshot of the batch's query; None before its first."""
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.back_from(latest) if latest is not None else ()
-        position = table_position(seen(snapshot, table) for snapshot in history)
+        position = table_position(summarize(snapshot, table) for snapshot in history)
         read = position_of(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
-        return Standing(table, position, frozenset(position.ranges.keys() - read))
+        return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
-    def reached(self, found: Ranges, *, reread: bool, accept_gap: bool) -> Reached:
+    def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
         """found: the offsets of the batch. reread, accept_gap: see `sink`.
 
         Raises PositionRefused for offsets that are in the table, and for those that a query begins with past its end.
@@ -79,12 +79,12 @@ class Standing:
             raise self._past(*min(past.items()))
         begun = {p: OffsetRange(r.start, r.start) for p, r in past.items()}
         before = replace(self.position, ranges={**self.position.ranges, **begun})
-        position = before.including({p: r.start for p, r in found.items()}).advanced(
+        position = before.with_partitions({p: r.start for p, r in found.items()}).advanced_to(
             {p: r.end for p, r in found.items()}
         )
         if past:
-            position = replace(position, accepted=Accepted("sink(…, accept_gap=True)", (GAP,)))
-        return Reached(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
+            position = replace(position, accepted=RecoveryDecision("sink(…, accept_gap=True)", (GAP,)))
+        return BatchPosition(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
 
     def _again(self, partition: TopicPartition, found: OffsetRange) -> PositionRefused:
         return PositionRefused(
@@ -118,25 +118,25 @@ class Standing:
         return f"start the query at the table's position: option(\"startingOffsets\", '{json.dumps(topics)}')"
 
 
-def is_made_of(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
+def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
     """Whether the snapshot was made from a batch with these offsets: a batch that Spark repeats reads the same ones.
 
     A position begins where the one before ended, which may be before the batch's first record, or with `reread` after.
     """
     ranges = position_of(snapshot).ranges
-    return moved(snapshot).keys() <= found.keys() <= ranges.keys() and all(
+    return advanced_ranges(snapshot).keys() <= found.keys() <= ranges.keys() and all(
         (reread or ranges[p].start <= start) and max(ranges[p].start, end) == ranges[p].end
         for p, (start, end) in found.items()
     )
 
 
-def moved(snapshot: Snapshot) -> Ranges:
+def advanced_ranges(snapshot: Snapshot) -> Ranges:
     """Partitions that this snapshot holds records of."""
     return {p: range_ for p, range_ in position_of(snapshot).ranges.items() if range_.end > range_.start}
 
 
 def ranges_text(ranges: Ranges) -> str:
-    return few(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+    return few_of(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
 
 
 def position_of(snapshot: Snapshot) -> SourcePosition:

@@ -4,7 +4,7 @@
 
 The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival
 order.
-`_time` is the records' own, epoch milliseconds. The next ones are there only for rows whose unchanged values must be
+`_time` is the records' own, epoch milliseconds. The next ones are there only for rows whose unavailable values must be
 looked up, `_letter` for the case that they can't; the last for rows that are halves of key changes.
 """
 
@@ -21,23 +21,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.dead_letters import letter_of
-from ingest.formats.base import Decoder, Failure, FailureKind, TableRows, Target
+from ingest.dead_letters import dead_letter_members
+from ingest.formats.base import DecodeFailure, Decoder, FailureKind, TableRows, Target
 from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium import DebeziumJsonDecoder
-from ingest.formats.debezium_options import InexactValues, Truncates
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.formats.debezium.options import InexactValues, Truncates
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
-from ingest.sources.change_log_record import BadLine, Records, records_of
-from ingest.unchanged_values import NO_OLD_ROW
+from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
+from ingest.tables.unavailable_values import NO_OLD_ROW
 from storage.errors import BadInput
 from storage.table import TableContext
-from storage.write.conform import Conformer
+from storage.write.row_converter import RowConverter
 
 ORDER_PREFIX: Final = "_order_"
 TIME_COLUMN: Final = "_time"
-UNCHANGED_COLUMN: Final = "_unchanged"
-LETTER_COLUMN: Final = "_letter"
+UNAVAILABLE_COLUMN: Final = "_unchanged"
+DEAD_LETTER_COLUMN: Final = "_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
 _KEY_CHANGE: Final = pa.struct(
@@ -46,12 +46,12 @@ _KEY_CHANGE: Final = pa.struct(
 
 
 @dataclass(slots=True)
-class Seen:
+class BatchStatistics:
     """What a task met: offsets by partition, the source tables they came from, and dead letters (lines of JSON)."""
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
-    letters: list[str] = field(default_factory=list)
+    dead_letters: list[str] = field(default_factory=list)
 
     def add(self, batch: RawBatch) -> None:
         if len(batch):
@@ -73,7 +73,9 @@ class BatchInput(Protocol):
         """Whether rows come with something that tells which of two is newer."""
         ...
 
-    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]: ...
+    def rows(
+        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class TypedColumns:
     def has_order(self) -> bool:
         return bool(self.order_by)
 
-    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
+    ) -> Iterator[pa.RecordBatch]:
         missing = [name for name in self.order_by if name not in batch.schema.names]
         if missing:
             raise BadInput(f"order_by names {missing[0]!r}; the stream has {', '.join(batch.schema.names)}")
@@ -97,7 +101,9 @@ class TypedColumns:
         batch = batch.drop_columns([name for name in self.order_by if name not in context.schema.by_name])
         for name, order in zip(carried, orders, strict=True):
             batch = batch.append_column(name, order)
-        yield Conformer(context.schema, context.options, context.name, carried, context.location).conform(batch)
+        yield RowConverter(context.schema, context.options, context.name, carried, context.location).to_table_schema(
+            batch
+        )
 
 
 @dataclass(frozen=True)
@@ -106,13 +112,13 @@ class RawRecords:
     lines of a change-log folder.
 
     match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
-    keeps_letters: records that can't be decoded become dead letters; else the first one stops the query.
+    keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
     source_types, rounded_columns, connector, truncates, inexact_values: see `ingest.formats.base.Target` and
-        `ingest.formats.debezium`.
+        `ingest.formats.debezium.decoder`.
     """
 
     match: tuple[str, ...] | None = None
-    keeps_letters: bool = False
+    keeps_dead_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     truncates: Truncates = "fail"
@@ -120,41 +126,43 @@ class RawRecords:
     rounded_columns: tuple[str, ...] = ()
     has_order = True
 
-    def rows(self, batch: pa.RecordBatch, context: TableContext, seen: Seen) -> Iterator[pa.RecordBatch]:
-        decoder = self._decoder(context, seen)
+    def rows(
+        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
+    ) -> Iterator[pa.RecordBatch]:
+        decoder = self._decoder(context, statistics)
         for raw in raw_batches(batch):
-            seen.add(raw)
+            statistics.add(raw)
             decoded = decoder.decode(raw)
-            self._set_aside(raw, decoded.failures, seen)
+            self._set_aside(raw, decoded.failures, statistics)
             for table in decoded.tables:
                 yield _ordered(table, raw)
 
-    def _decoder(self, context: TableContext, seen: Seen) -> Decoder:
+    def _decoder(self, context: TableContext, statistics: BatchStatistics) -> Decoder:
         target = Target.of(context, self.source_types, self.rounded_columns)
 
         def target_of(source: SourceTable) -> Target | None:
             if self.match is not None and not any(source.matches(pattern) for pattern in self.match):
                 return None
-            seen.sources.add(str(source))
+            statistics.sources.add(str(source))
             return target
 
         return DebeziumJsonDecoder(target_of, self.connector, self.truncates, self.inexact_values)
 
-    def _set_aside(self, raw: RawBatch, failures: Sequence[Failure], seen: Seen) -> None:
+    def _set_aside(self, raw: RawBatch, failures: Sequence[DecodeFailure], statistics: BatchStatistics) -> None:
         """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
         for failure in failures:
             if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
-            if not self.keeps_letters:
+            if not self.keeps_dead_letters:
                 raise BadInput(
-                    f"{failure.describe(raw)}. Mend the record at the source, or pass dead_letters=… to sink() to keep "
+                    f"{failure.describe(raw)}. Fix the record at the source, or pass dead_letters=… to sink() to keep "
                     "such records aside and go on"
                 )
-            seen.letters.append(letter_text(raw, failure))
+            statistics.dead_letters.append(dead_letter_line(raw, failure))
 
 
-def letter_text(raw: RawBatch, failure: Failure) -> str:
-    return msgspec.json.encode(letter_of(raw, failure)).decode()
+def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:
+    return msgspec.json.encode(dead_letter_members(raw, failure)).decode()
 
 
 def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
@@ -167,17 +175,19 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
     times = pa.array(raw.timestamps_ms[np.searchsorted(raw.offsets, table.offsets)])
     columns = [*rows.columns, *orders, times]
     names = [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3)), TIME_COLUMN]
-    if table.unchanged is not None:
-        unchanged = table.unchanged
+    if table.unavailable is not None:
+        unavailable = table.unavailable
         at = np.full(n, -1)
-        at[unchanged.rows] = np.arange(len(unchanged.rows))
+        at[unavailable.rows] = np.arange(len(unavailable.rows))
         position = pa.array(at, mask=at < 0)
-        missing = [[name for name, flags in unchanged.columns.items() if flags[i]] for i in range(len(unchanged.rows))]
+        missing = [
+            [name for name, flags in unavailable.columns.items() if flags[i]] for i in range(len(unavailable.rows))
+        ]
         columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
-        columns.append(pa.array(_letters(table, raw, unchanged.rows), pa.string()).take(position))
-        names += [UNCHANGED_COLUMN, LETTER_COLUMN]
-        columns += [column.take(position) for column in unchanged.keys.columns]
-        names += [OLD_KEY_PREFIX + name for name in unchanged.keys.schema.names]
+        columns.append(pa.array(_letters(table, raw, unavailable.rows), pa.string()).take(position))
+        names += [UNAVAILABLE_COLUMN, DEAD_LETTER_COLUMN]
+        columns += [column.take(position) for column in unavailable.keys.columns]
+        names += [OLD_KEY_PREFIX + name for name in unavailable.keys.schema.names]
     if table.key_changes is not None:
         halves = dict(zip(table.key_changes.rows.tolist(), table.key_changes.changes, strict=True))
         columns.append(pa.array([asdict(halves[row]) if row in halves else None for row in range(n)], _KEY_CHANGE))
@@ -189,7 +199,7 @@ def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[s
     """What becomes of these rows' records if their values can't be found."""
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [
-        letter_text(raw, Failure(int(number), int(raw.offsets[number]), FailureKind.BAD_RECORD, NO_OLD_ROW))
+        dead_letter_line(raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.BAD_RECORD, NO_OLD_ROW))
         for number in numbers
     ]
 
@@ -214,7 +224,7 @@ def raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
 def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
     block = "\n".join(lines.drop_null().to_pylist()).encode()
     try:
-        for records in records_of(block):
+        for records in parse_records(block):
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
         raise BadInput(
@@ -222,13 +232,13 @@ def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
         ) from None
 
 
-def _in_offset_order(records: Records) -> Records:
+def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
     """Spark packs files into a task by size, not by age."""
     order = np.argsort(records.offsets, kind="stable")
     if np.all(order[:-1] < order[1:]):
         return records
     new_place = np.argsort(order)
-    return Records(
+    return PartitionRecords(
         records.partition,
         records.offsets[order],
         records.timestamps_ms[order],

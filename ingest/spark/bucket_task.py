@@ -12,42 +12,42 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.manager import compactors
-from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, Unchanged
-from ingest.moved_rows import MovedRows, MovedRowsBudget
+from compaction.compact_manager import compact_manager_factory
+from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
 from ingest.spark.batch_rows import (
+    DEAD_LETTER_COLUMN,
     KEY_CHANGE_COLUMN,
-    LETTER_COLUMN,
     OLD_KEY_PREFIX,
     ORDER_PREFIX,
     TIME_COLUMN,
-    UNCHANGED_COLUMN,
-    Seen,
+    UNAVAILABLE_COLUMN,
+    BatchStatistics,
     order_columns,
 )
-from ingest.spark.shuffle import Kind, concat, from_ipc, part, seen_to_json
-from ingest.table_lookup import TableLookup
-from ingest.unchanged_values import fill_unchanged
+from ingest.spark.shuffle import PayloadKind, concat, from_ipc, payload_row, statistics_to_json
+from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
+from ingest.tables.table_lookup import TableLookup
+from ingest.tables.unavailable_values import fill_unavailable
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge.kernels import merge_order
-from storage.merge.order_words import aligned_words, column_words
+from storage.merge.normalized_keys import align_keys, normalize_column
+from storage.merge.sort_order import merge_order
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
 
-class _LiesElsewhere(Exception):
+class _ValueInOtherTask(Exception):
     """A value that did not change is neither in the table nor among this task's rows."""
 
 
 @dataclass(frozen=True)
-class WriteBuckets:
+class BucketTask:
     """The reduce side: for `mapInArrow` after the shuffle. What is no rows goes through to the driver.
 
-    batch_id: the commit identifier. has_order: whether rows bear order columns. keeps_letters: see `RawRecords`.
-    is_alone: whether this task gets all rows of the batch. If not, and a value that did not change is not found, it may
-    lie with the rows of another bucket: then the task says so instead of giving up.
+    batch_id: the commit identifier. has_order: whether rows bear order columns. keeps_dead_letters: see `RawRecords`.
+    is_single_task: whether this task gets all rows of the batch. If not, and a value that did not change is not found,
+    it may lie with the rows of another bucket: then the task says so instead of giving up.
 
     A task that is tried again writes other files: only the messages that reach the driver count.
     """
@@ -55,29 +55,29 @@ class WriteBuckets:
     context: TableContext
     batch_id: int
     has_order: bool
-    keeps_letters: bool = False
-    is_alone: bool = True
+    keeps_dead_letters: bool = False
+    is_single_task: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[pa.RecordBatch] = []
         for batch in batches:
             for kind, payload in zip(batch.column("kind").to_pylist(), batch.column("payload"), strict=True):
-                if kind == Kind.ROWS:
+                if kind == PayloadKind.ROWS:
                     parts.append(from_ipc(payload.as_buffer()))
                 else:
-                    yield part(0, Kind(kind), payload.as_py())
+                    yield payload_row(0, PayloadKind(kind), payload.as_py())
         if parts:
-            seen = Seen()
+            statistics = BatchStatistics()
             try:
-                yield part(0, Kind.MESSAGES, self._write(concat(parts), seen))
-            except _LiesElsewhere:
-                yield part(0, Kind.ALONE, b"")
-            if seen.letters:
-                yield part(0, Kind.SEEN, seen_to_json(seen))
+                yield payload_row(0, PayloadKind.MESSAGES, self._write(concat(parts), statistics))
+            except _ValueInOtherTask:
+                yield payload_row(0, PayloadKind.SINGLE_TASK, b"")
+            if statistics.dead_letters:
+                yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 
-    def _write(self, rows: pa.RecordBatch, seen: Seen) -> bytes:
-        rows = self._filled(self._in_order(rows), seen)
-        writer = TableWriter(self.context, compactor_of=compactors())
+    def _write(self, rows: pa.RecordBatch, statistics: BatchStatistics) -> bytes:
+        rows = self._filled(self._in_order(rows), statistics)
+        writer = TableWriter(self.context, compactor_factory=compact_manager_factory())
         try:
             writer.write(rows)
             return pickle.dumps(writer.prepare_commit(self.batch_id, is_last=True))
@@ -88,8 +88,8 @@ class WriteBuckets:
         """Oldest first. Without an order, a key may occur only once (unless a sequence field decides in the table)."""
         schema, options = self.context.schema, self.context.options
         if self.has_order:
-            words = [column_words(rows.column(name), nullable=True) for name in order_columns(rows.schema.names)]
-            order, _ = merge_order(aligned_words([words])[0])
+            words = [normalize_column(rows.column(name), nullable=True) for name in order_columns(rows.schema.names)]
+            order, _ = merge_order(align_keys([words])[0])
             rows = rows.take(pa.array(order))
             return _by_time(rows) if TIME_COLUMN in rows.schema.names else rows
         if schema.has_primary_key and not options.sequence_fields:
@@ -97,26 +97,26 @@ class WriteBuckets:
         return rows
 
     def _check_keys_differ(self, rows: pa.RecordBatch) -> None:
-        words = [column_words(rows.column(name), nullable=True) for name in self.context.schema.primary_keys]
-        order, is_last = merge_order(aligned_words([words])[0])
+        words = [normalize_column(rows.column(name), nullable=True) for name in self.context.schema.primary_keys]
+        order, is_last = merge_order(align_keys([words])[0])
         if not is_last.all():
             twice = rows.select(self.context.schema.primary_keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
             raise BadInput(
-                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and nothing tells which "
-                "row is newer: a shuffle forgets arrival order. Pass order_by=[…] to sink(), set the table option "
+                f"{self.context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and it is unknown "
+                "which row is newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option "
                 "sequence.field, or keep one row a key in the query"
             )
 
-    def _filled(self, rows: pa.RecordBatch, seen: Seen) -> pa.RecordBatch:
-        """Without order columns, with unchanged values looked up; rows whose values are nowhere are set aside."""
+    def _filled(self, rows: pa.RecordBatch, statistics: BatchStatistics) -> pa.RecordBatch:
+        """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""
         table_rows = rows.select([*self.context.schema.names, KIND_COLUMN])
-        if UNCHANGED_COLUMN not in rows.schema.names:
+        if UNAVAILABLE_COLUMN not in rows.schema.names:
             return table_rows
-        flagged = np.flatnonzero(rows.column(UNCHANGED_COLUMN).is_valid().to_numpy(zero_copy_only=False))
-        missing = rows.column(UNCHANGED_COLUMN).take(pa.array(flagged)).to_pylist()
+        flagged = np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False))
+        missing = rows.column(UNAVAILABLE_COLUMN).take(pa.array(flagged)).to_pylist()
         names = sorted({name for row in missing for name in row})
         keys = rows.select([OLD_KEY_PREFIX + name for name in self.context.schema.primary_keys])
-        unchanged = Unchanged(
+        unavailable = UnavailableValues(
             flagged,
             {name: np.array([name in row for row in missing]) for name in names},
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
@@ -124,25 +124,27 @@ class WriteBuckets:
         target = Target(self.context.name, self.context.schema)
         snapshot = SnapshotStore(self.context.io, self.context.paths).latest()
         lookup = TableLookup(self.context, snapshot)
-        batch = TableRows(target, table_rows, _record_numbers(rows), unchanged, _key_changes(rows))
+        batch = TableRows(target, table_rows, _record_numbers(rows), unavailable, _key_changes(rows))
         # A row that left its key in another batch is not known: its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())
-        found = fill_unchanged(batch, unchanged, lookup, moved, np.zeros(len(rows), np.bool_))
+        found = fill_unavailable(batch, unavailable, lookup, moved, np.zeros(len(rows), np.bool_))
         filled, lost = found.rows, found.lost
         if not lost.any():
             return filled
-        if not self.is_alone:
-            raise _LiesElsewhere
+        if not self.is_single_task:
+            raise _ValueInOtherTask
         lost_rows = rows.filter(pa.array(lost))
         reasons = [found.reasons[row] for row in np.flatnonzero(lost).tolist()]
-        if not self.keeps_letters:
+        if not self.keeps_dead_letters:
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             raise BadInput(
                 f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. Set REPLICA IDENTITY FULL at "
                 "the source, or pass dead_letters=… to sink() to keep such records aside and go on"
             )
-        for letter, reason in zip(lost_rows.column(LETTER_COLUMN).to_pylist(), reasons, strict=True):
-            seen.letters.append(msgspec.json.encode(msgspec.json.decode(letter) | {"reason": reason}).decode())
+        for letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
+            statistics.dead_letters.append(
+                msgspec.json.encode(msgspec.json.decode(letter) | {"reason": reason}).decode()
+            )
         return filled.filter(pa.array(~lost))
 
 

@@ -1,7 +1,7 @@
 """Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a bucket and 50,000 rows.
 
 Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-Every blob bears the slot of its bucket; all blobs of a slot reach one task.
+Every blob names the shuffle partition of its bucket; all blobs of a partition reach one task.
 """
 
 from __future__ import annotations
@@ -16,62 +16,62 @@ from typing import Final
 import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.spark.batch_rows import BatchInput, Seen, raw_batches
+from ingest.spark.batch_rows import BatchInput, BatchStatistics, raw_batches
 from storage.bucketing import Bucketing
 from storage.table import TableContext
-from storage.write.router import BucketKey, Router
+from storage.write.bucket_router import BucketKey, BucketRouter
 
-PARTS_SCHEMA: Final = "slot int, kind string, payload binary"
+SHUFFLE_SCHEMA: Final = "shuffle_partition int, kind string, payload binary"
 
 _ROWS_A_BLOB: Final = 50_000
 
 
-class Kind(StrEnum):
+class PayloadKind(StrEnum):
     ROWS = "rows"  # payload: Arrow IPC
-    SEEN = "seen"  # payload: JSON of what raw records were met
+    STATISTICS = "statistics"  # payload: JSON of what raw records were met
     MESSAGES = "messages"  # payload: pickled commit messages
-    ALONE = "alone"  # a value may lie with another task's rows: write the batch in one task
+    SINGLE_TASK = "single task"  # a value may lie with another task's rows: write the batch in one task
 
 
 @dataclass(frozen=True)
-class MakeParts:
-    """The map side: for `mapInArrow`. slots: how many tasks will write."""
+class ShuffleMap:
+    """The map side: for `mapInArrow`. shuffle_partitions: how many tasks will write."""
 
     context: TableContext
     input: BatchInput
-    slots: int
+    shuffle_partitions: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = self.context
-        router = Router(context.schema, Bucketing.of(context.schema, context.options))
-        seen = Seen()
-        gathered = _Gathered()
+        router = BucketRouter(context.schema, Bucketing.of(context.schema, context.options))
+        statistics = BatchStatistics()
+        buffer = _RowBuffer()
         for batch in batches:
-            for rows in self.input.rows(batch, context, seen):
-                gathered.add(rows)
-                if gathered.row_count >= _ROWS_A_BLOB:
-                    yield from self._parts(router, gathered.take())
-        if gathered.row_count:
-            yield from self._parts(router, gathered.take())
-        if seen.ranges or seen.letters:
-            yield part(0, Kind.SEEN, seen_to_json(seen))
+            for rows in self.input.rows(batch, context, statistics):
+                buffer.add(rows)
+                if buffer.row_count >= _ROWS_A_BLOB:
+                    yield from self._parts(router, buffer.take())
+        if buffer.row_count:
+            yield from self._parts(router, buffer.take())
+        if statistics.ranges or statistics.dead_letters:
+            yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 
-    def _parts(self, router: Router, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _parts(self, router: BucketRouter, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for key, of_bucket in router.route(rows):
-            yield part(slot_of(key, self.slots), Kind.ROWS, to_ipc(of_bucket))
+            yield payload_row(shuffle_partition_of(key, self.shuffle_partitions), PayloadKind.ROWS, to_ipc(of_bucket))
 
 
-def meet_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Only the offsets of raw records, nothing decoded."""
-    seen = Seen()
+    statistics = BatchStatistics()
     for batch in batches:
         for raw in raw_batches(batch):
-            seen.add(raw)
-    yield part(0, Kind.SEEN, seen_to_json(seen))
+            statistics.add(raw)
+    yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _RowBuffer:
     """Rows until there are enough for a blob; batches may differ in their last columns."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -95,15 +95,15 @@ def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
-def slot_of(key: BucketKey, slots: int) -> int:
+def shuffle_partition_of(key: BucketKey, shuffle_partitions: int) -> int:
     """The same in every process: not `hash()`, which differs between Python workers."""
-    return (zlib.crc32(key.partition) + key.bucket) % slots
+    return (zlib.crc32(key.partition) + key.bucket) % shuffle_partitions
 
 
-def part(slot: int, kind: Kind, payload: bytes) -> pa.RecordBatch:
+def payload_row(shuffle_partition: int, kind: PayloadKind, payload: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array([slot], pa.int32()), pa.array([str(kind)]), pa.array([payload], pa.binary())],
-        names=["slot", "kind", "payload"],
+        [pa.array([shuffle_partition], pa.int32()), pa.array([str(kind)]), pa.array([payload], pa.binary())],
+        names=["shuffle_partition", "kind", "payload"],
     )
 
 
@@ -119,17 +119,19 @@ def from_ipc(payload: bytes) -> pa.RecordBatch:
         return next(iter(stream))
 
 
-def seen_to_json(seen: Seen) -> bytes:
-    ranges = [[p.topic, p.partition, r.start, r.end] for p, r in seen.ranges.items()]
-    return json.dumps({"ranges": ranges, "sources": sorted(seen.sources), "letters": seen.letters}).encode()
+def statistics_to_json(statistics: BatchStatistics) -> bytes:
+    ranges = [[p.topic, p.partition, r.start, r.end] for p, r in statistics.ranges.items()]
+    return json.dumps(
+        {"ranges": ranges, "sources": sorted(statistics.sources), "dead_letters": statistics.dead_letters}
+    ).encode()
 
 
-def merge_seen(payloads: list[bytes]) -> Seen:
-    merged = Seen()
+def merge_statistics(payloads: list[bytes]) -> BatchStatistics:
+    merged = BatchStatistics()
     for payload in payloads:
         one = json.loads(payload)
         for topic, partition, start, end in one["ranges"]:
             merged.include(TopicPartition(topic, partition), OffsetRange(start, end))
         merged.sources.update(one["sources"])
-        merged.letters += one["letters"]
+        merged.dead_letters += one["dead_letters"]
     return merged

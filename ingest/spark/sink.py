@@ -28,19 +28,19 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.formats.debezium_options import DEBEZIUM_JSON, Truncates, debezium_settings
+from ingest.formats.debezium.options import DEBEZIUM_JSON, Truncates, debezium_settings
 from ingest.spark.batch_commits import BatchCommits, query_user
-from ingest.spark.batch_rows import BatchInput, RawRecords, Seen, TypedColumns
-from ingest.spark.bucket_task import WriteBuckets
-from ingest.spark.shuffle import PARTS_SCHEMA, Kind, MakeParts, meet_offsets, merge_seen
-from ingest.spark.upkeep import upkeep
+from ingest.spark.batch_rows import BatchInput, BatchStatistics, RawRecords, TypedColumns
+from ingest.spark.bucket_task import BucketTask
+from ingest.spark.maintenance import maintenance
+from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets, merge_statistics
 from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.opening import open_catalog
+from storage.commit.commit_message import CommitMessage
+from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage
 from storage.table import TableContext
 
 _log = get_logger(__name__)
@@ -64,7 +64,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     connector: Mapping[str, Any] | None = None,
     truncates: Truncates = "fail",
     options: Mapping[str, str] | None = None,
-) -> TableSink:
+) -> SparkSink:
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
 
     Call what it returns once for each batch, with the whole of it. It raises PositionRefused for a batch that is older
@@ -106,11 +106,11 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
         raise UnsupportedFeature(
             f"format = {format!r}", f"this release decodes {DEBEZIUM_JSON}", "Decode in the query, and leave format out"
         )
-    return TableSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
+    return SparkSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
 
 
 @dataclass(frozen=True)
-class TableSink:
+class SparkSink:
     """See `sink`. Call it as Spark does: (DataFrame, batch id)."""
 
     table: str
@@ -129,70 +129,80 @@ class TableSink:
         commits = BatchCommits(
             context, user, query, self.reread if isinstance(self.input, RawRecords) else None, self.accept_gap
         )
-        if commits.has(batch_id, lambda: _offsets_of(batch)):
+        if commits.is_committed(batch_id, lambda: _offsets_of(batch)):
             _log.info("batch replayed", table=self.table, batch_id=batch_id)
             return
-        messages, seen = self._write(batch, batch_id, context, user)
+        messages, statistics = self._write(batch, batch_id, context, user)
         try:
-            self._check_sources(seen)
-            reached = commits.reached(seen.ranges)
+            self._check_sources(statistics)
+            position = commits.next_position(statistics.ranges)
         except TidelakeError:
             TableCommit(context, user).abort(messages)  # shown to nobody
             raise
-        self._keep_letters(user, batch_id, seen)
-        published = commits.publish(batch_id, messages, reached)
+        self._keep_dead_letters(user, batch_id, statistics)
+        published = commits.publish(batch_id, messages, position)
         if published is not None:
-            upkeep.committed(context, user, published)
+            maintenance.committed(context, user, published)
 
     def _write(
         self, batch: DataFrame, batch_id: int, context: TableContext, user: str
-    ) -> tuple[list[CommitMessage], Seen]:
-        slots = _slots(batch, context)
-        found = self._written(batch, batch_id, context, slots)
-        if found[Kind.ALONE]:
+    ) -> tuple[list[CommitMessage], BatchStatistics]:
+        shuffle_partitions = _shuffle_partitions(batch, context)
+        found = self._written(batch, batch_id, context, shuffle_partitions)
+        if found[PayloadKind.SINGLE_TASK]:
             TableCommit(context, user).abort(_messages(found))  # of this attempt, and shown to nobody
             found = self._written(batch, batch_id, context, 1)
-        return _messages(found), merge_seen(found[Kind.SEEN])
+        return _messages(found), merge_statistics(found[PayloadKind.STATISTICS])
 
-    def _written(self, batch: DataFrame, batch_id: int, context: TableContext, slots: int) -> dict[Kind, list[bytes]]:
+    def _written(
+        self, batch: DataFrame, batch_id: int, context: TableContext, shuffle_partitions: int
+    ) -> dict[PayloadKind, list[bytes]]:
         """Payloads that came back from the tasks, by kind."""
-        parts = batch.mapInArrow(MakeParts(context, self.input, slots), PARTS_SCHEMA)
-        writers = WriteBuckets(
-            context, batch_id, self.input.has_order, self.dead_letters is not None, is_alone=slots == 1
+        parts = batch.mapInArrow(ShuffleMap(context, self.input, shuffle_partitions), SHUFFLE_SCHEMA)
+        writers = BucketTask(
+            context,
+            batch_id,
+            self.input.has_order,
+            self.dead_letters is not None,
+            is_single_task=shuffle_partitions == 1,
         )
-        written = parts.repartitionById(slots, "slot").mapInArrow(writers, PARTS_SCHEMA)
-        found: dict[Kind, list[bytes]] = {kind: [] for kind in Kind}
+        written = parts.repartitionById(shuffle_partitions, "shuffle_partition").mapInArrow(writers, SHUFFLE_SCHEMA)
+        found: dict[PayloadKind, list[bytes]] = {kind: [] for kind in PayloadKind}
         for row in written.select("kind", "payload").collect():
-            found[Kind(row.kind)].append(bytes(row.payload))
+            found[PayloadKind(row.kind)].append(bytes(row.payload))
         return found
 
-    def _keep_letters(self, user: str, batch_id: int, seen: Seen) -> None:
+    def _keep_dead_letters(self, user: str, batch_id: int, statistics: BatchStatistics) -> None:
         """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
-        if seen.letters and self.dead_letters is not None:
+        if statistics.dead_letters and self.dead_letters is not None:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
-            text = "".join(letter + "\n" for letter in seen.letters)
+            text = "".join(letter + "\n" for letter in statistics.dead_letters)
             open_file_io(path, self.options).create_if_absent(path, text.encode())
             _log.warning(
-                "records became dead letters", table=self.table, batch_id=batch_id, count=len(seen.letters), path=path
+                "records became dead letters",
+                table=self.table,
+                batch_id=batch_id,
+                count=len(statistics.dead_letters),
+                path=path,
             )
 
-    def _check_sources(self, seen: Seen) -> None:
+    def _check_sources(self, statistics: BatchStatistics) -> None:
         """Raises BadInput for a mixture of tables."""
-        if isinstance(self.input, RawRecords) and self.input.match is None and len(seen.sources) > 1:
+        if isinstance(self.input, RawRecords) and self.input.match is None and len(statistics.sources) > 1:
             raise BadInput(
-                f"{self.table}: records of {' and '.join(sorted(seen.sources))} in one stream; "
+                f"{self.table}: records of {' and '.join(sorted(statistics.sources))} in one stream; "
                 "pass match=… to say which of them the table is for"
             )
 
 
-def _messages(found: Mapping[Kind, list[bytes]]) -> list[CommitMessage]:
-    return [message for payload in found[Kind.MESSAGES] for message in pickle.loads(payload)]
+def _messages(found: Mapping[PayloadKind, list[bytes]]) -> list[CommitMessage]:
+    return [message for payload in found[PayloadKind.MESSAGES] for message in pickle.loads(payload)]
 
 
 def _offsets_of(batch: DataFrame) -> Mapping[TopicPartition, OffsetRange]:
     """By a small job of its own."""
-    found = batch.mapInArrow(meet_offsets, PARTS_SCHEMA).select("payload").collect()
-    return merge_seen([bytes(row.payload) for row in found]).ranges
+    found = batch.mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
+    return merge_statistics([bytes(row.payload) for row in found]).ranges
 
 
 def _query_id(batch: DataFrame) -> str | None:
@@ -213,7 +223,7 @@ def _user_of(query: str | None, context: TableContext) -> str:
     return query_user(query, context)
 
 
-def _slots(batch: DataFrame, context: TableContext) -> int:
+def _shuffle_partitions(batch: DataFrame, context: TableContext) -> int:
     """How many tasks write: not more than buckets, and few: a thousand tasks for ten thousand rows take half a
     minute.
     """

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.arrow_buffers import Bytes
 from storage.binary_row.layout import (
     ARITY_PREFIX_BYTES,
     COMPACT_DECIMAL_PRECISION,
@@ -39,6 +38,7 @@ from storage.types import (
     arrow_type,
     timestamp_unit,
 )
+from storage.types.arrow_buffers import PaddedBytes
 
 Words: TypeAlias = NDArray[np.uint64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -63,7 +63,7 @@ def decode_rows(
     least = ARITY_PREFIX_BYTES + 8 * (header_words(len(types)) + len(types))
     if len(rows) and int(lengths.min()) < least:
         raise ValueError(f"a row of {len(types)} fields takes at least {least} bytes, found one of {lengths.min()}")
-    data = Bytes(np.frombuffer(b"".join(rows), np.uint8))
+    data = PaddedBytes(np.frombuffer(b"".join(rows), np.uint8))
     arities = data.load(starts - ARITY_PREFIX_BYTES, ARITY_PREFIX_BYTES).astype(np.uint32).byteswap()
     if (arities != len(types)).any():
         raise ValueError(f"expected rows of {len(types)} fields, found one of {arities[arities != len(types)][0]}")
@@ -120,7 +120,7 @@ class _Slots:
 class _Decoder:
     """Reads values of any type at given places in `data`. Each method does all values of a column at once."""
 
-    def __init__(self, data: Bytes, out_of_range: OutOfRange) -> None:
+    def __init__(self, data: PaddedBytes, out_of_range: OutOfRange) -> None:
         self._data = data
         self._out_of_range = out_of_range
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.arrow_buffers import byte_ranges, check_form, fixed_width_values, null_mask, one_array
 from storage.binary_row.layout import (
     ARITY_PREFIX_BYTES,
     COMPACT_DECIMAL_PRECISION,
@@ -41,6 +40,7 @@ from storage.types import (
     VectorType,
     arrow_type,
 )
+from storage.types.arrow_buffers import byte_ranges, check_form, fixed_width_values, null_mask, to_single_array
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 Words: TypeAlias = NDArray[np.uint64]
@@ -84,7 +84,7 @@ def serialize_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class VariablePart:
     """What a field has behind the slots. counts (n,): 8-byte words of each row.
 
     load(rows, k): word k of each of the given rows, which must have so many. k is one number, or one a row.
@@ -101,29 +101,29 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """slots (n,): as in the row, but for offsets. nulls, behind: None when no row has any."""
+class EncodedField:
+    """slots (n,): as in the row, but for offsets. nulls, variable_part: None when no row has any."""
 
     slots: Words
     nulls: NullMask
-    behind: Behind | None = None
+    variable_part: VariablePart | None = None
 
     def slots_at(self, offsets: Integers) -> Words:
         """The slots, when what is behind them begins at byte `offsets` of each row."""
-        if self.behind is None:
+        if self.variable_part is None:
             return self.slots
-        return np.where(self.behind.counts > 0, self.slots | (offsets.astype(np.uint64) << 32), self.slots)
+        return np.where(self.variable_part.counts > 0, self.slots | (offsets.astype(np.uint64) << 32), self.slots)
 
 
-def fields_of(columns: Sequence[Column], types: Sequence[DataType]) -> list[Field]:
+def fields_of(columns: Sequence[Column], types: Sequence[DataType]) -> list[EncodedField]:
     """Raises BadInput unless there are columns, as many as types and equally long."""
     if not columns or len(columns) != len(types) or len({len(c) for c in columns}) != 1:
         given = ", ".join(str(len(column)) for column in columns)
         raise BadInput(f"{len(types)} fields need as many columns of one length; given: columns of {given} rows")
-    return [_field(one_array(column), t) for column, t in zip(columns, types, strict=True)]
+    return [_field(to_single_array(column), t) for column, t in zip(columns, types, strict=True)]
 
 
-def _field(column: pa.Array, data_type: DataType, *, in_array: bool = False) -> Field:
+def _field(column: pa.Array, data_type: DataType, *, in_array: bool = False) -> EncodedField:
     """in_array: there, nulls of long decimals and fine timestamps take no place behind the slots; in a row they do."""
     nulls = null_mask(column)
     root = data_type.root
@@ -137,7 +137,7 @@ def _field(column: pa.Array, data_type: DataType, *, in_array: bool = False) -> 
     return field
 
 
-def _other_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_array: bool) -> Field:
+def _other_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_array: bool) -> EncodedField:
     root = data_type.root
     if root in STRING_ROOTS or root in BINARY_ROOTS:
         return _bytes_field(column, nulls, MAX_INLINE_BYTES)
@@ -146,10 +146,10 @@ def _other_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_arra
     if root is Root.DECIMAL:
         return _decimal_field(column, nulls, in_array)
     values = column.cast(pa.uint8()) if root is Root.BOOLEAN else column
-    return Field(fixed_width_values(values, f"u{FIXED_WIDTH[root]}").astype(np.uint64), nulls)
+    return EncodedField(fixed_width_values(values, f"u{FIXED_WIDTH[root]}").astype(np.uint64), nulls)
 
 
-def _bytes_field(column: pa.Array, nulls: NullMask, max_inline: int) -> Field:
+def _bytes_field(column: pa.Array, nulls: NullMask, max_inline: int) -> EncodedField:
     data, starts, lengths = byte_ranges(column)
     if nulls is not None:
         lengths[nulls] = 0
@@ -161,20 +161,20 @@ def _bytes_field(column: pa.Array, nulls: NullMask, max_inline: int) -> Field:
     def load(rows: Any, number: Any) -> Words:
         return data.load(starts[rows] + 8 * number, lengths[rows] - 8 * number)
 
-    return Field(slots, nulls, Behind(counts, load) if counts.any() else None)
+    return EncodedField(slots, nulls, VariablePart(counts, load) if counts.any() else None)
 
 
-def _wide_field(slots: Words, nulls: NullMask, values: Words, in_array: bool) -> Field:
+def _wide_field(slots: Words, nulls: NullMask, values: Words, in_array: bool) -> EncodedField:
     """values (n, w): the w words that each row has behind the slots."""
     counts = np.full(len(slots), values.shape[1])
     if nulls is not None:
         values[nulls] = 0
         if in_array:
             counts[nulls] = 0
-    return Field(slots, nulls, Behind(counts, lambda rows, number: values[rows, number]))
+    return EncodedField(slots, nulls, VariablePart(counts, lambda rows, number: values[rows, number]))
 
 
-def _timestamp_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_array: bool) -> Field:
+def _timestamp_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_array: bool) -> EncodedField:
     values = fixed_width_values(column, np.int64)
     if nulls is not None:
         values = np.where(nulls, 0, values)
@@ -184,15 +184,15 @@ def _timestamp_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_
     millis, rest = np.divmod(values, divisor)  # rounds down: before 1970 too, the rest counts upwards
     millis = (millis * factor).view(np.uint64)
     if isinstance(data_type, AtomicType) and data_type.precision <= COMPACT_TIMESTAMP_PRECISION:
-        return Field(millis, nulls)
+        return EncodedField(millis, nulls)
     nanos_of_milli = (rest * (10**6 // divisor)).view(np.uint64)
     return _wide_field(nanos_of_milli, nulls, millis.reshape(-1, 1), in_array)
 
 
-def _decimal_field(column: pa.Array, nulls: NullMask, in_array: bool) -> Field:
+def _decimal_field(column: pa.Array, nulls: NullMask, in_array: bool) -> EncodedField:
     low, high = fixed_width_values(column, np.uint64).reshape(-1, 2).T
     if column.type.precision <= COMPACT_DECIMAL_PRECISION:
-        return Field(low.copy(), nulls)
+        return EncodedField(low.copy(), nulls)
     lengths, left_aligned = _big_endian(high, low)
     return _wide_field(lengths.astype(np.uint64), nulls, left_aligned, in_array)
 
@@ -215,7 +215,7 @@ def _big_endian(high: Words, low: Words) -> tuple[Integers, Words]:
 # ---------------------------------------------------------------- rows
 
 
-def header_of(fields: Sequence[Field], kind: RowKind) -> list[Words]:
+def header_of(fields: Sequence[EncodedField], kind: RowKind) -> list[Words]:
     """The words before the slots, each (n,), or (1,) where it is the same in all rows."""
     words = [np.zeros(1, np.uint64) for _ in range(header_words(len(fields)))]
     words[0] |= np.uint64(kind)
@@ -226,14 +226,14 @@ def header_of(fields: Sequence[Field], kind: RowKind) -> list[Words]:
     return words
 
 
-def _rows(fields: Sequence[Field], num_rows: int, kind: RowKind) -> pa.BinaryArray | pa.LargeBinaryArray:
+def _rows(fields: Sequence[EncodedField], num_rows: int, kind: RowKind) -> pa.BinaryArray | pa.LargeBinaryArray:
     header = header_of(fields, kind)
-    if all(field.behind is None for field in fields):
+    if all(field.variable_part is None for field in fields):
         return _rows_of_one_size(fields, header, num_rows)
     sizes = np.full(num_rows, len(header) + len(fields))
     for field in fields:
-        if field.behind is not None:
-            sizes += field.behind.counts
+        if field.variable_part is not None:
+            sizes += field.variable_part.counts
     ends = np.cumsum(sizes)
     starts = ends - sizes
     out = np.zeros(int(sizes.sum()), np.uint64)
@@ -242,15 +242,15 @@ def _rows(fields: Sequence[Field], num_rows: int, kind: RowKind) -> pa.BinaryArr
     offsets = np.full(num_rows, len(header) + len(fields))  # in words
     for position, field in enumerate(fields, len(header)):
         out[starts + position] = field.slots_at(8 * offsets)
-        if field.behind is not None:
-            rows, numbers, words = field.behind.all_words()
+        if field.variable_part is not None:
+            rows, numbers, words = field.variable_part.all_words()
             out[(starts + offsets)[rows] + numbers] = words
-            offsets += field.behind.counts
+            offsets += field.variable_part.counts
     return _binary(out, 8 * np.concatenate([[0], ends]))
 
 
 def _rows_of_one_size(
-    fields: Sequence[Field], header: Sequence[Words], num_rows: int
+    fields: Sequence[EncodedField], header: Sequence[Words], num_rows: int
 ) -> pa.BinaryArray | pa.LargeBinaryArray:
     """Of fields that have nothing behind the slots."""
     width = len(header) + len(fields)
@@ -303,10 +303,10 @@ def _array_bytes(elements: pa.Array, element_type: DataType) -> bytes:
     fixed_bytes = -(-(len(out) + len(elements) * width) // 8) * 8
     behind = b""
     slots = field.slots
-    if field.behind is not None:
-        counts = field.behind.counts
+    if field.variable_part is not None:
+        counts = field.variable_part.counts
         slots = field.slots_at(fixed_bytes + 8 * (np.cumsum(counts) - counts))
-        behind = field.behind.all_words()[2].tobytes()
+        behind = field.variable_part.all_words()[2].tobytes()
     out += slots.astype(f"<u{width}").tobytes()
     return bytes(out.ljust(fixed_bytes, b"\0")) + behind
 

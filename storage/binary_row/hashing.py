@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.arrow_buffers import byte_ranges
-from storage.binary_row.encode import Column, Field, Words, fields_of, header_of
+from storage.binary_row.encode import Column, EncodedField, Words, fields_of, header_of
 from storage.format import RowKind
 from storage.types import DataType
+from storage.types.arrow_buffers import byte_ranges
 
 _SEED: Final = 42
 _BLOCK_ROWS: Final = 1 << 14  # the arrays of one block stay in the processor's cache
@@ -40,7 +40,7 @@ def hash_bytes(column: pa.Array) -> NDArray[np.int32]:
     return _finish(hashes ^ lengths.astype(np.uint32)).view(np.int32)
 
 
-def _hash(fields: Sequence[Field]) -> NDArray[np.int32]:
+def _hash(fields: Sequence[EncodedField]) -> NDArray[np.int32]:
     """A 32-bit murmur3 over the words of each row. No row is put together: each word is mixed in as its turn comes."""
     header = header_of(fields, RowKind.INSERT)
     hashes = np.array([_SEED], np.uint32)
@@ -49,13 +49,13 @@ def _hash(fields: Sequence[Field]) -> NDArray[np.int32]:
     row_bytes = np.array([8 * (len(header) + len(fields))])
     for field in fields:
         hashes = _mix(hashes, field.slots_at(row_bytes))
-        if field.behind is not None:
-            row_bytes = row_bytes + 8 * field.behind.counts
+        if field.variable_part is not None:
+            row_bytes = row_bytes + 8 * field.variable_part.counts
     for field in fields:
-        if field.behind is not None:
-            for number in range(int(field.behind.counts.max(initial=0))):
-                rows = np.flatnonzero(field.behind.counts > number)
-                hashes[rows] = _mix(hashes[rows], field.behind.load(rows, number))
+        if field.variable_part is not None:
+            for number in range(int(field.variable_part.counts.max(initial=0))):
+                rows = np.flatnonzero(field.variable_part.counts > number)
+                hashes[rows] = _mix(hashes[rows], field.variable_part.load(rows, number))
     return _finish(hashes ^ row_bytes.astype(np.uint32)).view(np.int32)
 
 

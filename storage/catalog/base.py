@@ -7,8 +7,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from storage.schema import TableSchema
-from storage.schema_changes import SchemaChange
+from storage.ddl.schema_changes import SchemaChange
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import DataField
 
@@ -48,7 +48,7 @@ class Catalog(Protocol):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """A table without rows, at schema 0 (see `storage.schema_creation`).
+        """A table without rows, at schema 0 (see `storage.ddl.schema_creation`).
 
         Raises BadInput when there is one, unless if_not_exists: then it stays as it is, whatever its columns.
         """

@@ -15,19 +15,19 @@ import pyarrow as pa
 
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.clock import epoch_ms
+from storage.ddl.schema_changes import SchemaChange, apply_changes
+from storage.ddl.schema_creation import create_schema
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio.base import FileIO
 from storage.fileio.location import absolute
 from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
-from storage.near_names import did_you_mean
+from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
 from storage.paths import TablePaths, check_branch_name
-from storage.schema import TableSchema
-from storage.schema_changes import SchemaChange, apply_changes
-from storage.schema_creation import create_schema
-from storage.schema_store import SchemaStore
+from storage.schema.schema_store import SchemaStore
+from storage.schema.table_schema import TableSchema
 from storage.snapshots.branches import branch_names
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.errors import BadInput, UnsupportedFeature
-from storage.near_names import did_you_mean
+from storage.messages.suggestions import did_you_mean
 from storage.option_support import log_options_without_effect
 from storage.options import Operation, TableOptions
 from storage.options.option import Option

@@ -25,7 +25,7 @@ from storage.format import DELETION_VECTORS_VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class VectorMeta:
+class DeletionVectorMeta:
     """Where the vector of a data file lies in an index file. cardinality: deleted rows; None in old index manifests."""
 
     data_file: str
@@ -39,7 +39,7 @@ class DeletionFile:
     """The deletion vector of one data file, as a split carries it. Pickles. path: of the index file."""
 
     path: str
-    vector: VectorMeta
+    vector: DeletionVectorMeta
 
 
 def read_vector(io: FileIO, deletion: DeletionFile) -> NDArray[np.int64]:
@@ -99,14 +99,14 @@ class IndexFileBuilder:
 
     def __init__(self) -> None:
         self._parts = [bytes([DELETION_VECTORS_VERSION])]
-        self._metas: list[VectorMeta] = []
+        self._metas: list[DeletionVectorMeta] = []
         self.size_bytes = 1
 
     def add(self, data_file: str, vector: StoredVector) -> None:
-        self._metas.append(VectorMeta(data_file, self.size_bytes, vector.meta_length, vector.cardinality))
+        self._metas.append(DeletionVectorMeta(data_file, self.size_bytes, vector.meta_length, vector.cardinality))
         self._parts.append(vector.data)
         self.size_bytes += len(vector.data)
 
-    def finish(self) -> tuple[bytes, tuple[VectorMeta, ...]]:
+    def finish(self) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
         """The file, and where each vector lies in it."""
         return b"".join(self._parts), tuple(self._metas)

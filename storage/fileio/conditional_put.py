@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
 from storage.errors import UnsupportedFeature
-from storage.fileio.store_errors import first_paragraph, whole_answer
+from storage.fileio.store_errors import first_paragraph, retry_incomplete
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -60,7 +60,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
     except AlreadyExistsError:
         if _mark_of(store, trial) == mark:
             return
-        fault = "it drops the metadata of an object, so nobody can tell who created it"
+        fault = "it drops the metadata of an object, so its creator can't be known"
     except BaseError as error:
         # 501 is the answer of a store that knows the condition and lacks it.
         if not isinstance(error, NotSupportedError) and "501 Not Implemented" not in str(error):
@@ -77,7 +77,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
 
 
 def _put_marked(store: ObjectStore, key: str, data: bytes, mark: str) -> None:
-    whole_answer(lambda: obstore.put(store, key, data, mode="create", attributes={_MARK: mark}))
+    retry_incomplete(lambda: obstore.put(store, key, data, mode="create", attributes={_MARK: mark}))
 
 
 def _mark_of(store: ObjectStore, key: str) -> str | None:

@@ -13,24 +13,26 @@ from storage.fileio.location import local_path
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def is_out_of_room(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """A full disk, or a quota that is used up."""
     return error.errno in _NO_ROOM
 
 
-def out_of_room(error: BaseException | None) -> OSError | None:
+def find_disk_full_error(error: BaseException | None) -> OSError | None:
     """What says that there is no room: the error itself, a cause of it, or one of a group. None when nothing does."""
     while error is not None:
-        if isinstance(error, OSError) and is_out_of_room(error):
+        if isinstance(error, OSError) and is_disk_full(error):
             return error
         if isinstance(error, BaseExceptionGroup):
-            return next((found for inner in error.exceptions if (found := out_of_room(inner)) is not None), None)
+            return next(
+                (found for inner in error.exceptions if (found := find_disk_full_error(inner)) is not None), None
+            )
         error = error.__cause__
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class FileSystemRoom:
+class DiskSpace:
     """A file system of this machine, as whoever is not root sees it."""
 
     mounted_at: str
@@ -39,7 +41,7 @@ class FileSystemRoom:
     free_files: int
 
     @classmethod
-    def around(cls, path: str) -> FileSystemRoom | None:
+    def around(cls, path: str) -> DiskSpace | None:
         """The one that holds a path, be it there or not. None for what is no path of this machine."""
         try:
             place = os.path.abspath(local_path(path))

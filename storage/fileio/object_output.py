@@ -10,7 +10,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from storage.fileio.store_errors import told_as_os_errors
+from storage.fileio.store_errors import as_os_errors
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -49,7 +49,7 @@ class ObjectOutput:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            with told_as_os_errors(self._path):
+            with as_os_errors(self._path):
                 self._writer.close()
         else:
             # Aborts. When that fails too, the parts stay, unseen and paid for, until a lifecycle rule of the bucket
@@ -67,7 +67,7 @@ class _Sink:
         self.closed = False
 
     def write(self, data: Buffer) -> int:
-        with told_as_os_errors(self._path):
+        with as_os_errors(self._path):
             # obstore keeps what it is given, without a copy, until it is sent; a writer may reuse its buffer before.
             return self._writer.write(bytes(data))
 

@@ -25,7 +25,7 @@ from storage.fileio.conditional_put import put_if_absent, require_conditional_pu
 from storage.fileio.location import remote_path
 from storage.fileio.object_output import ObjectOutput
 from storage.fileio.range_reader import TAIL_BYTES, RangeReader
-from storage.fileio.store_errors import told_as_os_errors, whole_answer
+from storage.fileio.store_errors import as_os_errors, retry_incomplete
 from storage.fileio.stores import Options, open_store, require_own_process, store_options
 from storage.logs import get_logger
 
@@ -80,13 +80,13 @@ class ObjectStoreFileIO:
 
     def read(self, path: str) -> bytes:
         store, key = self._locate_file(path)
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             return obstore.get(store, key).bytes().to_bytes()
 
     def open_input(self, path: str) -> pa.NativeFile:
         """One request now, for size and tail (see RangeReader); a file of up to 64 KiB needs no other."""
         store, key = self._locate_file(path)
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             size_bytes, tail = _size_and_tail(store, key)
         return pa.PythonFile(RangeReader(partial(_fetch, store, key, path), size_bytes, tail), mode="r")
 
@@ -94,7 +94,7 @@ class ObjectStoreFileIO:
         store, key = self._locate(path)
         if not key:
             return False
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             try:
                 obstore.head(store, key)
             except FileNotFoundError:
@@ -103,14 +103,14 @@ class ObjectStoreFileIO:
 
     def size_bytes(self, path: str) -> int:
         store, key = self._locate_file(path)
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             return obstore.head(store, key)["size"]
 
     def list_directory(self, path: str) -> list[FileStatus]:
         """`modified_ms` of a directory is 0: stores do not keep it."""
         store, key = self._locate(path)
-        with told_as_os_errors(path):
-            listed = whole_answer(lambda: obstore.list_with_delimiter(store, key or None))
+        with as_os_errors(path):
+            listed = retry_incomplete(lambda: obstore.list_with_delimiter(store, key or None))
         names = map(posixpath.basename, listed["common_prefixes"])
         directories = [FileStatus(name, 0, 0, is_directory=True) for name in names]
         # Hadoop marks a directory with an empty object named `directory/`, which obstore reads back as `directory`.
@@ -125,14 +125,14 @@ class ObjectStoreFileIO:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         store, key = self._locate_file(path)
-        with told_as_os_errors(path):
-            whole_answer(lambda: obstore.put(store, key, data, use_multipart=False))
+        with as_os_errors(path):
+            retry_incomplete(lambda: obstore.put(store, key, data, use_multipart=False))
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         """See FileIO and conditional_put. After an OSError nobody knows: the put may have landed, or may yet."""
         store, key = self._locate_file(path)
         scheme, authority, _ = remote_path(path)
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             with _TRYING:
                 if (bucket := (scheme, authority, self._options)) not in _TRIED:
                     # A catalog with a lock, once there is one, may let a store pass that fails here.
@@ -153,7 +153,7 @@ class ObjectStoreFileIO:
         for scheme, authority, key in map(remote_path, paths):
             buckets[scheme, authority].append(key)
         for (scheme, authority), keys in buckets.items():
-            with told_as_os_errors(f"{scheme}://{authority}/{keys[0]}"):
+            with as_os_errors(f"{scheme}://{authority}/{keys[0]}"):
                 _delete(self._bucket(scheme, authority), keys)
 
     def delete_directory(self, path: str) -> None:
@@ -161,7 +161,7 @@ class ObjectStoreFileIO:
         store, key = self._locate(path)
         if not key:
             raise BadInput(f"{path} is a whole bucket; this deletes a directory in one")
-        with told_as_os_errors(path):
+        with as_os_errors(path):
             _delete(store, [entry["path"] for entry in _list(store, key)])
 
     def rename_directory(self, source: str, target: str) -> None:
@@ -170,7 +170,7 @@ class ObjectStoreFileIO:
         if (old_scheme, old_bucket) != (new_scheme, new_bucket):
             raise BadInput(f"{source} and {target} are in two buckets; copy the files with the tools of the store")
         store = self._bucket(old_scheme, old_bucket)
-        with told_as_os_errors(source):
+        with as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"
             target_exists = any(entry["path"] != mark for entry in _list(store, new))
             entries = _list(store, old)
@@ -178,7 +178,7 @@ class ObjectStoreFileIO:
             raise FileExistsError(errno.EEXIST, "there are files already", target)
         if not entries:
             raise FileNotFoundError(errno.ENOENT, "there is no file below it", source)
-        with told_as_os_errors(source), ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
+        with as_os_errors(source), ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
             list(threads.map(lambda entry: _copy(store, entry, new + entry["path"].removeprefix(old)), entries))
             _delete(store, [entry["path"] for entry in entries])
 
@@ -201,7 +201,7 @@ def _size_and_tail(store: ObjectStore, key: str) -> tuple[int, Buffer]:
 
 
 def _fetch(store: ObjectStore, key: str, path: str, start: int, end: int) -> Bytes:
-    with told_as_os_errors(path):
+    with as_os_errors(path):
         return obstore.get_range(store, key, start=start, end=end)
 
 
@@ -215,12 +215,12 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
 
 def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
     """All below."""
-    return whole_answer(lambda: [entry for some in obstore.list(store, key) for entry in some])
+    return retry_incomplete(lambda: [entry for some in obstore.list(store, key) for entry in some])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:
     try:
-        whole_answer(lambda: obstore.delete(store, keys))
+        retry_incomplete(lambda: obstore.delete(store, keys))
     except FileNotFoundError:  # S3 does not mind a missing object; other stores do, and stop there
         for key in keys:
             with suppress(FileNotFoundError):

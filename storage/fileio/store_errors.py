@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def told_as_os_errors(path: str) -> Iterator[None]:
+def as_os_errors(path: str) -> Iterator[None]:
     """FileNotFoundError, AccessDenied, else OSError, each with the path and the words of the store.
 
     BadInput for a name that no store takes. Nobody outside this package knows obstore.
@@ -44,7 +44,7 @@ def told_as_os_errors(path: str) -> Iterator[None]:
         raise BadInput(f"{path!r}: {first_paragraph(error)}") from None
 
 
-def whole_answer(ask: Callable[[], T]) -> T:
+def retry_incomplete(ask: Callable[[], T]) -> T:
     """What `ask` gives; it is called again when the answer broke off, a few times, so it must be safe to repeat.
 
     obstore repeats requests that get no answer or a server's error (with jitter, see `stores`), and goes on where the

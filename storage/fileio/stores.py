@@ -59,7 +59,7 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
     kind = next((kind for kind in _KINDS if scheme in kind.schemes), None)
     if kind is None:
         raise BadInput(f"{scheme}:// is no object store; known are {', '.join(REMOTE_SCHEMES)}")
-    given = _Given(options, kind.prefixes)
+    given = _StoreOptions(options, kind.prefixes)
     try:
         store = kind.open(authority, given)
     except BaseError as error:
@@ -89,7 +89,7 @@ def _first_user() -> int:
     return os.getpid()
 
 
-class _Given:
+class _StoreOptions:
     """Options by what follows the prefix, in small letters, `.` for `-`: Paimon takes `access-key` and `access.key`."""
 
     def __init__(self, options: Options, prefixes: tuple[str, ...]) -> None:
@@ -135,7 +135,7 @@ class _Given:
         return keys
 
 
-def _open_s3(bucket: str, given: _Given) -> ObjectStore:
+def _open_s3(bucket: str, given: _StoreOptions) -> ObjectStore:
     config: Any = {"bucket": bucket, **given.take_renamed(_S3_NAMES)}
     if "Anonymous" in (given.take("aws.credentials.provider") or ""):
         config["skip_signature"] = True
@@ -190,13 +190,13 @@ _S3_NAMES: Final = {
 }
 
 
-def _open_gcs(bucket: str, given: _Given) -> ObjectStore:
+def _open_gcs(bucket: str, given: _StoreOptions) -> ObjectStore:
     given.take("auth.type")  # a key file, or else whatever the environment offers
     config: Any = {"bucket": bucket, **given.take_renamed({"auth.service.account.json.keyfile": "service_account"})}
     return GCSStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
 
 
-def _open_azure(authority: str, given: _Given) -> ObjectStore:
+def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
     """`container@account.dfs.core.windows.net`, as Hadoop writes it, or the container alone."""
     container, at, host = authority.partition("@")
     account, _, domain = host.partition(".")
@@ -217,7 +217,7 @@ def _open_azure(authority: str, given: _Given) -> ObjectStore:
 class _Kind:
     schemes: tuple[str, ...]
     prefixes: tuple[str, ...]
-    open: Callable[[str, _Given], ObjectStore]
+    open: Callable[[str, _StoreOptions], ObjectStore]
 
 
 _KINDS: Final = (

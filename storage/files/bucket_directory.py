@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from storage.binary_row import decode_rows
 from storage.files.data_file import DataFileMeta
-from storage.partition_text import partition_texts
 from storage.paths import partition_path
 from storage.table import TableContext
+from storage.types.partition_text import partition_texts
 
 
 def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> str:

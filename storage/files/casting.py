@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.arrow_buffers import fixed_width_values
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.arrow_forms import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
-from storage.files.text_casts import from_text, rounded, text_of
+from storage.files.formats.arrow_conversion import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
+from storage.files.string_casts import from_text, rounded, text_of
 from storage.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
@@ -37,6 +36,7 @@ from storage.types import (
     arrow_type,
     same_ignoring_nullability,
 )
+from storage.types.arrow_buffers import fixed_width_values
 
 _FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _MILLIS_PER_DAY: Final = 86_400_000

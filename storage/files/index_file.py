@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from storage.deletion_vectors.index_file import DeletionFile, VectorMeta
+from storage.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
 from storage.files.bucket_directory import bucket_directory
 from storage.format import DELETION_VECTORS_INDEX
 from storage.table import TableContext
@@ -32,7 +32,7 @@ class IndexFileMeta:
     file_name: str
     file_size: int = 0
     row_count: int = 0
-    vectors: tuple[VectorMeta, ...] = ()
+    vectors: tuple[DeletionVectorMeta, ...] = ()
     external_path: str | None = None
     global_index: Mapping[str, Any] | None = None
 

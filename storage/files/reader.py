@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
-from storage.files.bounds import Bounds, ColumnBounds
 from storage.files.casting import cast
+from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.files.data_file import DataFileMeta
 from storage.files.formats import format_named
-from storage.files.formats.arrow_forms import in_column
+from storage.files.formats.arrow_conversion import in_column
 from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
-from storage.schema import KIND_FIELD, LEVEL_FIELD, POSITION_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, POSITION_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
@@ -32,7 +32,7 @@ DEFAULT_BATCH_ROWS: Final = 65_536
 _STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
 
 
-class SkipsRows(Protocol):
+class PruningPredicate(Protocol):
     """A condition that can tell from bounds that a part of a file holds no row it wants (`storage.read.predicate`)."""
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
@@ -47,7 +47,7 @@ def read_data_file(
     partition: bytes | None = None,
     batch_rows: int = DEFAULT_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES_MAX,
-    predicate: SkipsRows | None = None,
+    predicate: PruningPredicate | None = None,
     deleted: NDArray[np.int64] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most batch_rows rows and batch_bytes bytes (or one row), never empty, with the columns
@@ -213,7 +213,9 @@ class _ReadPlan:
         with in_column(wanted.name):
             return cast(batch.column(position), self.stored[position].type, wanted.type)
 
-    def chunk_filter(self, context: TableContext, predicate: SkipsRows | None, rows: _Rows) -> ChunkFilter | None:
+    def chunk_filter(
+        self, context: TableContext, predicate: PruningPredicate | None, rows: _Rows
+    ) -> ChunkFilter | None:
         if predicate is None:
             return None
 

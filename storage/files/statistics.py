@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.binary_row import decode_rows_of_files
-from storage.files.bounds import Bounds, ColumnBounds, without_nan
 from storage.files.casting import cast, keeps_order, may_make_nulls
+from storage.files.column_bounds import Bounds, ColumnBounds, without_nan
 from storage.files.data_file import DataFileMeta, SimpleStats
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import DataField, Root, arrow_type
 
@@ -31,7 +31,7 @@ def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds
     numbers: dict[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None], list[int]] = defaultdict(list)
     for number, file in enumerate(files):
         numbers[file.schema_id, file.value_stats_columns, file.write_columns].append(number)
-    groups = [_Alike(context, [files[i] for i in of_group]) for of_group in numbers.values()]
+    groups = [_SameSchemaFiles(context, [files[i] for i in of_group]) for of_group in numbers.values()]
     # the files of the groups, one group after the other; where in that order each of the given files stands
     places = pa.array(np.argsort([i for of_group in numbers.values() for i in of_group]), pa.int64())
     rows = pa.array([file.row_count for file in files], pa.int64())
@@ -77,7 +77,7 @@ def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Boun
     return cache(bounds)
 
 
-class _Alike:
+class _SameSchemaFiles:
     """Files of one schema whose statistics are of the same columns."""
 
     def __init__(self, context: TableContext, files: Sequence[DataFileMeta]) -> None:

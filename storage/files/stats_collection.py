@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage.binary_row import serialize_rows
 from storage.errors import BadInput
 from storage.files.data_file import EMPTY_STATS, SimpleStats
-from storage.files.spans import Spans
+from storage.files.min_max import ColumnMinMax
 from storage.files.stats_truncation import truncate_bounds
 from storage.format import SYSTEM_FIELD_ID_START
 from storage.options import TableOptions
@@ -83,7 +83,7 @@ def stats_modes(
 
 
 class StatsCollector:
-    """Of one file. Null counts are taken from its batches; the spans come from its format's writer in the end."""
+    """Of one file. Null counts are taken from its batches; the min_max come from its format's writer in the end."""
 
     def __init__(self, fields: Sequence[DataField], modes: Mapping[str, StatsMode]) -> None:
         self._types = {f.name: f.type for f in fields}
@@ -92,7 +92,7 @@ class StatsCollector:
 
     @property
     def bounds_for(self) -> frozenset[str]:
-        """Columns whose spans are wanted."""
+        """Columns whose min_max are wanted."""
         return frozenset(
             name for name, mode in self._modes.items() if mode.bounds and self._types[name].root not in _WITHOUT_BOUNDS
         )
@@ -107,30 +107,30 @@ class StatsCollector:
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
 
-    def of_columns(self, names: Sequence[str], spans: Spans) -> SimpleStats:
+    def of_columns(self, names: Sequence[str], min_max: ColumnMinMax) -> SimpleStats:
         """All of these columns, known or not."""
         if not names:
             return EMPTY_STATS
         types = [self._types[name] for name in names]
-        columns = [self._bounds(name, spans) for name in names]
+        columns = [self._bounds(name, min_max) for name in names]
         minimum, maximum = serialize_rows(columns, types)
         return SimpleStats(minimum, maximum, tuple(self._nulls.get(name) for name in names))
 
     def of_table(
-        self, names: Sequence[str], spans: Spans, *, dense: bool
+        self, names: Sequence[str], min_max: ColumnMinMax, *, dense: bool
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
         """(statistics, which columns they are of: None means all of `names`). dense: without unknown columns."""
         known = [name for name in names if name in self._nulls]
         if not dense or len(known) == len(names):
-            return self.of_columns(names, spans), None
-        return self.of_columns(known, spans), tuple(known)
+            return self.of_columns(names, min_max), None
+        return self.of_columns(known, min_max), tuple(known)
 
-    def _bounds(self, name: str, spans: Spans) -> pa.Array:
+    def _bounds(self, name: str, min_max: ColumnMinMax) -> pa.Array:
         """(minimum, maximum), null where unknown."""
         kind = arrow_type(self._types[name])
-        if name not in spans:
+        if name not in min_max:
             return pa.nulls(2, kind)
-        lower, upper = spans[name].minimum, spans[name].maximum
+        lower, upper = min_max[name].minimum, min_max[name].maximum
         length = self._modes[name].length
         if length is not None:
             lower, upper = truncate_bounds(lower, upper, length)

@@ -19,15 +19,15 @@ from storage.clock import local_time_as_utc_ms
 from storage.errors import BadInput
 from storage.files.data_file import EMPTY_ROW, DataFileMeta
 from storage.files.formats import format_named
-from storage.files.formats.base import WriteSettings
-from storage.files.spans import Spans
+from storage.files.formats.base import FormatWriterSettings
+from storage.files.min_max import ColumnMinMax
 from storage.files.stats_collection import StatsCollector, stats_modes
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
 from storage.paths import DataFileNames, file_extension
-from storage.row_kinds import is_retract
-from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
+from storage.types.row_kinds import is_retract
 
 _FIRST_ROW: Final = pa.array([0])
 _CHECK_ROWS: Final = 1_000  # Java looks at the size of a file after every so many rows of a writer
@@ -123,7 +123,7 @@ class RollingFileWriter:
     def abort(self) -> None:
         """Delete what was written. Harmless when called again, and after `close`: then its files are gone."""
         if self._open is not None:
-            self._open.abandon()
+            self._open.abort()
             self._open = None
         self._context.io.delete_all(f"{self._directory}/{file.file_name}" for file in self._finished)
         self._finished = []
@@ -147,7 +147,7 @@ class FilePlan:
         self._modes = stats_modes(
             self.fields, options, level, format_name=format_name, changelog=changelog, thin_keys=self._thin_keys
         )
-        self.settings = WriteSettings(
+        self.settings = FormatWriterSettings(
             compression=options.changelog_file_compression(level) if changelog else options.file_compression(level),
             zstd_level=options.zstd_level,
             block_size_bytes=options.file_block_size_bytes,
@@ -228,25 +228,25 @@ class _OpenFile:
 
     def finish(self, created_ms: int) -> DataFileMeta:
         try:
-            spans = self._writer.close()
+            min_max = self._writer.close()
             size = self._output.stream.tell()
-            meta = self._meta(spans, size, created_ms)
+            meta = self._meta(min_max, size, created_ms)
         except BaseException as e:
-            self._writer.abandon()
+            self._writer.abort()
             self._output.__exit__(type(e), e, e.__traceback__)
             raise
         self._output.__exit__(None, None, None)
         return meta
 
-    def abandon(self) -> None:
-        self._writer.abandon()
+    def abort(self) -> None:
+        self._writer.abort()
         reason = RuntimeError(f"{self._path} was given up")
         self._output.__exit__(RuntimeError, reason, None)
 
-    def _meta(self, spans: Spans, size: int, created_ms: int) -> DataFileMeta:
+    def _meta(self, min_max: ColumnMinMax, size: int, created_ms: int) -> DataFileMeta:
         schema = self._context.schema
         dense = self._context.options.stats_dense_store
-        value_stats, columns = self._collector.of_table(schema.names, spans, dense=dense)
+        value_stats, columns = self._collector.of_table(schema.names, min_max, dense=dense)
         min_key, max_key = self._key_range()
         return DataFileMeta(
             file_name=self._path.rpartition("/")[2],
@@ -254,7 +254,7 @@ class _OpenFile:
             row_count=self.row_count,
             min_key=min_key,
             max_key=max_key,
-            key_stats=self._collector.of_columns(self._plan.key_stats_names, spans),
+            key_stats=self._collector.of_columns(self._plan.key_stats_names, min_max),
             value_stats=value_stats,
             min_sequence_number=self._min_sequence_number,
             max_sequence_number=self._max_sequence_number,

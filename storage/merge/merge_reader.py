@@ -18,11 +18,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
-from storage.merge.groups import Groups
-from storage.merge.kernels import merge_order
-from storage.merge.order_words import ColumnWords, RowWords, Word, aligned_words, column_words, count_up_to
+from storage.merge.key_groups import Groups
+from storage.merge.normalized_keys import KeyWords, NormalizedKey, Word, align_keys, count_rows_up_to, normalize_column
+from storage.merge.sort_order import merge_order
 from storage.options import TableOptions
-from storage.row_kinds import is_retract, row_kinds
+from storage.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merg
     """
     cursors = [cursor for run in runs if (cursor := _Cursor.open(run, order)) is not None]
     while cursors:
-        words = aligned_words([cursor.keys for cursor in cursors])
+        words = align_keys([cursor.keys for cursor in cursors])
         lasts = [tuple(word[-1].item() for word in of_run) for of_run in words]
         cut = min(lasts)
         taken: list[pa.RecordBatch] = []
-        taken_words: list[RowWords] = []
+        taken_words: list[KeyWords] = []
         still_open = []
         for cursor, of_run, last in zip(cursors, words, lasts, strict=True):
-            count = len(of_run[0]) if last == cut else count_up_to(of_run, cut)
+            count = len(of_run[0]) if last == cut else count_rows_up_to(of_run, cut)
             if count:
                 taken.append(cursor.batch.slice(0, count))
                 taken_words.append(tuple(word[:count] for word in of_run))
@@ -80,13 +80,13 @@ def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merg
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
     """Sort and merge rows that lie in arrival order: what a flush does. Same rules as `merge_runs`."""
-    words = aligned_words([_key_words(rows, order)])
+    words = align_keys([_key_words(rows, order)])
     return _merged([rows], words, order, merge)
 
 
 def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
     """Rows that lie in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
-    (keys,) = aligned_words([_key_words(rows, order)])
+    (keys,) = align_keys([_key_words(rows, order)])
     by_key, is_last = merge_order(keys, sequence_words(rows, order))
     return rows.take(pa.array(by_key)), is_last
 
@@ -98,7 +98,7 @@ def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield batch.filter(pa.array(~retract)) if retract.any() else batch
 
 
-def _merged(parts: list[pa.RecordBatch], words: list[RowWords], order: MergeOrder, merge: Merge[T]) -> T:
+def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
     """parts: emptied, so that large rows aren't held beside the copy that is made of them."""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     parts.clear()
@@ -111,7 +111,7 @@ def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
     sequences = [
         word
         for name in order.sequence_fields
-        for word in column_words(rows.column(name), nullable=True, descending=order.descending)
+        for word in normalize_column(rows.column(name), nullable=True, descending=order.descending)
     ]
     if not order.runs_in_order:
         # equal numbers: an add is newer than a retract, as in Java
@@ -119,8 +119,8 @@ def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
     return sequences
 
 
-def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[ColumnWords]:
-    return [column_words(batch.column(n), nullable=batch.schema.field(n).nullable) for n in order.key_columns]
+def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[NormalizedKey]:
+    return [normalize_column(batch.column(n), nullable=batch.schema.field(n).nullable) for n in order.key_columns]
 
 
 class _Cursor:

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from storage.merge.merge_passes import fan_in_of, merge_in_passes
 from storage.merge.merge_reader import Merge, MergeOrder
-from storage.merge.section import BatchSize, batch_size, oldest_first, runs_to_spill
+from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
+from storage.merge.sections import BatchSize, batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
@@ -54,7 +54,7 @@ class SectionMerge:
         read: rows of a run with these fields, in batches of `batch_size`; called when the run is opened.
         spill_directory: None is the system's temporary directory.
         """
-        yield from merge_in_passes(
+        yield from multi_pass_merge(
             [read(run) for run in self.runs],
             arrow_schema(fields),
             self.order,

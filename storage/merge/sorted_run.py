@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
-from storage.merge.order_words import aligned_words, column_words
+from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.types import DataType
 
 ComparableKey: TypeAlias = tuple[int, ...]
@@ -37,8 +37,8 @@ def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> 
     rows = [key for file in files for key in (file.min_key, file.max_key)]
     names = [file.file_name for file in files for _ in range(2)]
     keys = decode_rows_of_files(rows, key_types, names, "keys")
-    columns = [column_words(column, nullable=kind.nullable) for column, kind in zip(keys, key_types, strict=True)]
-    bounds = list(zip(*(word.tolist() for word in aligned_words([columns])[0]), strict=True))
+    columns = [normalize_column(column, nullable=kind.nullable) for column, kind in zip(keys, key_types, strict=True)]
+    bounds = list(zip(*(word.tolist() for word in align_keys([columns])[0]), strict=True))
     return [KeyRange(bounds[2 * i], bounds[2 * i + 1], file) for i, file in enumerate(files)]
 
 

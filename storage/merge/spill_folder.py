@@ -94,18 +94,18 @@ class SpillFolders:
                 folder = None
             if folder is None:
                 folder = self._folders[directory] = _made(directory)
-                self._keep_touching()
+                self._start_heartbeat()
             return folder.new_file()
 
     def remove_file(self, path: Path) -> None:
         """With the last one goes the folder. Nothing happens if it is gone already."""
         path.unlink(missing_ok=True)
         with self._guard:
-            emptied = self._let_go(path)
+            emptied = self._release(path)
         if emptied is not None:  # nobody gets a file in it any more
             emptied.remove()
 
-    def _let_go(self, path: Path) -> _Folder | None:
+    def _release(self, path: Path) -> _Folder | None:
         """Returns its folder if that holds no other file; then it is let go too."""
         for directory, folder in self._folders.items():
             if path in folder.files:
@@ -113,13 +113,13 @@ class SpillFolders:
                 return None if folder.files else self._folders.pop(directory)
         return None
 
-    def _keep_touching(self) -> None:
+    def _start_heartbeat(self) -> None:
         """Have a thread do it as long as the process lives: rows may lie spilled for days, of a read that waits."""
         if not self._is_touching:
             self._is_touching = True
-            threading.Thread(target=self._touch_for_ever, name="spill-folders", daemon=True).start()
+            threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()
 
-    def _touch_for_ever(self) -> None:
+    def _heartbeat(self) -> None:
         while True:
             time.sleep(_TOUCHED_EVERY_S)
             self.touch()

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
 
-from storage.options.values import Kind
+from storage.options.values import OptionType
 
 
 class Operation(StrEnum):
@@ -44,7 +44,7 @@ MERGING: Final = READ | MAKING_FILES
 USING_ROWS: Final = READING | MAKING_FILES
 
 
-class Values(Protocol):
+class OptionValues(Protocol):
     """The options of a table, as conditions see them."""
 
     def __getitem__(self, key: str) -> str: ...
@@ -58,7 +58,7 @@ class Condition:
 
     text: str
     example: str
-    holds: Callable[[str, Values], bool]
+    holds: Callable[[str, OptionValues], bool]
 
 
 def unless_write_only(condition: Condition) -> Condition:
@@ -108,7 +108,7 @@ class Option:
     """
 
     key: str
-    kind: Kind
+    kind: OptionType
     default: str | None = None
     fallbacks: tuple[str, ...] = ()
     immutable: bool = False
@@ -133,7 +133,7 @@ class Option:
 
 def acts(
     key: str,
-    kind: Kind,
+    kind: OptionType,
     default: str | None,
     operations: frozenset[Operation],
     *refusals: Refusal,
@@ -147,20 +147,20 @@ def acts(
 
 def refused(
     key: str,
-    kind: Kind,
+    kind: OptionType,
     default: str | None,
     *refusals: Refusal,
     fallbacks: tuple[str, ...] = (),
     immutable: bool = False,
     release: str = "2.0.0",
 ) -> Option:
-    """An option of something that this release lacks. Values that are not refused are the same as none."""
+    """An option of something that this release lacks. OptionValues that are not refused are the same as none."""
     return Option(key, kind, default, fallbacks, immutable, refusals=refusals, release=release)
 
 
 def without_effect(
     key: str,
-    kind: Kind,
+    kind: OptionType,
     default: str | None,
     why: str,
     *,

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from storage.options.entries.catalog import CATALOG_OPTIONS
-from storage.options.entries.commits import COMMITS_OPTIONS
-from storage.options.entries.compaction import COMPACTION_OPTIONS
-from storage.options.entries.engines import ENGINES_OPTIONS
-from storage.options.entries.files import FILES_OPTIONS
-from storage.options.entries.indexes import INDEXES_OPTIONS
-from storage.options.entries.layout import LAYOUT_OPTIONS
-from storage.options.entries.maintenance import MAINTENANCE_OPTIONS
-from storage.options.entries.merge import MERGE_OPTIONS
-from storage.options.entries.reading import READING_OPTIONS
+from storage.options.definitions.catalog import CATALOG_OPTIONS
+from storage.options.definitions.commits import COMMITS_OPTIONS
+from storage.options.definitions.compaction import COMPACTION_OPTIONS
+from storage.options.definitions.engines import ENGINES_OPTIONS
+from storage.options.definitions.files import FILES_OPTIONS
+from storage.options.definitions.indexes import INDEXES_OPTIONS
+from storage.options.definitions.layout import LAYOUT_OPTIONS
+from storage.options.definitions.maintenance import MAINTENANCE_OPTIONS
+from storage.options.definitions.merge import MERGE_OPTIONS
+from storage.options.definitions.reading import READING_OPTIONS
 from storage.options.option import Option
 
 
-class Registry:
+class OptionRegistry:
     """Options by key. A key that is spelt out goes before a family, and an option's own key before a fallback."""
 
     def __init__(self, options: Iterable[Option]) -> None:
@@ -35,7 +35,7 @@ class Registry:
             for key in option.fallbacks:
                 self._by_key.setdefault(key, option)
         own = {option.key: option for option in self.options if not option.is_family}
-        assert len({option.key for option in self.options}) == len(self.options), "an option stands here twice"
+        assert len({option.key for option in self.options}) == len(self.options), "an option is listed twice"
         self._by_key.update(own)
         self._families = tuple(option for option in self.options if option.is_family)
 
@@ -51,7 +51,7 @@ class Registry:
         return self._by_key
 
 
-TABLE_REGISTRY: Final = Registry(
+TABLE_REGISTRY: Final = OptionRegistry(
     (
         *MERGE_OPTIONS,
         *LAYOUT_OPTIONS,
@@ -64,7 +64,7 @@ TABLE_REGISTRY: Final = Registry(
         *ENGINES_OPTIONS,
     )
 )
-CATALOG_REGISTRY: Final = Registry(CATALOG_OPTIONS)
+CATALOG_REGISTRY: Final = OptionRegistry(CATALOG_OPTIONS)
 
 
 @lru_cache(maxsize=4096)

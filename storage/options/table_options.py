@@ -10,8 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from storage.options.reading import ReadingOptions
-from storage.options.retention import RetentionOptions
+from storage.options.retention_options import RetentionOptions
+from storage.options.scan_options import ScanOptions
 from storage.options.values import parse_boolean, parse_duration_ms, parse_int, parse_size_bytes
 
 MEBIBYTE: Final = 1 << 20
@@ -37,7 +37,7 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
-class TableOptions(RetentionOptions, ReadingOptions):
+class TableOptions(RetentionOptions, ScanOptions):
     """All options this release acts on."""
 
     # ------------------------------------------------------------ merge

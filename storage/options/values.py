@@ -1,7 +1,7 @@
 """How Paimon spells the values of its options: sizes, durations, maps, booleans, numbers.
 
 The `parse_` functions overlook blanks around a text, as tables that exist may have them. Java overlooks them in few
-kinds of value: a `Kind` says whether it would parse a text.
+kinds of value: a `OptionType` says whether it would parse a text.
 
 Source: Java `options/MemorySize.java`, `utils/TimeUtils.java`, `options/OptionsUtils.java`.
 """
@@ -17,7 +17,7 @@ from storage.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionType:
     """A type of values. name: for people. words: all values there are, when they are words.
 
     check: raises BadInput for a text that Java would not parse.
@@ -135,7 +135,7 @@ def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
     return parse_exactly
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> OptionType:
     """One of the words, in small letters or capitals."""
 
     def check(text: str) -> str:
@@ -143,7 +143,7 @@ def one_of(*words: str) -> Kind:
             raise BadInput(f"expected one of {', '.join(words)}; Java takes no other spelling")
         return text.lower()
 
-    return Kind(", ".join(words), check, words)
+    return OptionType(", ".join(words), check, words)
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -160,14 +160,14 @@ def _exact_columns(text: str) -> tuple[str, ...]:
     return names
 
 
-BOOLEAN: Final = Kind("boolean", _unpadded(parse_boolean), ("true", "false"))
-INT: Final = Kind("int", _unpadded(parse_int))
-LONG: Final = Kind("long", _unpadded(parse_long))
-FRACTION: Final = Kind("number", parse_fraction)
-SIZE: Final = Kind("size", parse_size_bytes)
-DURATION: Final = Kind("duration", parse_duration_ms)
-MAP: Final = Kind("map", parse_map)
-COLUMNS: Final = Kind("columns", _columns)  # blanks around names are cut off
-EXACT_COLUMNS: Final = Kind("columns", _exact_columns)
-WORD: Final = Kind("word", _unpadded(str))  # what is known of it depends on more than its kind
-TEXT: Final = Kind("text", str)
+BOOLEAN: Final = OptionType("boolean", _unpadded(parse_boolean), ("true", "false"))
+INT: Final = OptionType("int", _unpadded(parse_int))
+LONG: Final = OptionType("long", _unpadded(parse_long))
+FRACTION: Final = OptionType("number", parse_fraction)
+SIZE: Final = OptionType("size", parse_size_bytes)
+DURATION: Final = OptionType("duration", parse_duration_ms)
+MAP: Final = OptionType("map", parse_map)
+COLUMNS: Final = OptionType("columns", _columns)  # blanks around names are cut off
+EXACT_COLUMNS: Final = OptionType("columns", _exact_columns)
+WORD: Final = OptionType("word", _unpadded(str))  # what is known of it depends on more than its kind
+TEXT: Final = OptionType("text", str)

@@ -23,18 +23,18 @@ from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import CommitKind, FileKind, RowKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
-from storage.read.expired import changes_told_from_damage, expired
+from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
 from storage.read.stream.position import ChangePosition
 from storage.read.stream.share import ALL, Share
-from storage.schema import KIND_FIELD
+from storage.schema.table_schema import KIND_FIELD
 from storage.snapshots.change_history import ChangeHistory
-from storage.snapshots.live_files import changelog_entries, delta_entries
-from storage.snapshots.manifest_entry import ManifestEntry
 from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.table_identity import TableIdentity
 from storage.table import TableContext
-from storage.table_identity import TableIdentity
 from storage.types import DataField
 
 _BATCH_ROWS: Final = 65_536
@@ -58,7 +58,7 @@ class ChangeBatch:
     position: ChangePosition | None = None
 
 
-class Source(StrEnum):
+class ChangeSource(StrEnum):
     """Which files of a snapshot tell its changes."""
 
     DELTA = "read delta files"
@@ -66,11 +66,11 @@ class Source(StrEnum):
     NOTHING = "skip"
 
 
-def source_of_changes(producer: ChangelogProducer, kind: CommitKind, *, has_changelog: bool) -> Source:
+def change_source(producer: ChangelogProducer, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
     """The rule of Java's follow-up scanners."""
     if producer is ChangelogProducer.NONE:
-        return Source.DELTA if kind is CommitKind.APPEND else Source.NOTHING
-    return Source.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else Source.NOTHING
+        return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
+    return ChangeSource.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else ChangeSource.NOTHING
 
 
 class ChangeReader:
@@ -100,7 +100,7 @@ class ChangeReader:
         self._identity.check_before_read()
         latest = self.history.latest_id()
         if latest is not None and snapshot_id < latest:
-            raise expired(self._context, snapshot_id, changes=True)
+            raise snapshot_expired(self._context, snapshot_id, changes=True)
         there = "it has none" if latest is None else f"the latest is {latest}"
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
 
@@ -108,19 +108,19 @@ class ChangeReader:
         """One snapshot's changes behind the first `skip_rows`, possibly none. Raises SnapshotExpired when files are
         gone with it.
         """
-        with changes_told_from_damage(self._context, snapshot):
+        with raise_if_changes_expired(self._context, snapshot):
             yield from self._read(snapshot, skip_rows)
 
     def _read(self, snapshot: Snapshot, skip_rows: int) -> Iterator[ChangeBatch]:
         self._identity.check_before_read()  # after the snapshot was found: it is surely of this table
         end = ChangePosition.behind(snapshot)
         kind = snapshot.commit_kind
-        source = source_of_changes(
+        source = change_source(
             self._context.options.changelog_producer, kind, has_changelog=snapshot.changelog_manifest_list is not None
         )
-        if source is Source.CHANGELOG:
+        if source is ChangeSource.CHANGELOG:
             entries: Sequence[ManifestEntry] = changelog_entries(self._context, snapshot)
-        elif source is Source.DELTA:
+        elif source is ChangeSource.DELTA:
             entries = delta_entries(self._context, snapshot)
         else:
             entries = []

@@ -12,7 +12,7 @@ from typing import Final, Protocol, runtime_checkable
 from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.read.changes import ChangeBatch, ChangeReader, change_batches, without_first
-from storage.read.expired import expired
+from storage.read.expired_snapshots import snapshot_expired
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
 from storage.read.stream.position import ChangePosition
@@ -130,7 +130,7 @@ class Follower:
         snapshots = self._reader.history.snapshots
         snapshot = snapshots.find(snapshot_id)
         if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
-            raise expired(self._context, snapshot_id)
+            raise snapshot_expired(self._context, snapshot_id)
         if snapshot is None:
             self._check_reachable(snapshot_id)
         return snapshot
@@ -172,7 +172,7 @@ class Follower:
         latest = self._reader.history.latest_id()
         if latest is None and snapshot_id > 1:
             raise BadInput(
-                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and made again?"
+                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and created again?"
             )
         if latest is not None and latest >= snapshot_id:
             self._reader.get(snapshot_id)  # raises, unless it was published this moment
@@ -195,14 +195,14 @@ class Follower:
 
 
 @runtime_checkable
-class Stop(Protocol):
+class CancelEvent(Protocol):
     """What ends a follow: a threading.Event; in tests, a clock."""
 
     def is_set(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool: ...
 
 
-def follow(follower: Follower, stop: Stop) -> Generator[ChangeBatch]:
+def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
     """Until `stop` is set, or the bound is reached; waiting for a snapshot ends at once when it is set."""
     try:
         while not stop.is_set() and not follower.is_done:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from storage.arguments import check_text, shown
 from storage.errors import BadInput
-from storage.files.bounds import Bounds, ColumnBounds
+from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.read.arrow_expressions import columns_read
 from storage.read.literals import in_type_of_column, known_column
 
@@ -76,7 +76,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _OfOneColumn(_Combinable):
+class _ColumnPredicate(_Combinable):
     column: str
 
     @property
@@ -88,7 +88,7 @@ class _OfOneColumn(_Combinable):
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(_OfOneColumn):
+class Compare(_ColumnPredicate):
     """`column operator value`; value is not None."""
 
     operator: str
@@ -118,7 +118,7 @@ class Compare(_OfOneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class IsIn(_OfOneColumn):
+class IsIn(_ColumnPredicate):
     """`column` is one of `values`; nulls among them match nothing."""
 
     values: tuple[Any, ...]
@@ -149,7 +149,7 @@ class IsIn(_OfOneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWith(_OfOneColumn):
+class StartsWith(_ColumnPredicate):
     """A string column begins with `prefix`."""
 
     prefix: str
@@ -170,7 +170,7 @@ class StartsWith(_OfOneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(_OfOneColumn):
+class IsNull(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         return pc.field(known_column(self.column, schema)).is_null()
 
@@ -179,7 +179,7 @@ class IsNull(_OfOneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNan(_OfOneColumn):
+class IsNan(_ColumnPredicate):
     """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
 
     def expression(self, schema: pa.Schema) -> pc.Expression:

@@ -18,15 +18,15 @@ from storage.binary_row import decode_rows
 from storage.bucketing import Bucketing, BucketMode
 from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
+from storage.manifests.index_manifest import deletion_files
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import live_entries
 from storage.merge.sorted_run import Section, key_ranges
 from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
-from storage.read.expired import told_from_damage
+from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
-from storage.read.split import Packing, Split, append_groups, merge_tree_groups
-from storage.snapshots.index_manifest import deletion_files
-from storage.snapshots.live_files import live_entries
-from storage.snapshots.manifest_entry import ManifestEntry
+from storage.read.split import BinPacking, Split, append_splits, merge_tree_splits
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import Root, same_ignoring_nullability
@@ -50,7 +50,7 @@ class TableScan:
         buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
         for entry in self._entries(snapshot):
             buckets[entry.partition, entry.bucket].append(entry.file)
-        with told_from_damage(self.context, snapshot.id):
+        with raise_if_snapshot_expired(self.context, snapshot.id):
             vectors = deletion_files(self.context, snapshot.index_manifest) if self._has_vectors else {}
         splits = []
         for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
@@ -66,7 +66,7 @@ class TableScan:
         return self.context.options.deletion_vectors_enabled
 
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        with told_from_damage(self.context, snapshot.id):
+        with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
         if self._passes_over_level_0:
             entries = [entry for entry in entries if entry.file.level > 0]
@@ -131,16 +131,16 @@ class TableScan:
 
     def _groups(self, files: list[DataFileMeta]) -> list[tuple[list[Section], bool]]:
         options = self.context.options
-        packing = Packing(options.split_target_size_bytes, options.split_open_file_cost_bytes)
+        packing = BinPacking(options.split_target_size_bytes, options.split_open_file_cost_bytes)
         if not self.context.schema.has_primary_key:
-            return append_groups(self._matching(files, by_value=True), packing)
+            return append_splits(self._matching(files, by_value=True), packing)
         # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of
         # them.
         matching = self._matching(files, by_value=False)
         if not matching:
             return []
         types = [field.type for field in self.context.schema.key_fields]
-        groups = merge_tree_groups(
+        groups = merge_tree_splits(
             key_ranges(matching, types), packing, options.merge_engine, deletion_vectors=self._has_vectors
         )
         return [(kept, raw) for sections, raw in groups if (kept := self._without_files_that_cannot_match(sections))]

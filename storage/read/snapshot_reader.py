@@ -19,13 +19,13 @@ from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import drop_retracts
-from storage.merge.section import BatchSize, batch_size
 from storage.merge.section_merge import SectionMerge
+from storage.merge.sections import BatchSize, batch_size
 from storage.merge.sorted_run import Section, SortedRun
-from storage.read.expired import told_from_damage
+from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.split import Split
-from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 
@@ -60,7 +60,7 @@ class SnapshotReader:
         for split in splits:
             directory = bucket_directory(self.context, split.partition, split.bucket)
             bucket = _Bucket(directory, split.partition, split.deletion_files)
-            with told_from_damage(self.context, split.snapshot_id):
+            with raise_if_snapshot_expired(self.context, split.snapshot_id):
                 for section in split.sections:
                     for batch in self._section(section, bucket):
                         if batch.num_rows:

@@ -46,7 +46,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class BinPacking:
     """How large splits get: options `source.split.target-size` and `source.split.open-file-cost`."""
 
     target_size_bytes: int
@@ -66,14 +66,14 @@ class Packing:
         return groups
 
 
-def append_groups(files: Sequence[DataFileMeta], packing: Packing) -> list[tuple[list[Section], bool]]:
+def append_splits(files: Sequence[DataFileMeta], packing: BinPacking) -> list[tuple[list[Section], bool]]:
     """(sections, raw_convertible) of each split of an append table's bucket."""
     ordered = sorted(files, key=lambda file: file.min_sequence_number)
     return [([[[file]] for file in group], True) for group in packing.pack(ordered, lambda file: file.file_size)]
 
 
-def merge_tree_groups(
-    ranges: Sequence[KeyRange], packing: Packing, merge_engine: MergeEngine, *, deletion_vectors: bool = False
+def merge_tree_splits(
+    ranges: Sequence[KeyRange], packing: BinPacking, merge_engine: MergeEngine, *, deletion_vectors: bool = False
 ) -> list[tuple[list[Section], bool]]:
     """(sections, raw_convertible) of each split of a primary-key table's bucket."""
     files = [item.file for item in ranges]

@@ -10,7 +10,7 @@ Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`.
 from __future__ import annotations
 
 from storage.format import DEFAULT_BRANCH
-from storage.snapshots.long_lived_changelogs import ChangelogStore
+from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
@@ -53,7 +53,7 @@ class ChangeHistory:
                 end = middle
         return first
 
-    def tells(self, snapshot_id: int) -> bool:
+    def has_changes(self, snapshot_id: int) -> bool:
         """Whether what tells the changes of a snapshot is still there, and not about to go."""
         earliest = self.earliest_id()
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None

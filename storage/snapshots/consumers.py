@@ -63,7 +63,7 @@ def consumer_names(io: FileIO, paths: TablePaths) -> list[str]:
     return sorted(name for name, _ in _files(io, paths))
 
 
-def needed_by_consumers(io: FileIO, paths: TablePaths) -> int | None:
+def min_next_snapshot(io: FileIO, paths: TablePaths) -> int | None:
     """The first snapshot that some consumer has still to read; None without consumers. Raises CorruptFile."""
     positions = [Consumer(io, paths, name).next_snapshot_id() for name in consumer_names(io, paths)]
     return min((position for position in positions if position is not None), default=None)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
-from storage.fileio.disk_space import is_out_of_room
+from storage.fileio.disk_space import is_disk_full
 from storage.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from storage.paths import TablePaths, parse_snapshot_id
 from storage.pretty_json import pretty_json
@@ -278,7 +278,7 @@ class SnapshotStore:
         return self._io.create_if_absent(self._paths.snapshot(snapshot.id), data)
 
     def hint_latest(self, snapshot_id: int) -> None:
-        """For readers in a hurry. That it failed is no error: a stale hint makes them list the directory."""
+        """A hint for readers. That it failed is no error: a stale hint makes them list the directory."""
         with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
 
@@ -316,7 +316,7 @@ def write_durable_hint(io: FileIO, path: str, number: int, *, instead_of: str) -
     try:
         io.write(path, data)
     except OSError as error:
-        if not is_out_of_room(error):
+        if not is_disk_full(error):
             raise
         io.delete(instead_of)
         io.write(path, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.types.arrow_form import (
+from storage.types.arrow_types import (
     arrow_field,
     arrow_schema,
     arrow_type,
@@ -46,13 +46,13 @@ from storage.types.data_types import (
     timestamp_ltz,
     walk_types,
 )
-from storage.types.schema_json import (
+from storage.types.type_json import (
     field_from_json,
     field_to_json,
     type_from_json,
     type_to_json,
 )
-from storage.types.type_text import (
+from storage.types.type_parser import (
     parse_type,
 )
 

@@ -1,4 +1,4 @@
-"""Looks a table over: is everything there that its snapshots name, and does it fit together?
+"""Checks a table: is everything there that its snapshots name, and does it fit together?
 
 `verify(context)` gives what is wrong, `inspect(context)` the whole report. Nothing is changed.
 """
@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from storage.verify.finding import Finding, Severity
 from storage.verify.inspection import Report, inspect, verify
-from storage.verify.orphans import Orphans
+from storage.verify.orphan_files import Orphans
 
 __all__ = ["Finding", "Orphans", "Report", "Severity", "inspect", "verify"]

@@ -8,16 +8,16 @@ from typing import Final
 
 from storage.clock import epoch_ms
 from storage.errors import BadInput
-from storage.snapshots.held_states import all_branches
+from storage.expire.retained_states import all_branches
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
-from storage.verify.data_files import DataFileCheck
+from storage.verify.branch_check import BranchCheck, HistoryCheck
+from storage.verify.data_file_check import DataFileCheck
+from storage.verify.file_listing import FileListing
 from storage.verify.finding import Finding, Severity
-from storage.verify.line import HistoryCheck, LineCheck
-from storage.verify.listing import Listing
-from storage.verify.manifests import ManifestCheck
-from storage.verify.orphans import Orphans, candidates, orphans_among
-from storage.verify.rows import check_rows
+from storage.verify.manifest_check import ManifestCheck
+from storage.verify.orphan_files import Orphans, orphan_candidates, orphans_among
+from storage.verify.row_check import check_rows
 
 ORPHAN_AGE_MS: Final = 24 * 3_600_000
 
@@ -65,23 +65,23 @@ def inspect(
     what their properties mean hands it in. orphans_older_than_ms: younger files may belong to a commit under way.
     Raises BadInput for a snapshot that is not there.
     """
-    listing = Listing(context.io)
+    listing = FileListing(context.io)
     manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)
     names: set[str] = set()
     if snapshot_id is not None:
         if not SnapshotStore(context.io, context.paths).exists(snapshot_id):
             raise BadInput(f"{context.name} has no snapshot {snapshot_id}; `tidelake table snapshots` lists them")
-        line = LineCheck(context, listing, manifests, files, names)
+        line = BranchCheck(context, listing, manifests, files, names)
         line.check_one(snapshot_id)
         findings = [*line.findings, *(check_rows(files.files.values()) if deep else ())]
         return _report(findings, files, snapshots=1)
 
     branches = all_branches(context.io, context.paths)
-    unnamed = candidates(context, set(branches), listing)
+    unnamed = orphan_candidates(context, set(branches), listing)
     findings, snapshots, tags = [], 0, 0
     for branch in branches:
         on_branch = _on_branch(context, branch)
-        line = LineCheck(on_branch, listing, manifests, files, names)
+        line = BranchCheck(on_branch, listing, manifests, files, names)
         count = line.check_all(check_history)
         snapshots, tags = snapshots + count.snapshots, tags + count.tags
         findings += line.findings

@@ -17,10 +17,10 @@ from storage.files.writer import FilePlan, RollingFileWriter
 from storage.format import FileSource
 from storage.merge.merge_functions import check_no_nulls
 from storage.paths import DataFileNames
-from storage.schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 
 _BATCH_ROWS: Final = 65_536
 

@@ -26,7 +26,7 @@ from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.compactor import Compactor, CompactResult
-from storage.write.increment import Increment, fold
+from storage.write.increment import Increment, merge_compactions
 from storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
@@ -47,27 +47,27 @@ class BucketWriter(Protocol):
         ...
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """rows: conformed, of this bucket, in arrival order."""
+        """rows: converted, of this bucket, in arrival order."""
         ...
 
-    def give_back(self) -> None: ...
+    def flush_memory(self) -> None: ...
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Flush; what comes of it waits for `hand_over`.
+        """Flush; what comes of it waits for `take_increment`.
 
         wait_compaction: also for what is being compacted. full_compaction: compact everything, and wait for it.
         """
         ...
 
-    def hand_over(self) -> Increment:
-        """What was finished since the last time; `abandon` deletes it no more. Quick, and nothing can fail."""
+    def take_increment(self) -> Increment:
+        """What was finished since the last time; `abort` deletes it no more. Quick, and nothing can fail."""
         ...
 
     def committed(self) -> None:
         """What was handed over is in a snapshot, or never will be."""
         ...
 
-    def continue_at(self, next_sequence_number: int) -> None:
+    def set_next_sequence_number(self, next_sequence_number: int) -> None:
         """Number the next row so, or higher. Nothing may be held."""
         ...
 
@@ -76,12 +76,12 @@ class BucketWriter(Protocol):
         """Nothing is held, handed over and not committed, or being compacted: the writer may be forgotten."""
         ...
 
-    def give_up_compaction(self) -> None:
+    def cancel_compaction(self) -> None:
         """Compact no more; what runs ends soon, without result. From any thread, and quick."""
         ...
 
     @property
-    def is_compaction_overtaken(self) -> bool:
+    def is_compaction_stale(self) -> bool:
         """The table is not as this bucket's compaction knows it: `reset_compaction`."""
         ...
 
@@ -95,11 +95,11 @@ class BucketWriter(Protocol):
         """All versions of rows that no snapshot holds now, oldest first: table columns, `_SEQUENCE_NUMBER`,
         `_VALUE_KIND`. Only for primary-key tables.
 
-        What is written or flushed while it is read changes nothing; `abandon` takes its files away.
+        What is written or flushed while it is read changes nothing; `abort` takes its files away.
         """
         ...
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Drop the rows, delete the files that were not handed over."""
         ...
 
@@ -144,7 +144,7 @@ class PrimaryKeyBucketWriter:
         with self._lock:
             self._buffer.add(rows)
 
-    def give_back(self) -> None:
+    def flush_memory(self) -> None:
         with self._lock:
             is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES
             if self._may_spill and is_small and self._buffer.may_spill_again:
@@ -160,7 +160,7 @@ class PrimaryKeyBucketWriter:
                 is_late = self._compactor.excess_runs > 1
                 self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
 
-    def hand_over(self) -> Increment:
+    def take_increment(self) -> Increment:
         with self._lock:
             increment = Increment(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
             self._handed_over += self._new_files
@@ -172,7 +172,7 @@ class PrimaryKeyBucketWriter:
         with self._lock:
             self._handed_over, self._awaits_commit = [], False
 
-    def continue_at(self, next_sequence_number: int) -> None:
+    def set_next_sequence_number(self, next_sequence_number: int) -> None:
         with self._lock:
             assert self._buffer.is_empty, "rows have numbers already"
             self._buffer.next_sequence_number = max(self._buffer.next_sequence_number, next_sequence_number)
@@ -182,13 +182,13 @@ class PrimaryKeyBucketWriter:
         is_compacting = self._compactor is not None and self._compactor.is_busy
         return self._buffer.is_empty and not self._awaits_commit and not is_compacting
 
-    def give_up_compaction(self) -> None:
+    def cancel_compaction(self) -> None:
         if self._compactor is not None:  # not under the lock: whoever waits for compaction holds it
-            self._compactor.give_up()
+            self._compactor.cancel()
 
     @property
-    def is_compaction_overtaken(self) -> bool:
-        return self._compactor is not None and self._compactor.is_overtaken
+    def is_compaction_stale(self) -> bool:
+        return self._compactor is not None and self._compactor.is_stale
 
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
         with self._lock:
@@ -203,7 +203,7 @@ class PrimaryKeyBucketWriter:
             versions = self._buffer.versions()
         return chain(chain.from_iterable(map(self._files.read, files)), versions)
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         with self._lock:
             if self._compactor is not None:
                 self._compactor.close()
@@ -239,7 +239,7 @@ class PrimaryKeyBucketWriter:
     def _take_compacted(self, *, wait: bool) -> None:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
-            self._compacted, needless = fold(self._compacted, result)
+            self._compacted, needless = merge_compactions(self._compacted, result)
             self._files.delete(needless)
 
     def _write_files(self) -> None:
@@ -281,7 +281,7 @@ class AppendBucketWriter:
             self._batches.append(rows.select(self._table_columns))
             self._held_bytes += self._batches[-1].nbytes
 
-    def give_back(self) -> None:
+    def flush_memory(self) -> None:
         with self._lock:
             self._flush()
 
@@ -292,7 +292,7 @@ class AppendBucketWriter:
                 self._new_files += self._open.close()
                 self._open = None
 
-    def hand_over(self) -> Increment:
+    def take_increment(self) -> Increment:
         with self._lock:
             increment = Increment(tuple(self._new_files))
             self._new_files = []
@@ -301,18 +301,18 @@ class AppendBucketWriter:
     def committed(self) -> None:
         """Nothing is remembered of files that were handed over."""
 
-    def continue_at(self, next_sequence_number: int) -> None:
+    def set_next_sequence_number(self, next_sequence_number: int) -> None:
         self.next_sequence_number = max(self.next_sequence_number, next_sequence_number)
 
     @property
     def is_idle(self) -> bool:
         return not self._batches and self._open is None and not self._new_files
 
-    def give_up_compaction(self) -> None:
+    def cancel_compaction(self) -> None:
         """Nothing compacts beside it."""
 
     @property
-    def is_compaction_overtaken(self) -> bool:
+    def is_compaction_stale(self) -> bool:
         return False
 
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
@@ -321,7 +321,7 @@ class AppendBucketWriter:
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise AssertionError("rows of an append table have no key to be looked up by")
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         with self._lock:
             self._forget_memory()
             open_file, self._open = self._open, None

@@ -11,14 +11,14 @@ from typing import Protocol, TypeAlias
 
 from storage.files.data_file import DataFileMeta
 from storage.table import TableContext
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
     """before: files that were read, or raised to another level; after: what takes their place. An upgraded file is in
     both, with its two levels and one name. changelog: files with the changes that compaction found. reason: why it was
-    picked, for people. tombstones, known_files: see `storage.snapshots.tombstones`.
+    picked, for people. tombstones, known_files: see `storage.commit.tombstones`.
 
     Files of `after` that aren't in `before`, of changelog and of tombstones are durable and nobody's yet.
     """
@@ -54,7 +54,7 @@ class Compactor(Protocol):
         ...
 
     @property
-    def is_overtaken(self) -> bool:
+    def is_stale(self) -> bool:
         """Others compacted files that this one counts on, and they are gone. It rests until it is `reset`."""
         ...
 
@@ -70,23 +70,23 @@ class Compactor(Protocol):
         ...
 
     def take(self, *, wait: bool) -> CompactResult | None:
-        """The result of the task, when it has ended (wait: when it ends); None when there is none, or it was given up.
+        """The result of the task, when it has ended (wait: when it ends); None when there is none, or it was cancelled.
         Raises what the task raised.
         """
         ...
 
-    def give_up(self) -> None:
-        """Begin nothing more; what runs ends soon, without result. From any thread, and quick."""
+    def cancel(self) -> None:
+        """Start no new task; a running one ends soon, without a result. Does not wait; thread-safe."""
         ...
 
     def reset(self, files: Sequence[DataFileMeta]) -> None:
-        """Forget what is known; these are the bucket's files. A task that runs is given up, its files are deleted."""
+        """Forget what is known; these are the bucket's files. A running task is cancelled, its files are deleted."""
         ...
 
     def close(self) -> None:
-        """Give up a task that runs or waits, and delete what it wrote. Calling again is harmless."""
+        """Cancel a task that runs or waits, and delete what it wrote. Calling again is harmless."""
         ...
 
 
-CompactorOf: TypeAlias = Callable[[TableContext, BucketKey, Sequence[DataFileMeta]], Compactor | None]
+CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, Sequence[DataFileMeta]], Compactor | None]
 """For a bucket and its live files. None: this one is not compacted (write-only, tables without primary key)."""

@@ -13,7 +13,7 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Files are durable, and nobody's yet. compacted: several compactions folded into one."""
+    """Files are durable, and nobody's yet. compacted: several compactions merged into one."""
 
     new_files: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
@@ -30,7 +30,7 @@ class Increment:
         return not (self.new_files or self.changelog_files) and self.compacted.is_empty
 
 
-def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[DataFileMeta]]:
+def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[DataFileMeta]]:
     """Two compactions of a bucket, one after the other and neither published yet, as one; and the files that nobody
     needs any more: those which the first wrote and the second read.
 
@@ -42,7 +42,7 @@ def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[
     kept = {file.file_name for file in (*before, *after)}
     needless = [f for f in done.after if f.place in consumed and f.file_name not in kept]
     reasons = dict.fromkeys(reason for reason in (*done.reason.split(", "), then.reason) if reason)
-    folded = CompactResult(
+    merged = CompactResult(
         before,
         after,
         done.changelog + then.changelog,
@@ -50,4 +50,4 @@ def fold(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[
         done.tombstones + then.tombstones,
         done.known_files | then.known_files,
     )
-    return folded, needless
+    return merged, needless

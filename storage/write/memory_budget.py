@@ -9,18 +9,18 @@ from __future__ import annotations
 import threading
 from typing import Final, Protocol
 
-HOLDER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
+OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
 
 
-class Holder(Protocol):
-    """Someone who holds rows in memory: a bucket's write buffer."""
+class MemoryOwner(Protocol):
+    """Something that holds rows in memory: a bucket's write buffer (Java: MemoryOwner)."""
 
     @property
     def held_bytes(self) -> int:
         """Read without the holder's lock: a moment old is fine."""
         ...
 
-    def give_back(self) -> None:
+    def flush_memory(self) -> None:
         """Write down (spill or flush) what is held. Takes the holder's own lock."""
         ...
 
@@ -35,14 +35,14 @@ class MemoryBudget:
         if limit_bytes <= 0:
             raise ValueError(f"a memory budget is more than {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
-        self._holders: set[Holder] = set()
+        self._holders: set[MemoryOwner] = set()
         self._lock = threading.Lock()
 
-    def join(self, holder: Holder) -> None:
+    def join(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.add(holder)
 
-    def leave(self, holder: Holder) -> None:
+    def leave(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.discard(holder)
 
@@ -57,17 +57,17 @@ class MemoryBudget:
         return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Make the largest holders give back until the sum is below the limit, and each below HOLDER_BYTES_MAX. Errors
+        """Make the largest holders give back until the sum is below the limit, and each below OWNER_BYTES_MAX. Errors
         of their writes come through.
         """
         while (holder := self._largest()) is not None:
-            holder.give_back()
+            holder.flush_memory()
 
-    def _largest(self) -> Holder | None:
+    def _largest(self) -> MemoryOwner | None:
         """Who has to give back next."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
         largest = max(held, key=held.__getitem__, default=None)
-        if largest is None or (sum(held.values()) <= self.limit_bytes and held[largest] <= HOLDER_BYTES_MAX):
+        if largest is None or (sum(held.values()) <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX):
             return None
         return largest

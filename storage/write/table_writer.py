@@ -15,30 +15,30 @@ from typing import Final
 import pyarrow as pa
 
 from storage.bucketing import Bucketing
+from storage.commit.commit_message import CommitMessage
+from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.merge.merge_functions import check_kinds, merge_function_of
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
 from storage.options import Operation
-from storage.owner_process import OwnerProcess
-from storage.row_kinds import row_kinds
-from storage.snapshots.commit_message import CommitMessage
-from storage.snapshots.live_files import live_entries_of
-from storage.snapshots.manifest_store import ManifestStore
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
+from storage.types.row_kinds import row_kinds
 from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey, BucketRouter
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
-from storage.write.compactor import CompactorOf
-from storage.write.conform import Conformer
+from storage.write.compactor import CompactorFactory
 from storage.write.increment import Increment
-from storage.write.memory_budget import HOLDER_BYTES_MAX, MemoryBudget
-from storage.write.restore import TableState, restore
-from storage.write.router import BucketKey, Router
+from storage.write.memory_budget import OWNER_BYTES_MAX, MemoryBudget
+from storage.write.restored_table import RestoredTable, restore_files
+from storage.write.row_converter import RowConverter
 
-_PIECE_BYTES: Final = HOLDER_BYTES_MAX // 2
+_PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class TableWriter:
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that must leave memory before their flush; None is the system's temporary directory.
-    compactor_of: compacts buckets beside their writing; None leaves all runs on level 0.
+    compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
     manifests: to share with the committer, so that nothing is read twice.
     replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
     written with another number of buckets.
@@ -69,21 +69,21 @@ class TableWriter:
         *,
         memory: MemoryBudget | None = None,
         spill_directory: str | None = None,
-        compactor_of: CompactorOf | None = None,
+        compactor_factory: CompactorFactory | None = None,
         manifests: ManifestStore | None = None,
         replaces: bool = False,
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
-        self._conformer = Conformer(context.schema, context.options, context.name, location=context.location)
-        self._router = Router(context.schema, self._bucketing)
+        self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
+        self._router = BucketRouter(context.schema, self._bucketing)
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
-        self._compactor_of = None if context.options.write_only or replaces else compactor_of
+        self._compactor_of = None if context.options.write_only or replaces else compactor_factory
         self._manifests = manifests or ManifestStore(context)
-        self._state: TableState | None = TableState() if replaces else None
+        self._state: RestoredTable | None = RestoredTable() if replaces else None
         self._unopened: dict[BucketKey, list[DataFileMeta]] = {}  # files of the snapshot that `_state` was read from
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
         self._prepared: list[CommitMessage] = []
@@ -111,14 +111,14 @@ class TableWriter:
             )
         self._check_usable()
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        for batch in [self._conformed(batch) for batch in batches]:
+        for batch in [self._converted(batch) for batch in batches]:
             for piece in _pieces(batch):
                 self.add(self._routed(piece))
                 self.make_room()
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
-        return self._routed(self._conformed(rows))
+        return self._routed(self._converted(rows))
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` has to look into the table first."""
@@ -176,7 +176,7 @@ class TableWriter:
             # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
             messages = []
             for key, writer in writers:
-                increment = writer.hand_over()
+                increment = writer.take_increment()
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
                 elif writer.is_idle:
@@ -199,7 +199,7 @@ class TableWriter:
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._settled()
 
-    def renumbered(self, next_numbers: Mapping[BucketKey, int]) -> None:
+    def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
         """What `prepare_commit` handed over is to be committed as other files, with higher sequence numbers.
 
         next_numbers: of the rows that follow, for each bucket concerned. Nothing may have been written since.
@@ -208,26 +208,26 @@ class TableWriter:
         for key, number in next_numbers.items():
             self._next_sequence_numbers[key] = max(number, self._next_sequence_numbers.get(key, 0))
             if key in self._buckets:
-                self._buckets[key].continue_at(number)
+                self._buckets[key].set_next_sequence_number(number)
 
-    def compaction_lost(self, messages: Sequence[CommitMessage]) -> None:
+    def restart_compaction(self, messages: Sequence[CommitMessage]) -> None:
         """These buckets hold files that their compaction here doesn't know: it begins again from what the table has."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
-    def give_up_compactions(self) -> None:
+    def cancel_compactions(self) -> None:
         """Compact no more; what is being compacted ends soon, without result, and whoever waits for it goes on.
 
         From any thread, and quick. Writing and committing go on.
         """
         self._compactor_of = None
         for bucket in list(self._buckets.values()):
-            bucket.give_up_compaction()
+            bucket.cancel_compaction()
 
     def _settled(self) -> None:
         self._prepared = []
         for key, bucket in self._buckets.items():
             bucket.committed()
-            if bucket.is_compaction_overtaken:
+            if bucket.is_compaction_stale:
                 self._lost_compactions.add(key)
         try:
             for key in self._lost_compactions & self._buckets.keys():
@@ -260,7 +260,7 @@ class TableWriter:
         failure: Exception | None = None
         for bucket in self._buckets.values():
             try:
-                bucket.abandon()
+                bucket.abort()
             except Exception as error:
                 failure = failure or error
         self._buckets = {}
@@ -276,20 +276,20 @@ class TableWriter:
     def held_bytes(self) -> int:
         return sum(bucket.held_bytes for bucket in self._buckets.values())
 
-    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        conformed = self._conformer.conform(batch)
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        converted = self._row_converter.to_table_schema(batch)
         if self._merge_function is not None:
-            check_kinds(self._merge_function, row_kinds(conformed), self._context.name)
-        return conformed
+            check_row_kinds(self._merge_function, row_kinds(converted), self._context.name)
+        return converted
 
-    def _routed(self, conformed: pa.RecordBatch) -> RoutedRows:
-        return RoutedRows(self._router.route(conformed))
+    def _routed(self, converted: pa.RecordBatch) -> RoutedRows:
+        return RoutedRows(self._router.route(converted))
 
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:
             bucket = self._buckets[key] = self._open_bucket(key)
-            if self._compactor_of is None:  # given up while this one was being opened: nobody told it
-                bucket.give_up_compaction()
+            if self._compactor_of is None:  # cancelled while this one was being opened
+                bucket.cancel_compaction()
             self._memory.join(bucket)
         return self._buckets[key]
 
@@ -339,7 +339,7 @@ class TableWriter:
         if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
         order = MergeOrder.of(schema.trimmed_primary_keys, options)
-        compactor_of = self._compactor_of  # may become None at any moment
+        compactor_factory = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,
             files,
@@ -347,7 +347,7 @@ class TableWriter:
             self._merge_function,
             next_sequence_number,
             self._spill_directory,
-            compactor_of and compactor_of(self._context, key, self._live_files(key)),
+            compactor_factory and compactor_factory(self._context, key, self._live_files(key)),
         )
 
     def _live_files(self, key: BucketKey) -> list[DataFileMeta]:
@@ -364,10 +364,10 @@ class TableWriter:
         live = live_entries_of(self._manifests, latest, {key.partition}, self._context.name)
         return [entry.file for entry in live if entry.bucket == key.bucket]
 
-    def _restored(self) -> TableState:
+    def _restored(self) -> RestoredTable:
         """Read when the first row asks for it: opening a writer costs nothing."""
         if self._state is None:
-            self._state, self._unopened = restore(self._context, with_files=self._compactor_of is not None)
+            self._state, self._unopened = restore_files(self._context, with_files=self._compactor_of is not None)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

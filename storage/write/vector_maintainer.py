@@ -26,7 +26,7 @@ from storage.files.index_file import IndexFileMeta, deletion_files_of, index_fil
 from storage.format import DELETION_VECTORS_INDEX
 from storage.paths import IndexFileNames
 from storage.table import TableContext
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)

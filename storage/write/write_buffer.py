@@ -19,11 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
-from storage.merge.merge_functions import MergeFunction, check_left_over
-from storage.merge.merge_passes import keep_all
+from storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
-from storage.merge.spill import SpillFile
-from storage.row_kinds import row_kinds
+from storage.merge.multi_pass_merge import keep_all
+from storage.merge.spill_file import SpillFile
+from storage.types.row_kinds import row_kinds
 
 # A flush holds a piece of every segment.
 SEGMENTS_MAX: Final = 64
@@ -61,7 +61,7 @@ class WriteBuffer:
         return len(self._segments) < SEGMENTS_MAX
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """rows: conformed (table columns and `_VALUE_KIND`), in arrival order."""
+        """rows: converted (table columns and `_VALUE_KIND`), in arrival order."""
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
@@ -97,10 +97,10 @@ class WriteBuffer:
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes
-        nothing. Raises BadInput for rows that no merge would take (`check_left_over`).
+        nothing. Raises BadInput for rows that no merge would take (`check_remaining_retracts`).
         """
         for rows in self._merged():
-            check_left_over(self._merge_function, row_kinds(rows))
+            check_remaining_retracts(self._merge_function, row_kinds(rows))
             yield rows
         self.clear()
 

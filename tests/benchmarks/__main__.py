@@ -34,10 +34,10 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page
-from tests.benchmarks.sections import Plan, Section, failure
+from tests.benchmarks.sections import PageSection, Plan, failure
 from tests.support.tools import TOOLS, build_tool
 
-SUITES: Final[dict[str, Callable[[Plan], Iterable[Section]]]] = {
+SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "w1": partial(flush.sections, workload="w1"),
     "w2": partial(flush.sections, workload="w2"),
     "w4": merge_read.sections,
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any(section.is_failure for section in found))
 
 
-def _sections(name: str, plan: Plan) -> Iterator[Section]:
+def _sections(name: str, plan: Plan) -> Iterator[PageSection]:
     """Of a suite; one that fails has a last section that says why."""
     try:
         yield from SUITES[name](plan)
@@ -90,7 +90,7 @@ def _sections(name: str, plan: Plan) -> Iterator[Section]:
         yield failure(f"Suite {name} failed", traceback.format_exc())
 
 
-def _told(sections: Iterable[Section]) -> Iterator[Section]:
+def _told(sections: Iterable[PageSection]) -> Iterator[PageSection]:
     for section in sections:
         sys.stdout.write(f"{section.markdown()}\n\n")
         sys.stdout.flush()

@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from ingest.assembly import assemble
-from ingest.config import parse_config
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _TABLES: Final = 100
 _CHECKPOINTS: Final = 5
@@ -29,7 +29,7 @@ _COMMIT_MS: Final = 8
 _COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     tables = max(2, round(_TABLES * plan.scale))
     lines, targets = [], []
     for label, write_only in (("without compaction", True), ("with compaction", False)):
@@ -38,23 +38,23 @@ def sections(plan: Plan) -> Iterator[Section]:
         commit_ms, wall_ms = zip(*found, strict=True)
         middle, best = statistics.median(commit_ms), min(commit_ms)
         lines.append([label, str(len(found)), f"{best:.1f}", f"{middle:.1f}", f"{statistics.median(wall_ms):.0f}"])
-        targets.append(Target(f"{label}: a commit ≤ {_COMMIT_MS} ms of CPU time", f"{best:.1f} ms", best <= _COMMIT_MS))
+        targets.append(Goal(f"{label}: a commit ≤ {_COMMIT_MS} ms of CPU time", f"{best:.1f} ms", best <= _COMMIT_MS))
         took_ms = statistics.median(wall_ms)
         text = f"{label}: a checkpoint of {tables} tables in ≤ {_INTERVAL_MS / 1000:g} s"
-        targets.append(Target(text, f"{took_ms / 1000:.2f} s", took_ms <= _INTERVAL_MS))
+        targets.append(Goal(text, f"{took_ms / 1000:.2f} s", took_ms <= _INTERVAL_MS))
     about = (
         f"{tables} tables on a local disk, {_ROWS} changes of each in each of {_CHECKPOINTS} checkpoints. CPU time of "
         "the whole pipeline for one table's commit, records decoded and files written; less that of a run with nothing "
         "to read. Wall time is that from checkpoint to checkpoint, as fast as they go."
     )
     header = ["", "runs", "CPU ms a commit: best", "median", "wall ms a checkpoint"]
-    yield Section("Busy tables", about, header, lines, targets)
+    yield PageSection("Busy tables", about, header, lines, targets)
 
 
 def _measured(home: Path, tables: int, *, write_only: bool) -> tuple[float, float]:
     """CPU milliseconds a commit, wall milliseconds a checkpoint."""
     config = _pipeline(home, tables, write_only=write_only)
-    asyncio.run(assemble(config).run())  # afterwards every table has a snapshot of the pipeline
+    asyncio.run(build_pipeline(config).run())  # afterwards every table has a snapshot of the pipeline
     idle = _run(config)
     for number in range(_CHECKPOINTS):
         _write_changes(home, tables, number)
@@ -65,7 +65,7 @@ def _measured(home: Path, tables: int, *, write_only: bool) -> tuple[float, floa
 
 def _run(config: Config) -> tuple[float, float]:
     began = time.process_time(), time.perf_counter()
-    progress = asyncio.run(assemble(config).run())
+    progress = asyncio.run(build_pipeline(config).run())
     if progress.checkpoints not in (0, _CHECKPOINTS):
         raise RuntimeError(f"{progress.checkpoints} checkpoints, not {_CHECKPOINTS}")
     return time.process_time() - began[0], time.perf_counter() - began[1]

@@ -18,7 +18,7 @@ from tests.benchmarks.commit_costs import CommitCosts
 from tests.benchmarks.contest import TIDELAKE, Job, Sample, ours
 from tests.benchmarks.flush import PEER_PROGRAM
 from tests.benchmarks.rows import load, row_files
-from tests.benchmarks.sections import RUST, Plan, Section, Target
+from tests.benchmarks.sections import RUST, Goal, PageSection, Plan
 
 MARKS: Final = (10, 100, 500, 1000, 2000)
 _PEER_MARK_MAX: Final = 1000  # its commits take longer and longer
@@ -28,7 +28,7 @@ _ROWS: Final = 10
 _HEADER: Final = ["", "median ms", "median CPU ms", "mean CPU ms", "median bytes", "mean bytes", "most", "listings"]
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     marks = [mark for mark in MARKS if mark <= max(MARKS[1], MARKS[-1] * plan.scale)]
     samples = {name: [job.run()] for name, job in _jobs(plan, marks).items()}
     lines = [line for name, (sample,) in samples.items() for line in _lines(name, sample, marks)]
@@ -37,7 +37,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         f"its data file. Medians are of the {_WINDOW} commits up to the one named, means of all since the one named "
         "before, so that the merging of manifests is in. Listings: how often a directory was listed."
     )
-    yield Section("Commits", about, _HEADER, lines, _targets(samples[TIDELAKE][0], marks), samples)
+    yield PageSection("Commits", about, _HEADER, lines, _targets(samples[TIDELAKE][0], marks), samples)
 
 
 def _jobs(plan: Plan, marks: Sequence[int]) -> Mapping[str, Job]:
@@ -69,7 +69,7 @@ def _lines(name: str, sample: Sample, marks: Sequence[int]) -> Iterator[list[str
         ]
 
 
-def _targets(sample: Sample, marks: Sequence[int]) -> list[Target]:
+def _targets(sample: Sample, marks: Sequence[int]) -> list[Goal]:
     """Flat from the second mark on: the commits before it hold what is done once."""
     each = sample.details["each"]
     early, late = each[marks[0] : marks[1]], each[marks[-2] : marks[-1]]
@@ -83,9 +83,9 @@ def _targets(sample: Sample, marks: Sequence[int]) -> list[Target]:
         middle = statistics.fmean if window is None else statistics.median
         first, last = (middle([commit[number] for commit in part[-(window or 0) :]]) for part in (early, late))
         text = f"{what} at commit {marks[-1]:,} ≤ {_FLAT:g} × that at commit {marks[1]}"
-        found.append(Target(text, f"{last / first:.2f} ×", last <= _FLAT * first))
+        found.append(Goal(text, f"{last / first:.2f} ×", last <= _FLAT * first))
     listings = sum(commit[3] for commit in each[1:])
-    return [*found, Target("directories listed after the first commit: 0", str(listings), listings == 0)]
+    return [*found, Goal("directories listed after the first commit: 0", str(listings), listings == 0)]
 
 
 # ---------------------------------------------------------------- the job

@@ -20,7 +20,7 @@ from tests.benchmarks.contest import TIDELAKE, Contender, Sample, contest, ours
 from tests.benchmarks.java import JAVA, JavaCompaction
 from tests.benchmarks.rows import rows_per_commit
 from tests.benchmarks.runs import TABLE, WARM_UP_TABLE, write_runs
-from tests.benchmarks.sections import RACE_HEADER, Plan, Section, Target, at_least, peak_at_most, race_lines
+from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, at_least, peak_at_most, race_lines
 
 PEAK_MIB: Final = 600
 _AGGREGATION: Final = {
@@ -51,9 +51,9 @@ VARIANTS: Final = (
 )
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     lines: list[list[str]] = []
-    targets: list[Target] = []
+    targets: list[Goal] = []
     all_samples: dict[str, Sequence[Sample]] = {}
     for number, variant in enumerate(VARIANTS):
         folder = plan.scratch / f"compaction-{number}"
@@ -76,7 +76,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         "a new process each time, that compacted a small table before the clock started; Java is one JVM a variant, "
         "whose first compaction is not counted, and its peak that of all its runs. The tables that come out are equal."
     )
-    yield Section("Full compaction of ten runs", about, RACE_HEADER, lines, targets, all_samples)
+    yield PageSection("Full compaction of ten runs", about, RACE_HEADER, lines, targets, all_samples)
 
 
 def _measure(plan: Plan, variant: Variant, folder: Path) -> Mapping[str, Sequence[Sample]]:

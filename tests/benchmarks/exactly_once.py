@@ -17,33 +17,33 @@ from typing import Any, Final
 import pyarrow as pa
 
 from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import Coordinator
-from checkpoint.fence import Fence
-from ingest.assembly import run
-from ingest.progress_file import ProgressFile
-from ingest.table_writer import StorageTable
+from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.fence import EpochFence
+from ingest.pipeline.builder import run
+from ingest.pipeline.progress_file import ProgressFile
+from ingest.tables.table_sink import StorageTableSink
 from tests.benchmarks.change_log import CHANGES, write_change_log
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, ours
 from tests.benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _SHARE_MAX: Final = 0.05
 _INTERVALS_MS: Final = {"a checkpoint every 10 s (default)": 10_000, "a checkpoint every second": 1_000}
 
 _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
-    "finding and proving the position": [(StorageTable, ["evidence", "snapshot", "newest_own"])],
-    "taking over": [(StorageTable, ["commit"])],  # without rows it is a take-over
+    "finding and proving the position": [(StorageTableSink, ["evidence", "snapshot", "latest_of_user"])],
+    "taking over": [(StorageTableSink, ["commit"])],  # without rows it is a take-over
     "the chain of positions": [
-        (Coordinator, ["found", "wrote", "due_in_ms", "begin", "prepared", "committed", "completed"]),
+        (CheckpointCoordinator, ["add_partition", "wrote", "due_in_ms", "begin", "prepared", "committed", "completed"]),
         (TableCommittable, ["to_storage"]),
     ],
-    "fencing": [(Fence, ["__call__"])],
-    "progress file, consumer": [(ProgressFile, ["read", "write"]), (StorageTable, ["register"])],
+    "fencing": [(EpochFence, ["__call__"])],
+    "progress file, consumer": [(ProgressFile, ["read", "write"]), (StorageTableSink, ["register"])],
 }
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     passes = max(1, round(10 * plan.scale))
     folder = plan.data / f"orders-{passes}"
     write_change_log(folder, passes)
@@ -58,13 +58,13 @@ def sections(plan: Plan) -> Iterator[Section]:
             lines.append(
                 [f"{label}: {name}", str(sample.details["checkpoints"]), f"{1000 * cpu_s:.0f}", _percent(share)]
             )
-        targets.append(Target(f"{label} < {_percent(_SHARE_MAX)} of the CPU", _percent(share), share < _SHARE_MAX))
+        targets.append(Goal(f"{label} < {_percent(_SHARE_MAX)} of the CPU", _percent(share), share < _SHARE_MAX))
     about = (
         f"The capture orders-100k {passes} times over, {passes * CHANGES:,} changes, into a compacting table of four "
         "buckets on a local disk (a store that is no disk is tried once more, with four requests). CPU time of the "
         "functions that only exactly-once needs, of the whole process's."
     )
-    yield Section("Exactly-once", about, ["", "checkpoints", "CPU ms", "share"], lines, targets, samples)
+    yield PageSection("Exactly-once", about, ["", "checkpoints", "CPU ms", "share"], lines, targets, samples)
 
 
 def _percent(share: float) -> str:

@@ -18,7 +18,7 @@ import tidelake
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, ours
 from tests.benchmarks.rows import load, row_files
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 MARKS: Final = (100, 1000, 2000, 3000, 4000, 5000)
 _SNAPSHOTS: Final = 2000
@@ -28,7 +28,7 @@ _LATENCY_MS: Final = 25
 _FLAT: Final = 1.5
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     marks = [max(2, round(mark * plan.scale)) for mark in MARKS]
     kept = max(2, round(_SNAPSHOTS * plan.scale))
     arguments = {
@@ -53,8 +53,8 @@ def sections(plan: Plan) -> Iterator[Section]:
     full_ms = _within(wall_ms[full_mark], 0.5)
     growth = _within(cpu_ms[last_mark], 0.5) / _within(cpu_ms[full_mark], 0.5)
     targets = [
-        Target(f"median with {kept:,} snapshots < {_LATENCY_MS} ms", f"{full_ms:.1f} ms", full_ms < _LATENCY_MS),
-        Target(
+        Goal(f"median with {kept:,} snapshots < {_LATENCY_MS} ms", f"{full_ms:.1f} ms", full_ms < _LATENCY_MS),
+        Goal(
             f"median CPU time at commit {last_mark:,} ≤ {_FLAT:g} × that at commit {full_mark:,}",
             f"{growth:.2f} ×",
             growth <= _FLAT,
@@ -66,7 +66,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         "named, whoever else uses the machine included; CPU time is that of the committing thread."
     )
     header = ["", "snapshots", "median ms", "90 of 100 within", "99 of 100 within", "median CPU ms"]
-    yield Section("Commits while snapshots expire", about, header, lines, targets, {TIDELAKE: [sample]})
+    yield PageSection("Commits while snapshots expire", about, header, lines, targets, {TIDELAKE: [sample]})
 
 
 def _windows(each_s: Sequence[float], marks: Sequence[int]) -> dict[int, list[float]]:

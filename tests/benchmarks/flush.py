@@ -16,7 +16,7 @@ from tests.benchmarks.clock import Clock, bytes_below, tell
 from tests.benchmarks.contest import TIDELAKE, Job, Sample, contest, ours
 from tests.benchmarks.java_files import java_file_bytes
 from tests.benchmarks.rows import load, row_files
-from tests.benchmarks.sections import RACE_HEADER, RUST, Plan, Section, Target, at_least, race_lines
+from tests.benchmarks.sections import RACE_HEADER, RUST, Goal, PageSection, Plan, at_least, race_lines
 from tests.support.tools import TOOLS
 
 PEER_PROGRAM: Final = TOOLS / "pypaimon" / "benchmark.py"
@@ -49,9 +49,9 @@ VARIANTS: Final = {
 }
 
 
-def sections(plan: Plan, workload: str) -> Iterator[Section]:
+def sections(plan: Plan, workload: str) -> Iterator[PageSection]:
     lines: list[list[str]] = []
-    targets: list[Target] = []
+    targets: list[Goal] = []
     all_samples: dict[str, Sequence[Sample]] = {}
     files = row_files(workload, plan.data, plan.scale)
     for variant in VARIANTS[workload]:
@@ -65,14 +65,14 @@ def sections(plan: Plan, workload: str) -> Iterator[Section]:
             written = java_file_bytes(warehouse, files, variant.key, {"bucket": str(variant.buckets)})
             lines.append([f"{variant.label}, Java Paimon (size only)", *[""] * 6, f"{written / 1e6:.1f} MB"])
             share = samples[TIDELAKE][0].details["data_bytes"] / written
-            targets.append(Target(f"{variant.label}: files ≤ 1.05 × Java's", f"{share:.3f} ×", share <= 1.05))
+            targets.append(Goal(f"{variant.label}: files ≤ 1.05 × Java's", f"{share:.3f} ×", share <= 1.05))
     rows = f"{int(1_000_000 * plan.scale):,}"
     about = (
         f"{rows} rows in ten commits (`{workload}` of `tests/benchmarks/rows.py`), zstd, write-only, into an empty "
         "table. Hashing, sorting, deduplication, statistics, Parquet, manifests and commits are in; making the rows "
         "is not. Every run is a new process that did the same with a few rows before the clock started."
     )
-    yield Section(
+    yield PageSection(
         f"Flush: {'6' if workload == 'w1' else '21'} columns", about, RACE_HEADER, lines, targets, all_samples
     )
 

@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from ingest.assembly import run
-from ingest.config import parse_config
+from ingest.config.config import parse_config
 from ingest.formats.base import Target
-from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.pipeline.builder import run
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
 from ingest.sources.change_log_folder import ChangeLogFolder
@@ -27,7 +27,7 @@ from storage.write.memory_budget import MemoryBudget
 from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
-from tests.benchmarks.sections import RACE_HEADER, Plan, Section, peak_at_most, race_lines, rate_at_least
+from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, race_lines, rate_at_least
 from tests.support.recorded_truth import differences
 
 MEMORY_MIB: Final = 256
@@ -49,7 +49,7 @@ _LABELS: Final = {
 }
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     passes = max(1, round(10 * plan.scale))
     fewer = plan.fewer_pairs
     samples = {
@@ -74,7 +74,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         "compared with what the source database held. Of the steps alone, the first reads from disk; the others have "
         "their input in memory."
     )
-    yield Section("Ingest: Debezium JSON from a folder", about, RACE_HEADER, lines, targets, samples)
+    yield PageSection("Ingest: Debezium JSON from a folder", about, RACE_HEADER, lines, targets, samples)
 
 
 def _run(plan: Plan, step: str, passes: int, pairs: int, *, compressed: bool = False) -> Sequence[Sample]:
@@ -135,7 +135,7 @@ def values(folder: str, warehouse: str, passes: int) -> None:
             with clock:
                 decoded = decoder.decode(batch)
             rows += sum(len(part.rows) for part in decoded.tables)
-    tell(rows, clock, careful_records=decoder.careful_records)
+    tell(rows, clock, row_decoded_records=decoder.row_decoded_records)
 
 
 def write(folder: str, warehouse: str, passes: int) -> None:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.assembly import run
-from ingest.config import parse_config
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import run
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
 from tests.benchmarks.contest import contest, ours
 from tests.benchmarks.ingest_folder import MEMORY_MIB, TABLE, new_orders_table
-from tests.benchmarks.sections import RACE_HEADER, Plan, Section, race_lines
+from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences
@@ -31,7 +31,7 @@ _KAFKA: Final = "from Kafka"
 _FOLDER: Final = "from a folder"
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     passes = max(1, round(10 * plan.scale))
     folder = plan.data / f"orders-{passes}"
     write_change_log(folder, passes)
@@ -57,7 +57,9 @@ def sections(plan: Plan) -> Iterator[Section]:
         f"{INTERVAL_MS // 1000} seconds. CPU is that of the pipeline's process, without the broker's. The table is "
         "compared with what the source database held."
     )
-    yield Section("Ingest: Debezium JSON from Kafka", about, RACE_HEADER, race_lines("changes", samples), (), samples)
+    yield PageSection(
+        "Ingest: Debezium JSON from Kafka", about, RACE_HEADER, race_lines("changes", samples), (), samples
+    )
 
 
 def _send(broker: KafkaBroker, passes: int) -> None:

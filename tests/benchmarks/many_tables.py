@@ -13,20 +13,20 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from ingest.assembly import assemble
-from ingest.config import parse_config
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _TABLES: Final = 200
 _START_S: Final = 2
 _COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     tables = max(2, round(_TABLES * plan.scale))
     config = _pipeline(plan.scratch / "many-tables", tables)
-    asyncio.run(assemble(config).run())  # afterwards every table has a snapshot of the pipeline
+    asyncio.run(build_pipeline(config).run())  # afterwards every table has a snapshot of the pipeline
     found = [(_planned(config), _started(config)) for _ in range(max(3, plan.pairs))]
     planned, started = zip(*found, strict=True)
     lines = [
@@ -38,8 +38,8 @@ def sections(plan: Plan) -> Iterator[Section]:
         "process: tables opened, positions proven, the take-over published in every table, positions registered."
     )
     middle = statistics.median(started)
-    target = Target(f"start of {tables} tables < {_START_S} s", f"{middle:.2f} s", middle < _START_S)
-    yield Section("Many tables", about, ["", "runs", "min s", "median", "max"], lines, [target])
+    target = Goal(f"start of {tables} tables < {_START_S} s", f"{middle:.2f} s", middle < _START_S)
+    yield PageSection("Many tables", about, ["", "runs", "min s", "median", "max"], lines, [target])
 
 
 def _pipeline(home: Path, tables: int) -> Config:
@@ -58,11 +58,11 @@ def _pipeline(home: Path, tables: int) -> Config:
 
 def _planned(config: Config) -> float:
     began = time.perf_counter()
-    asyncio.run(assemble(config).plan())
+    asyncio.run(build_pipeline(config).plan())
     return time.perf_counter() - began
 
 
 def _started(config: Config) -> float:
     began = time.perf_counter()
-    asyncio.run(assemble(config).run())
+    asyncio.run(build_pipeline(config).run())
     return time.perf_counter() - began

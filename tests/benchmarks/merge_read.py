@@ -20,9 +20,9 @@ from tests.benchmarks.runs import TABLE, WARM_UP_TABLE, write_runs
 from tests.benchmarks.sections import (
     RACE_HEADER,
     RUST,
+    Goal,
+    PageSection,
     Plan,
-    Section,
-    Target,
     at_least,
     peak_at_most,
     race_lines,
@@ -48,9 +48,9 @@ VARIANTS: Final = (
 )
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     lines: list[list[str]] = []
-    targets: list[Target] = []
+    targets: list[Goal] = []
     all_samples: dict[str, Sequence[Sample]] = {}
     for variant in VARIANTS:
         samples = contest(_jobs(plan, variant), plan.pairs)
@@ -65,7 +65,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         "whose keys overlap everywhere. Rows per CPU-second are those of the input. Planning, reading, merging and "
         "making Arrow are in. Every run is a new process that read a small table before the clock started."
     )
-    yield Section("Merge read of ten runs", about, RACE_HEADER, lines, targets, all_samples)
+    yield PageSection("Merge read of ten runs", about, RACE_HEADER, lines, targets, all_samples)
 
 
 def _jobs(plan: Plan, variant: Variant) -> Mapping[str, Job]:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.sections import Plan, Section
+from tests.benchmarks.sections import PageSection, Plan
 
 _OUR_LIBRARIES: Final = ("tidelake", "pyarrow", "numpy", "msgspec")
 
@@ -25,12 +25,12 @@ Compare figures of one page, never of two machines. Nothing here decides whether
 """
 
 
-def page(sections: Sequence[Section], plan: Plan) -> str:
+def page(sections: Sequence[PageSection], plan: Plan) -> str:
     facts = "\n".join(f"- {name}: {fact}" for name, fact in _facts(sections, plan))
     return "\n\n".join([f"{_HEAD}\n{facts}", *(section.markdown() for section in sections)]) + "\n"
 
 
-def _facts(sections: Iterable[Section], plan: Plan) -> Iterator[tuple[str, str]]:
+def _facts(sections: Iterable[PageSection], plan: Plan) -> Iterator[tuple[str, str]]:
     yield "date", datetime.now(UTC).strftime("%Y-%m-%d")
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     yield "machine", f"{_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"

@@ -20,12 +20,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.assembly import run
-from ingest.config import parse_config
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import run
 from storage.snapshots.snapshot import SnapshotStore
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import REPOSITORY, ours
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _SNAPSHOTS: Final = 2000
 _BUCKETS: Final = 5  # a file each in every checkpoint
@@ -36,7 +36,7 @@ _LINES: Final = 50  # of a file, which makes a checkpoint
 _PATIENCE_S: Final = 120
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     home, checkpoints = plan.scratch / "restart", max(2, round(_SNAPSHOTS * plan.scale))
     ours("restart", {"home": str(home), "checkpoints": checkpoints}).run()
     table = tidelake.open_catalog(str(home / "lake")).table(_TABLE)
@@ -52,8 +52,8 @@ def sections(plan: Plan) -> Iterator[Section]:
         "the start of `tidelake ingest run` until a snapshot holds its records: a new process, the position proven, "
         "the take-over published, the file read, decoded, written. Whoever else uses the machine is in the wall time."
     )
-    target = Target(f"restart < {_RESTART_S} s", f"{middle:.2f} s", middle < _RESTART_S)
-    yield Section("Restart", about, ["", "runs", "min s", "median", "max"], lines, [target])
+    target = Goal(f"restart < {_RESTART_S} s", f"{middle:.2f} s", middle < _RESTART_S)
+    yield PageSection("Restart", about, ["", "runs", "min s", "median", "max"], lines, [target])
 
 
 def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, float]:

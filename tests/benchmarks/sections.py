@@ -43,7 +43,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Goal:
     """What was asked for, and what was found. Informs; decides nothing."""
 
     text: str
@@ -52,14 +52,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """lines: a table's cells. samples: what they were made of. is_failure: there was nothing to tell but that."""
 
     title: str
     about: str
     header: Sequence[str]
     lines: Sequence[Sequence[str]]
-    targets: Sequence[Target] = ()
+    targets: Sequence[Goal] = ()
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     is_failure: bool = False
 
@@ -73,8 +73,8 @@ class Section:
         return "\n\n".join(parts)
 
 
-def failure(title: str, traceback: str) -> Section:
-    return Section(title, f"```text\n{traceback.strip()}\n```", (), (), is_failure=True)
+def failure(title: str, traceback: str) -> PageSection:
+    return PageSection(title, f"```text\n{traceback.strip()}\n```", (), (), is_failure=True)
 
 
 def _grid(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -107,26 +107,26 @@ def _race_cells(samples: Sequence[Sample]) -> list[str]:
     ]
 
 
-def at_least(label: str, samples: Samples, factor: float, peer: str = RUST) -> list[Target]:
+def at_least(label: str, samples: Samples, factor: float, peer: str = RUST) -> list[Goal]:
     """So many times as fast as the peer; nothing to say without it."""
     if peer not in samples:
         return []
     ratio = median_ratio(samples, TIDELAKE, peer)
-    return [Target(f"{label}: ≥ {factor:g} × {peer}", f"{ratio:.2f} ×", ratio >= factor)]
+    return [Goal(f"{label}: ≥ {factor:g} × {peer}", f"{ratio:.2f} ×", ratio >= factor)]
 
 
-def peak_at_most(label: str, samples: Sequence[Sample], limit_mib: float) -> Target:
+def peak_at_most(label: str, samples: Sequence[Sample], limit_mib: float) -> Goal:
     peak = max(sample.peak_mib for sample in samples)
-    return Target(f"{label}: peak memory ≤ {limit_mib:g} MiB", f"{peak:.0f} MiB", peak <= limit_mib)
+    return Goal(f"{label}: peak memory ≤ {limit_mib:g} MiB", f"{peak:.0f} MiB", peak <= limit_mib)
 
 
-def rate_at_least(label: str, samples: Sequence[Sample], rate: float) -> Target:
+def rate_at_least(label: str, samples: Sequence[Sample], rate: float) -> Goal:
     found = statistics.median(sample.rows_per_cpu_s for sample in samples)
-    return Target(f"{label} per CPU-second: ≥ {thousands(rate)}", thousands(found), found >= rate)
+    return Goal(f"{label} per CPU-second: ≥ {thousands(rate)}", thousands(found), found >= rate)
 
 
 def thousands(value: float) -> str:
     return f"{value / 1000:,.0f} K"
 
 
-Suite = Callable[[Plan], "Sequence[Section]"]
+Suite = Callable[[Plan], "Sequence[PageSection]"]

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _HELP_MS: Final = 200
 _RUNS_PER_PAIR: Final = 3
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     tidelake = str(Path(sys.executable).parent / "tidelake")
     commands: dict[str, Sequence[str]] = {
         "tidelake --help": (tidelake, "--help"),
@@ -35,5 +35,7 @@ def sections(plan: Plan) -> Iterator[Section]:
         for name, of_one in times_ms.items()
     ]
     found = statistics.median(times_ms["tidelake --help"])
-    target = Target(f"tidelake --help: < {_HELP_MS} ms", f"{found:.0f} ms", found < _HELP_MS)
-    yield Section("Start-up", "Wall time of a new process.", ["", "runs", "min ms", "median", "max"], lines, [target])
+    target = Goal(f"tidelake --help: < {_HELP_MS} ms", f"{found:.0f} ms", found < _HELP_MS)
+    yield PageSection(
+        "Start-up", "Wall time of a new process.", ["", "runs", "min ms", "median", "max"], lines, [target]
+    )

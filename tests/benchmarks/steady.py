@@ -15,13 +15,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.assembly import run
+from ingest.pipeline.builder import run
 from storage.read.split import Split
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, peak_memory_mib, tell
 from tests.benchmarks.contest import TIDELAKE, ours
 from tests.benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
-from tests.benchmarks.sections import Plan, Section, Target, thousands
+from tests.benchmarks.sections import Goal, PageSection, Plan, thousands
 from tests.support.recorded_truth import differences
 
 _PASSES: Final = 20
@@ -40,7 +40,7 @@ _HEADER: Final = [
 ]
 
 
-def sections(plan: Plan) -> Iterator[Section]:
+def sections(plan: Plan) -> Iterator[PageSection]:
     passes = max(2, round(_PASSES * plan.scale))
     folder = plan.data / f"orders-{passes}-in-{_FILES_PER_PASS}"
     write_change_log(folder, passes, compressed=True, files_per_pass=_FILES_PER_PASS)
@@ -68,12 +68,12 @@ def sections(plan: Plan) -> Iterator[Section]:
         "ends a pass, where the table holds the same rows. A read is of the whole table at one snapshot; its time the "
         f"median of {_WINDOW} checkpoints up to the one named, each read {_READS} times."
     )
-    yield Section(
+    yield PageSection(
         "Steady: many checkpoints",
         about,
         _HEADER,
         lines,
-        [Target(what, f"{decay:.2f} ×", decay <= _DECAY_MAX)],
+        [Goal(what, f"{decay:.2f} ×", decay <= _DECAY_MAX)],
         {TIDELAKE: [sample]},
     )
 

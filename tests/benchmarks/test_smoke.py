@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks import compaction, flush, merge_read
 from tests.benchmarks.__main__ import SUITES, main
 from tests.benchmarks.page import page
-from tests.benchmarks.sections import Plan, Section, Target
+from tests.benchmarks.sections import Goal, PageSection, Plan
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,8 @@ def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.C
 def test_a_suite_that_fails_is_told_among_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(plan: Plan) -> Iterator[Section]:
-        yield Section("First half", "Worked.", ["", "runs"], [["ours", "7"]])
+    def broken(plan: Plan) -> Iterator[PageSection]:
+        yield PageSection("First half", "Worked.", ["", "runs"], [["ours", "7"]])
         raise OSError("the disk is gone")
 
     monkeypatch.setitem(SUITES, "broken", broken)
@@ -50,8 +50,8 @@ def test_a_suite_that_fails_is_told_among_the_others(
 
 
 def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
-    targets = [Target("a rate ≥ 2", "3", is_met=True), Target("a peak ≤ 5", "7", is_met=False)]
-    section = Section("Title", "About it.", ["", "runs"], [["ours", "7"]], targets)
+    targets = [Goal("a rate ≥ 2", "3", is_met=True), Goal("a peak ≤ 5", "7", is_met=False)]
+    section = PageSection("Title", "About it.", ["", "runs"], [["ours", "7"]], targets)
     text = page([section], Plan(1.0, 7, Path("data"), Path("scratch"), None, frozenset()))
     assert text.startswith("# Benchmarks\n")
     assert text.endswith(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from checkpoint.coordinator import CheckpointPolicy, Coordinator
+from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.states import IllegalEvent, State
+from checkpoint.states import CheckpointState, IllegalTransition
+from storage.commit.commit_message import CommitMessage
 from storage.errors import BadInput
 from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.snapshots.commit_message import CommitMessage
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id"})
@@ -23,8 +23,10 @@ def at(end: int, start: int | None = None) -> SourcePosition:
     return SourcePosition(IDENTITY, {P0: OffsetRange(end if start is None else start, end)})
 
 
-def coordinator(*, last_identifier: int = 0, **positions: SourcePosition) -> Coordinator:
-    return Coordinator(positions or {"a": at(0)}, last_identifier, CheckpointPolicy(interval_ms=1_000, bytes_max=100))
+def coordinator(*, last_identifier: int = 0, **positions: SourcePosition) -> CheckpointCoordinator:
+    return CheckpointCoordinator(
+        positions or {"a": at(0)}, last_identifier, CheckpointPolicy(interval_ms=1_000, bytes_max=100)
+    )
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,12 @@ def test_when_a_checkpoint_is_due(case: DueCase) -> None:
     assert subject.due_in_ms(case.now_ms) == case.due_in_ms
 
 
-def checkpoint(subject: Coordinator, *tables: str, pin: tuple[str, ...] = ()) -> dict[str, SourcePosition]:
+def checkpoint(
+    subject: CheckpointCoordinator, *tables: str, always_publish: tuple[str, ...] = ()
+) -> dict[str, SourcePosition]:
     subject.begin()
     messages = {table: FILES if table in tables else [] for table in subject.positions}
-    committables = subject.prepared(messages, IDENTITY, pin)
+    committables = subject.prepared(messages, IDENTITY, always_publish)
     for committable in committables:
         subject.committed(committable.table)
     subject.completed()
@@ -81,7 +85,7 @@ def test_after_a_checkpoint_nothing_is_due() -> None:
 
 def test_a_pinned_table_publishes_its_position_without_rows() -> None:
     subject = coordinator(a=at(7), b=at(7))
-    assert checkpoint(subject, pin=("b",)) == {"b": at(7, start=7)}
+    assert checkpoint(subject, always_publish=("b",)) == {"b": at(7, start=7)}
 
 
 def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
@@ -104,7 +108,7 @@ def test_a_partition_of_unknown_beginning_is_not_written() -> None:
     subject = coordinator()
     with pytest.raises(KeyError):
         subject.wrote(P1, 5, nbytes=1, now_ms=0)
-    subject.found(["a"], P1, 3)
+    subject.add_partition(["a"], P1, 3)
     subject.wrote(P1, 5, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a")["a"].ranges[P1] == OffsetRange(3, 5)
 
@@ -112,7 +116,7 @@ def test_a_partition_of_unknown_beginning_is_not_written() -> None:
 def test_a_partition_found_again_keeps_its_place() -> None:
     subject = coordinator()
     subject.wrote(P0, 9, nbytes=1, now_ms=0)
-    subject.found(["a"], P0, 0)
+    subject.add_partition(["a"], P0, 0)
     assert checkpoint(subject, "a") == {"a": at(9, start=0)}
 
 
@@ -131,7 +135,7 @@ def test_many_checkpoints_make_an_unbroken_chain() -> None:
     history: dict[str, list[tuple[int, SourcePosition]]] = {"a": [], "b": []}
     for round_ in range(1, 20):
         if round_ == 5:
-            subject.found(["a", "b"], P1, 0)
+            subject.add_partition(["a", "b"], P1, 0)
         subject.wrote(P0, round_ * 3, nbytes=1, now_ms=0)
         for table, position in checkpoint(subject, "a", *(["b"] if round_ % 4 == 0 else [])).items():
             history[table].append((subject.identifier, position))
@@ -141,11 +145,11 @@ def test_many_checkpoints_make_an_unbroken_chain() -> None:
 
 def test_steps_out_of_order_are_illegal_and_change_nothing() -> None:
     subject = coordinator()
-    with pytest.raises(IllegalEvent):
+    with pytest.raises(IllegalTransition):
         subject.prepared({"a": FILES}, IDENTITY)
-    assert (subject.state, subject.identifier) == (State.WRITING, 0)
+    assert (subject.state, subject.identifier) == (CheckpointState.WRITING, 0)
     subject.begin()
-    with pytest.raises(IllegalEvent):
+    with pytest.raises(IllegalTransition):
         subject.begin()
     assert subject.identifier == 1
 
@@ -153,5 +157,5 @@ def test_steps_out_of_order_are_illegal_and_change_nothing() -> None:
 def test_after_a_failure_no_checkpoint_follows() -> None:
     subject = coordinator()
     subject.failed()
-    with pytest.raises(IllegalEvent):
+    with pytest.raises(IllegalTransition):
         subject.begin()

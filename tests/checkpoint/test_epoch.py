@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, Epoch, epoch_of, new_writer
+from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, Epoch, epoch_of, new_writer_id
 from storage.errors import CorruptFile, UnsupportedFeature
 
 
@@ -30,4 +30,4 @@ def test_a_version_of_another_release_is_not_taken_for_an_old_epoch() -> None:
 
 
 def test_two_writers_of_one_process_have_two_names() -> None:
-    assert new_writer() != new_writer()
+    assert new_writer_id() != new_writer_id()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.fence import Fence, Overtaken
+from checkpoint.fence import EpochFence, RecoveryOutdated
 from storage.errors import WriterFenced
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.snapshot import Snapshot
@@ -40,13 +40,13 @@ class Case:
         Case("maintenance under our name", snapshot(11, None, identifier=BATCH_COMMIT_IDENTIFIER)),
         Case("a newer process", snapshot(11, Epoch(5, "new")), WriterFenced),
         Case("one that started beside us and came first", snapshot(11, Epoch(4, "twin")), WriterFenced),
-        Case("an older process that committed while we looked", snapshot(11, Epoch(3, "old")), Overtaken),
-        Case("a release without epochs", snapshot(11, None), Overtaken),
+        Case("an older process that committed while we looked", snapshot(11, Epoch(3, "old")), RecoveryOutdated),
+        Case("a release without epochs", snapshot(11, None), RecoveryOutdated),
     ],
     ids=lambda case: case.id,
 )
 def test_what_stops_a_commit(case: Case) -> None:
-    fence = Fence("shop.orders", "shop")
+    fence = EpochFence("shop.orders", "shop")
     fence.epoch, fence.known_id = OURS, 10
     if case.raises is None:
         fence([case.seen])
@@ -56,7 +56,7 @@ def test_what_stops_a_commit(case: Case) -> None:
 
 
 def test_before_a_process_has_an_epoch_everything_passes() -> None:
-    fence, newer = Fence("shop.orders", "shop"), snapshot(11, Epoch(5, "new"))
+    fence, newer = EpochFence("shop.orders", "shop"), snapshot(11, Epoch(5, "new"))
     fence([newer])
     fence.epoch = OURS
     with pytest.raises(WriterFenced):
@@ -64,7 +64,7 @@ def test_before_a_process_has_an_epoch_everything_passes() -> None:
 
 
 def test_who_took_over_and_when_is_said() -> None:
-    fence = Fence("shop.orders", "shop")
+    fence = EpochFence("shop.orders", "shop")
     fence.epoch = OURS
     with pytest.raises(WriterFenced) as raised:
         fence([snapshot(11, Epoch(5, "db2:4711:ab"))])

@@ -29,24 +29,24 @@ def position(*ranges: tuple[TopicPartition, int, int], identity: SourceIdentity 
 
 def test_the_next_position_starts_where_the_last_one_ended() -> None:
     before = position((P0, 0, 10), (P1, 5, 5))
-    assert before.advanced({P0: 12, P1: 9}) == position((P0, 10, 12), (P1, 5, 9))
+    assert before.advanced_to({P0: 12, P1: 9}) == position((P0, 10, 12), (P1, 5, 9))
 
 
 def test_a_partition_without_news_stays_in_the_position() -> None:
-    assert position((P0, 0, 10), (P1, 0, 4)).advanced({P0: 12}) == position((P0, 10, 12), (P1, 4, 4))
+    assert position((P0, 0, 10), (P1, 0, 4)).advanced_to({P0: 12}) == position((P0, 10, 12), (P1, 4, 4))
 
 
 def test_records_read_again_after_a_restart_do_not_move_a_position_back() -> None:
-    assert position((P0, 0, 10)).advanced({P0: 7}) == position((P0, 10, 10))
+    assert position((P0, 0, 10)).advanced_to({P0: 7}) == position((P0, 10, 10))
 
 
 def test_partitions_of_other_tables_stay_out() -> None:
-    assert position((P0, 0, 10)).advanced({P0: 11, P1: 3}) == position((P0, 10, 11))
+    assert position((P0, 0, 10)).advanced_to({P0: 11, P1: 3}) == position((P0, 10, 11))
 
 
 def test_a_new_partition_begins_where_its_reading_begins() -> None:
-    grown = position((P0, 0, 10)).including({P1: 7, P0: 99})
-    assert grown.advanced({P0: 10, P1: 20}) == position((P0, 10, 10), (P1, 7, 20))
+    grown = position((P0, 0, 10)).with_partitions({P1: 7, P0: 99})
+    assert grown.advanced_to({P0: 10, P1: 20}) == position((P0, 10, 10), (P1, 7, 20))
 
 
 @pytest.mark.parametrize(("start", "end"), [(3, 2), (-1, 2)])
@@ -57,9 +57,9 @@ def test_what_is_no_range_is_refused(start: int, end: int) -> None:
 
 def test_ids_learnt_later_are_added_and_those_of_other_topics_left_out() -> None:
     known = position((P0, 0, 1), identity=SourceIdentity("c1", {"orders": "a"}))
-    seen = known.identified(SourceIdentity("c1", {"orders": "a", "users": "b"}))
+    seen = known.with_identity(SourceIdentity("c1", {"orders": "a", "users": "b"}))
     assert seen.identity == SourceIdentity("c1", {"orders": "a"})
-    unknown = position((P0, 0, 1)).identified(SourceIdentity("c1", {"orders": "a"}))
+    unknown = position((P0, 0, 1)).with_identity(SourceIdentity("c1", {"orders": "a"}))
     assert unknown.identity.topic_ids == {"orders": "a"}
 
 
@@ -109,7 +109,7 @@ def test_chain_check(case: ChainCase) -> None:
 
 
 def test_both_snapshots_of_one_identifier_carry_the_same_position() -> None:
-    moved = FIRST.advanced({P0: 20})
+    moved = FIRST.advanced_to({P0: 20})
     assert chain_breaks([(3, FIRST), (3, FIRST), (4, moved)]) == []
     assert [b.reason for b in chain_breaks([(3, FIRST), (3, moved)])] == [
         "two snapshots of one identifier carry different positions"
@@ -123,7 +123,7 @@ def test_positions_that_advance_make_an_unbroken_chain(steps: list[dict[TopicPar
     current = SourcePosition()
     history = [(0, current)]
     for identifier, reached in enumerate(steps, start=1):
-        current = current.including(dict.fromkeys(reached, 0)).advanced(reached)
+        current = current.with_partitions(dict.fromkeys(reached, 0)).advanced_to(reached)
         history.append((identifier, current))
     assert chain_breaks(history) == []
 

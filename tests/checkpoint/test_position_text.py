@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.evidence import Evidence, SeenSnapshot
+from checkpoint.idle_progress import IdleProgress
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import PACKED_FROM, POSITION_PROPERTY, position_from_text, position_to_text
-from checkpoint.progress import Progress
-from checkpoint.recovery import stand
+from checkpoint.recovery import recover_table
+from checkpoint.table_state import SnapshotSummary, TableState
 from storage.errors import CorruptFile, UnsupportedFeature
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -38,7 +38,9 @@ def _moves(draw: st.DrawFn, position: SourcePosition) -> SourcePosition:
     partitions = sorted(position.ranges)
     chosen = st.sampled_from(partitions or [TopicPartition("t", 0)])
     moved = draw(st.dictionaries(chosen, st.integers(0, 2**40), max_size=4))
-    following = position.advanced(moved).including(draw(st.dictionaries(PARTITIONS, st.integers(0, 9), max_size=2)))
+    following = position.advanced_to(moved).with_partitions(
+        draw(st.dictionaries(PARTITIONS, st.integers(0, 9), max_size=2))
+    )
     has_fault = draw(st.booleans())
     if partitions and has_fault:
         fault = draw(chosen)
@@ -62,19 +64,19 @@ def test_what_a_chain_and_a_start_find_does_not_depend_on_the_version(history: l
     def found(packed_from: int) -> object:
         texts = [position_to_text(position, packed_from) for position in history]
         seen = [
-            SeenSnapshot(n, f"snapshot-{n}", "shop", n, f"list-{n}", {POSITION_PROPERTY: text})
+            SnapshotSummary(n, f"snapshot-{n}", "shop", n, f"list-{n}", {POSITION_PROPERTY: text})
             for n, text in enumerate(texts, start=1)
         ]
-        evidence = Evidence(1, own=seen[::-1], earliest_id=1, latest_id=len(seen))
+        table_state = TableState(1, own=seen[::-1], earliest_id=1, latest_id=len(seen))
         chain = [(n, position_from_text(text, "here")) for n, text in enumerate(texts)]
-        return chain_breaks(chain), stand("shop.t", evidence, Progress(), None)
+        return chain_breaks(chain), recover_table("shop.t", table_state, IdleProgress(), None)
 
     assert found(0) == found(sys.maxsize)
 
 
 def test_a_history_goes_on_from_the_older_version_to_the_newer() -> None:
     many = SourcePosition(ranges={TopicPartition(f"topic-{n}", 0): OffsetRange(n, n + 5) for n in range(100)})
-    later = many.advanced({TopicPartition("topic-7", 0): 50})
+    later = many.advanced_to({TopicPartition("topic-7", 0): 50})
     texts = [position_to_text(many, sys.maxsize), position_to_text(later)]
     assert [json.loads(text)["version"] for text in texts] == [1, 2]
     assert chain_breaks((n, position_from_text(text, "here")) for n, text in enumerate(texts)) == []

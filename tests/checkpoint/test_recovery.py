@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.evidence import NO_TABLE, Evidence, SeenSnapshot
-from checkpoint.findings import Problem
-from checkpoint.offsets import Accepted, OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.position_problems import ProblemKind
 from checkpoint.position_text import POSITION_PROPERTY, position_to_text
-from checkpoint.progress import IdleTable, Progress
-from checkpoint.recovery import before_holes, read_from, stand
+from checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
+from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
 from storage.errors import CorruptFile
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -22,45 +22,47 @@ IDENTITY = SourceIdentity("c1", {"t": "id1"})
 CREATED_MS = 111
 
 
-def at(*ranges: tuple[int, int], accepted: Accepted | None = None) -> SourcePosition:
+def at(*ranges: tuple[int, int], accepted: RecoveryDecision | None = None) -> SourcePosition:
     """[start, end) of partitions 0, 1, …"""
     found = {TopicPartition("t", number): OffsetRange(*range_) for number, range_ in enumerate(ranges)}
     return SourcePosition(IDENTITY, found, accepted)
 
 
-def own(id_: int, position: SourcePosition | None, **properties: str) -> SeenSnapshot:
+def own(id_: int, position: SourcePosition | None, **properties: str) -> SnapshotSummary:
     """The identifier is ten times the id."""
     if position is not None:
         properties[POSITION_PROPERTY] = position_to_text(position)
-    return SeenSnapshot(id_, f"snapshot-{id_}", "shop", id_ * 10, f"list-{id_}", properties)
+    return SnapshotSummary(id_, f"snapshot-{id_}", "shop", id_ * 10, f"list-{id_}", properties)
 
 
-def table(*newest_first: SeenSnapshot, earliest: int = 1, latest: int = 99, registered: int | None = None) -> Evidence:
-    return Evidence(CREATED_MS, newest_first, (), earliest, latest, registered)
+def table(
+    *newest_first: SnapshotSummary, earliest: int = 1, latest: int = 99, registered: int | None = None
+) -> TableState:
+    return TableState(CREATED_MS, newest_first, (), earliest, latest, registered)
 
 
-def progress(snapshot_id: int | None, *reached: int, created_ms: int | None = CREATED_MS) -> Progress:
+def progress(snapshot_id: int | None, *reached: int, created_ms: int | None = CREATED_MS) -> IdleProgress:
     """Of table "a", idle since that own snapshot."""
     entry = IdleTable(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
     position = at(*((end, end) for end in reached))
-    return Progress(position, {"a": entry}, 500, 7)
+    return IdleProgress(position, {"a": entry}, 500, 7)
 
 
-def struck(snapshot_id: int | None, *, created_ms: int = CREATED_MS) -> Progress:
-    """Table "a" was struck out when that was its newest own snapshot, and the source was read up to 50."""
+def active(snapshot_id: int | None, *, created_ms: int = CREATED_MS) -> IdleProgress:
+    """Table "a" was marked active when that was its newest own snapshot, and the source was read up to 50."""
     entry = IdleTable(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
-    return Progress(at((50, 50)), {}, 500, 7, {"a": entry})
+    return IdleProgress(at((50, 50)), {}, 500, 7, {"a": entry})
 
 
-NONE = Progress()
+NONE = IdleProgress()
 NOWHERE = SourcePosition()
 
 
 @dataclass(frozen=True)
 class Case:
     id: str
-    evidence: Evidence
-    progress: Progress = NONE
+    table_state: TableState
+    progress: IdleProgress = NONE
     position: SourcePosition = NOWHERE
     is_fresh: bool = False
 
@@ -68,9 +70,9 @@ class Case:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("no table", NO_TABLE, is_fresh=True),
+        Case("no table", MISSING_TABLE, is_fresh=True),
         Case("a table that others wrote", table(), is_fresh=True),
-        Case("an empty table", Evidence(CREATED_MS), is_fresh=True),
+        Case("an empty table", TableState(CREATED_MS), is_fresh=True),
         Case("an own snapshot", table(own(9, at((5, 20)))), position=at((20, 20))),
         Case("it is registered", table(own(9, at((5, 20))), registered=9), position=at((20, 20))),
         Case("an older one is registered", table(own(9, at((5, 20))), registered=4), position=at((20, 20))),
@@ -90,36 +92,40 @@ class Case:
             is_fresh=True,
         ),
         Case(
-            "progress of a table that didn't exist", NO_TABLE, progress(None, 50, created_ms=None), at((50, 50)), True
+            "progress of a table that didn't exist",
+            MISSING_TABLE,
+            progress(None, 50, created_ms=None),
+            at((50, 50)),
+            True,
         ),
-        Case("it exists now", Evidence(CREATED_MS), progress(None, 50, created_ms=None), at((50, 50)), is_fresh=True),
-        Case("it exists, and had no snapshot either", Evidence(CREATED_MS), progress(None, 50), at((50, 50)), True),
-        Case("it was dropped", NO_TABLE, progress(9, 50), is_fresh=True),
+        Case("it exists now", TableState(CREATED_MS), progress(None, 50, created_ms=None), at((50, 50)), is_fresh=True),
+        Case("it exists, and had no snapshot either", TableState(CREATED_MS), progress(None, 50), at((50, 50)), True),
+        Case("it was dropped", MISSING_TABLE, progress(9, 50), is_fresh=True),
         Case("own ones expired, and the file bridges it", table(earliest=10), progress(9, 50), at((50, 50))),
-        Case("struck out: progress is void", table(own(9, at((5, 20)))), struck(9), at((20, 20))),
-        Case("struck out, and a later one was published", table(own(9, at((5, 20)))), struck(4), at((20, 20))),
-        Case("struck out, and the table was dropped", NO_TABLE, struck(9), is_fresh=True),
-        Case("struck out, and it was created again", table(earliest=10), struck(9, created_ms=5), is_fresh=True),
-        Case("struck out before its first one, which never came", Evidence(CREATED_MS), struck(None), is_fresh=True),
-        Case("the same, and others wrote", table(earliest=1), struck(None), is_fresh=True),
+        Case("struck out: progress is void", table(own(9, at((5, 20)))), active(9), at((20, 20))),
+        Case("struck out, and a later one was published", table(own(9, at((5, 20)))), active(4), at((20, 20))),
+        Case("struck out, and the table was dropped", MISSING_TABLE, active(9), is_fresh=True),
+        Case("struck out, and it was created again", table(earliest=10), active(9, created_ms=5), is_fresh=True),
+        Case("struck out before its first one, which never came", TableState(CREATED_MS), active(None), is_fresh=True),
+        Case("the same, and others wrote", table(earliest=1), active(None), is_fresh=True),
         Case("also when an older one was registered", table(earliest=10, registered=7), progress(9, 50), at((50, 50))),
     ],
     ids=lambda case: case.id,
 )
 def test_what_a_table_proves(case: Case) -> None:
-    standing = stand("a", case.evidence, case.progress, None)
-    assert list(standing.findings) == []
-    assert standing.position == case.position
-    assert standing.is_fresh is case.is_fresh
+    recovered = recover_table("a", case.table_state, case.progress, None)
+    assert list(recovered.findings) == []
+    assert recovered.position == case.position
+    assert recovered.is_fresh is case.is_fresh
 
 
 @dataclass(frozen=True)
 class RefusedCase:
     id: str
-    evidence: Evidence
-    problem: Problem
+    table_state: TableState
+    problem: ProblemKind
     said: str
-    progress: Progress = NONE
+    progress: IdleProgress = NONE
     routing: Routing | None = None
 
 
@@ -131,85 +137,90 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
     "case",
     [
         RefusedCase(
-            "own ones expired", table(earliest=10, registered=9), Problem.EXPIRED, "last as far as is known snapshot 9"
+            "own ones expired",
+            table(earliest=10, registered=9),
+            ProblemKind.EXPIRED,
+            "last as far as is known snapshot 9",
         ),
         RefusedCase(
             "expired, and the file is older than the last one",
             table(earliest=10, registered=9),
-            Problem.EXPIRED,
+            ProblemKind.EXPIRED,
             "none of its snapshots is left: the oldest one there is 10",
             progress(7, 50),
         ),
         RefusedCase(
             "expired, and the file has it struck out",
             table(earliest=10),
-            Problem.EXPIRED,
+            ProblemKind.EXPIRED,
             "last as far as is known snapshot 7",
-            struck(7),
+            active(7),
         ),
         RefusedCase(
             "expired, and struck out before its first one",
             table(earliest=10),
-            Problem.EXPIRED,
+            ProblemKind.EXPIRED,
             "has committed to the table, or was about to when it last ran, but none of its snapshots is left",
-            struck(None),
+            active(None),
         ),
         RefusedCase(
-            "the one that was struck out is gone",
+            "the one that was marked active is gone",
             table(own(7, at((0, 10)))),
-            Problem.ROLLED_BACK,
+            ProblemKind.ROLLED_BACK,
             "snapshot 9 of this pipeline is gone, and its newest one now is 7",
-            struck(9),
+            active(9),
         ),
         RefusedCase(
             "the registered one is gone",
             table(own(7, at((0, 10))), registered=9),
-            Problem.ROLLED_BACK,
+            ProblemKind.ROLLED_BACK,
             "snapshot 9 of this pipeline is gone, and its newest one now is 7",
         ),
         RefusedCase(
             "the one in the progress file is gone",
             table(own(7, at((0, 10)))),
-            Problem.ROLLED_BACK,
+            ProblemKind.ROLLED_BACK,
             "snapshot 9 of this pipeline is gone",
             progress(9, 50),
         ),
         RefusedCase(
             "its id was given away again",
             table(own(9, at((0, 10)))),
-            Problem.ROLLED_BACK,
+            ProblemKind.ROLLED_BACK,
             "snapshot 9 of this pipeline is gone",
-            Progress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "another list")}),
+            IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "another list")}),
         ),
         RefusedCase(
             "all own ones were rolled back",
             table(earliest=1, latest=3, registered=9),
-            Problem.ROLLED_BACK,
+            ProblemKind.ROLLED_BACK,
             "with all others of its (the newest one there is 3)",
         ),
         RefusedCase(
             "everything was rolled back",
-            Evidence(CREATED_MS, registered_id=9),
-            Problem.ROLLED_BACK,
+            TableState(CREATED_MS, consumer_snapshot_id=9),
+            ProblemKind.ROLLED_BACK,
             "with all others of its (it has none at all)",
         ),
-        RefusedCase("no position", table(own(9, None)), Problem.NO_POSITION, "snapshot-9, the newest snapshot of this"),
+        RefusedCase(
+            "no position", table(own(9, None)), ProblemKind.NO_POSITION, "snapshot-9, the newest snapshot of this"
+        ),
         RefusedCase(
             "an unreadable position",
             table(own(9, None, **{POSITION_PROPERTY: '{"version":1,"clu'})),
-            Problem.NO_POSITION,
+            ProblemKind.NO_POSITION,
             "carries a source position that can't be read: '{\"version\":1,\"clu'",
         ),
         RefusedCase(
             "a hole in the chain",
             table(SECOND, FIRST),
-            Problem.HOLE,
+            ProblemKind.CHAIN_BREAK,
             "between checkpoints 10 and 20: t-0 goes on at 12 instead of 10: a gap",
         ),
         RefusedCase(
             "other patterns",
             table(own(9, at((0, 10)), **{ROUTING_PROPERTY: ORDERS.to_text()})),
-            Problem.ROUTING,
+            ProblemKind.ROUTING,
             "`match` is orders, returns, it was orders.",
             routing=Routing.of("debezium-json", ["returns", "orders"], ["*"]),
         ),
@@ -217,7 +228,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
     ids=lambda case: case.id,
 )
 def test_what_is_refused(case: RefusedCase) -> None:
-    (finding,) = stand("a", case.evidence, case.progress, case.routing).findings
+    (finding,) = recover_table("a", case.table_state, case.progress, case.routing).findings
     assert finding.problem is case.problem
     assert case.said in finding.text
 
@@ -226,29 +237,31 @@ def test_what_is_refused(case: RefusedCase) -> None:
     ("newest", "problem"),
     [
         pytest.param(
-            own(2, at((12, 20), accepted=Accepted("--accept-gap a"))), None, id="the next snapshot explains it"
+            own(2, at((12, 20), accepted=RecoveryDecision("--accept-gap a"))), None, id="the next snapshot explains it"
         ),
-        pytest.param(own(2, at((0, 20), accepted=Accepted("--rewind-to a"))), None, id="an overlap, explained"),
+        pytest.param(own(2, at((0, 20), accepted=RecoveryDecision("--rewind-to a"))), None, id="an overlap, explained"),
         pytest.param(own(2, at((10, 20))), None, id="no hole"),
-        pytest.param(own(2, at((0, 20))), Problem.HOLE, id="an overlap"),
+        pytest.param(own(2, at((0, 20))), ProblemKind.CHAIN_BREAK, id="an overlap"),
     ],
 )
-def test_a_hole_that_somebody_accepted_is_none(newest: SeenSnapshot, problem: Problem | None) -> None:
-    found = [finding.problem for finding in stand("a", table(newest, FIRST), NONE, None).findings]
+def test_a_hole_that_somebody_accepted_is_none(newest: SnapshotSummary, problem: ProblemKind | None) -> None:
+    found = [finding.problem for finding in recover_table("a", table(newest, FIRST), NONE, None).findings]
     assert found == ([] if problem is None else [problem])
 
 
 @pytest.mark.parametrize(
-    ("found", "holes"), [(["hole"], []), (["deleted by retention"], [Problem.HOLE])], ids=["of the hole", "of another"]
+    ("found", "holes"),
+    [(["hole"], []), (["deleted by retention"], [ProblemKind.CHAIN_BREAK])],
+    ids=["of the hole", "of another"],
 )
-def test_a_later_decision_covers_the_holes_it_was_about(found: Sequence[str], holes: Sequence[Problem]) -> None:
-    later = own(3, at((20, 20), accepted=Accepted("--accept-gap a", found)))
-    assert [f.problem for f in stand("a", table(later, SECOND, FIRST), NONE, None).findings] == holes
+def test_a_later_decision_covers_the_holes_it_was_about(found: Sequence[str], holes: Sequence[ProblemKind]) -> None:
+    later = own(3, at((20, 20), accepted=RecoveryDecision("--accept-gap a", found)))
+    assert [f.problem for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).findings] == holes
 
 
 def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
-    assert before_holes([own(4, at((25, 30))), own(3, at((20, 20))), SECOND, FIRST]) == FIRST
-    assert before_holes([FIRST]) is None
+    assert last_before_chain_break([own(4, at((25, 30))), own(3, at((20, 20))), SECOND, FIRST]) == FIRST
+    assert last_before_chain_break([FIRST]) is None
 
 
 @pytest.mark.parametrize(
@@ -259,79 +272,79 @@ def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
     ],
 )
 def test_the_same_routing_passes(routing: Routing | None) -> None:
-    evidence = table(own(9, at((0, 10)), **{ROUTING_PROPERTY: ORDERS.to_text()}))
-    assert stand("a", evidence, NONE, routing).findings == []
+    table_state = table(own(9, at((0, 10)), **{ROUTING_PROPERTY: ORDERS.to_text()}))
+    assert recover_table("a", table_state, NONE, routing).findings == []
 
 
 def test_a_snapshot_of_a_release_that_kept_no_routing_passes() -> None:
-    assert stand("a", table(own(9, at((0, 10)))), NONE, ORDERS).findings == []
+    assert recover_table("a", table(own(9, at((0, 10)))), NONE, ORDERS).findings == []
 
 
 def test_progress_under_other_patterns_says_nothing_of_a_table_without_snapshots() -> None:
     """A pattern that took nothing was mended: what it passed over is wanted."""
-    idle = Progress(at((50, 50)), {"a": IdleTable(routing=ORDERS)})
-    assert stand("a", NO_TABLE, idle, ORDERS).position == at((50, 50))
-    assert stand("a", NO_TABLE, idle, Routing.of("debezium-json", ["orders*"], ["*"])).position == NOWHERE
+    idle = IdleProgress(at((50, 50)), {"a": IdleTable(routing=ORDERS)})
+    assert recover_table("a", MISSING_TABLE, idle, ORDERS).position == at((50, 50))
+    assert recover_table("a", MISSING_TABLE, idle, Routing.of("debezium-json", ["orders*"], ["*"])).position == NOWHERE
 
 
 def test_expired_snapshots_are_not_bridged_into_other_patterns_in_silence() -> None:
-    idle = Progress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "list-9", ORDERS)})
-    standing = stand("a", table(earliest=10), idle, Routing.of("debezium-json", ["orders*"], ["*"]))
-    assert ([f.problem for f in standing.findings], standing.position) == ([Problem.ROUTING], at((50, 50)))
+    idle = IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "list-9", ORDERS)})
+    recovered = recover_table("a", table(earliest=10), idle, Routing.of("debezium-json", ["orders*"], ["*"]))
+    assert ([f.problem for f in recovered.findings], recovered.position) == ([ProblemKind.ROUTING], at((50, 50)))
 
 
 def test_progress_counts_only_for_topics_that_feed_the_table() -> None:
     reached = SourcePosition(IDENTITY, {P0: OffsetRange(50, 50), TopicPartition("other", 0): OffsetRange(7, 7)})
-    idle = Progress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
-    standing = stand("a", table(own(9, at((5, 20)))), idle, Routing.of("debezium-json", ["a"], ["t*"]))
-    assert standing.position == at((20, 50))
+    idle = IdleProgress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
+    recovered = recover_table("a", table(own(9, at((5, 20)))), idle, Routing.of("debezium-json", ["a"], ["t*"]))
+    assert recovered.position == at((20, 50))
 
 
 def test_progress_in_another_source_is_void() -> None:
     reached = SourcePosition(SourceIdentity("c2"), {P0: OffsetRange(50, 50)})
-    idle = Progress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
-    assert stand("a", table(own(9, at((5, 20)))), idle, None).position == at((20, 20))
+    idle = IdleProgress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
+    assert recover_table("a", table(own(9, at((5, 20)))), idle, None).position == at((20, 20))
 
 
 @pytest.mark.parametrize(
-    ("evidence", "known", "expected"),
+    ("table_state", "known", "expected"),
     [
         pytest.param(table(own(9, at((0, 1)))), NONE, (90, 0), id="of the newest own one"),
         pytest.param(table(earliest=10), progress(9, 50), (500, 7), id="of the progress file, when all expired"),
         pytest.param(table(own(7, at((0, 1)))), progress(9, 50), (500, 7), id="above what was rolled back"),
-        pytest.param(table(earliest=10), struck(9), (500, 7), id="of the progress file, when it was struck out"),
-        pytest.param(NO_TABLE, progress(9, 50), (500, 7), id="above those of a table that was dropped"),
+        pytest.param(table(earliest=10), active(9), (500, 7), id="of the progress file, when it was marked active"),
+        pytest.param(MISSING_TABLE, progress(9, 50), (500, 7), id="above those of a table that was dropped"),
         pytest.param(
             table(earliest=700, latest=800, registered=1), NONE, (800, 0), id="large enough, if nothing tells"
         ),
     ],
 )
 def test_identifiers_and_epochs_go_on_above_all_that_were_used(
-    evidence: Evidence, known: Progress, expected: tuple[int, int]
+    table_state: TableState, known: IdleProgress, expected: tuple[int, int]
 ) -> None:
-    standing = stand("a", evidence, known, None)
-    assert (standing.identifier, standing.epoch) == expected
+    recovered = recover_table("a", table_state, known, None)
+    assert (recovered.identifier, recovered.epoch) == expected
 
 
 def test_how_far_a_table_was_that_is_struck_out_nobody_knows() -> None:
     """`reached` is from before what is missing was written."""
-    assert stand("a", table(earliest=10), struck(9), None).lost is None
-    assert stand("a", table(own(7, at((0, 1)))), struck(9), None).lost is None
+    assert recover_table("a", table(earliest=10), active(9), None).lost is None
+    assert recover_table("a", table(own(7, at((0, 1)))), active(9), None).lost is None
 
 
 def test_the_epoch_is_the_one_of_the_newest_own_snapshot() -> None:
     newest = own(9, at((0, 1)), **{EPOCH_PROPERTY: Epoch(4, "w").to_text()})
-    assert stand("a", table(newest), NONE, None).epoch == 4
+    assert recover_table("a", table(newest), NONE, None).epoch == 4
 
 
 @pytest.mark.parametrize("properties", [{EPOCH_PROPERTY: "4"}, {ROUTING_PROPERTY: "[]"}])
 def test_an_unreadable_property_is_an_error_that_names_the_snapshot(properties: Mapping[str, str]) -> None:
-    newest = SeenSnapshot(
+    newest = SnapshotSummary(
         9, "/t/snapshot-9", "shop", 1, "l", {POSITION_PROPERTY: position_to_text(at((0, 1))), **properties}
     )
     with pytest.raises(CorruptFile, match="snapshot-9"):
-        stand("a", table(newest), NONE, ORDERS)
+        recover_table("a", table(newest), NONE, ORDERS)
 
 
 def test_the_source_is_read_from_the_smallest_position() -> None:
-    assert read_from([at((0, 20)), at((0, 10), (0, 3)), SourcePosition()]) == {P0: 10, P1: 3}
+    assert resume_offsets([at((0, 20)), at((0, 10), (0, 3)), SourcePosition()]) == {P0: 10, P1: 3}

@@ -6,43 +6,47 @@ from itertools import product
 
 import pytest
 
-from checkpoint.states import TRANSITIONS, Event, IllegalEvent, State, next_state
+from checkpoint.states import TRANSITIONS, CheckpointEvent, CheckpointState, IllegalTransition, next_state
 
-ILLEGAL = [pair for pair in product(State, Event) if pair not in TRANSITIONS]
+ILLEGAL = [pair for pair in product(CheckpointState, CheckpointEvent) if pair not in TRANSITIONS]
 
 
-def name(value: State | Event) -> str:
+def name(value: CheckpointState | CheckpointEvent) -> str:
     return value.name
 
 
 @pytest.mark.parametrize(("state", "event"), ILLEGAL, ids=name)
-def test_an_event_that_is_not_in_the_table_is_illegal(state: State, event: Event) -> None:
-    with pytest.raises(IllegalEvent) as raised:
+def test_an_event_that_is_not_in_the_table_is_illegal(state: CheckpointState, event: CheckpointEvent) -> None:
+    with pytest.raises(IllegalTransition) as raised:
         next_state(state, event)
     assert (raised.value.state, raised.value.event) == (state, event)
 
 
 def test_a_checkpoint_goes_round() -> None:
-    state = State.WRITING
+    state = CheckpointState.WRITING
     for event in (
-        Event.BEGUN,
-        Event.PREPARED,
-        Event.TABLE_COMMITTED,
-        Event.TABLE_COMMITTED,
-        Event.COMPLETED,
-        Event.CLOSED,
+        CheckpointEvent.BEGUN,
+        CheckpointEvent.PREPARED,
+        CheckpointEvent.TABLE_COMMITTED,
+        CheckpointEvent.TABLE_COMMITTED,
+        CheckpointEvent.COMPLETED,
+        CheckpointEvent.CLOSED,
     ):
         state = next_state(state, event)
-    assert state is State.CLOSED
+    assert state is CheckpointState.CLOSED
 
 
 def test_every_state_but_the_last_two_can_fail() -> None:
-    assert {state for state, event in TRANSITIONS if event is Event.FAILED} == set(State) - {State.CLOSED}
-    assert {after for (_, event), after in TRANSITIONS.items() if event is Event.FAILED} == {State.BROKEN}
+    assert {state for state, event in TRANSITIONS if event is CheckpointEvent.FAILED} == set(CheckpointState) - {
+        CheckpointState.CLOSED
+    }
+    assert {after for (_, event), after in TRANSITIONS.items() if event is CheckpointEvent.FAILED} == {
+        CheckpointState.BROKEN
+    }
 
 
 def test_nothing_leads_out_of_closed_and_broken() -> None:
-    assert {after for (state, _), after in TRANSITIONS.items() if state in (State.CLOSED, State.BROKEN)} == {
-        State.BROKEN
-    }
-    assert not any(state is State.CLOSED for state, _ in TRANSITIONS)
+    assert {
+        after for (state, _), after in TRANSITIONS.items() if state in (CheckpointState.CLOSED, CheckpointState.BROKEN)
+    } == {CheckpointState.BROKEN}
+    assert not any(state is CheckpointState.CLOSED for state, _ in TRANSITIONS)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from compaction.levels import Levels
+from compaction.merge_tree.levels import Levels
 from storage.binary_row import decode_rows, serialize_rows
 from storage.files.data_file import EMPTY_STATS, DataFileMeta
 from storage.types import AtomicType, Root

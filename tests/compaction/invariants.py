@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compaction.levels import Levels
+from compaction.merge_tree.levels import Levels
 from storage.binary_row import serialize_rows
 from storage.files.data_file import DataFileMeta
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.snapshots.live_files import live_entries
+from storage.manifests.snapshot_files import live_entries
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 
 
 def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:

@@ -12,7 +12,7 @@ import tidelake
 from storage.fileio import open_file_io
 from storage.fileio.base import FileIO
 from storage.files.bucket_directory import partition_directory
-from storage.snapshots.live_files import live_entries
+from storage.manifests.snapshot_files import live_entries
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 

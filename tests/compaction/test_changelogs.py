@@ -12,8 +12,8 @@ import pytest
 
 import tidelake
 from storage.format import CommitKind, FileSource
-from storage.snapshots.live_files import changelog_entries
-from storage.snapshots.manifest_entry import ManifestEntry
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import changelog_entries
 from storage.verify import verify
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])

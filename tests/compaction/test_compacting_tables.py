@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tidelake
 from storage.files import writer as file_writer
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge import section
+from storage.merge import sections
 from tests.compaction.invariants import check_tree
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("w", pa.string())])
@@ -175,11 +175,11 @@ TYPES = [*SCHEMA.types, pa.int8()]
 
 def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: bool) -> None:
     """spills: no run of a merge may be open in its file."""
-    open_bytes = 0 if spills else section.OPEN_MEMORY_BYTES
+    open_bytes = 0 if spills else sections.OPEN_MEMORY_BYTES
     with (
         tempfile.TemporaryDirectory() as warehouse,
         patch.object(file_writer, "_CHECK_ROWS", ROWS_PER_FILE),
-        patch.object(section, "OPEN_MEMORY_BYTES", open_bytes),
+        patch.object(sections, "OPEN_MEMORY_BYTES", open_bytes),
     ):
         Played(warehouse, engine, options).play(played)
 

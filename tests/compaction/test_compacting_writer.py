@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.manager import compactors
-from compaction.scheduler import CompactionScheduler, Task
-from compaction.stopping import CompactionStopped, ShouldStop
+from compaction.cancellation import CompactionCancelled, IsCancelled
+from compaction.compact_manager import compact_manager_factory
+from compaction.scheduler import CompactionScheduler, ScheduledTask
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import CorruptFile
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.logs import FIELDS
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
-from storage.snapshots.live_files import delta_entries
+from storage.manifests.snapshot_files import delta_entries
 from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
 from storage.write.compactor import Compactor
-from storage.write.router import BucketKey
 from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
@@ -45,12 +45,12 @@ class GatedScheduler(CompactionScheduler):
         self.gate = threading.Event()
         self.submitted = threading.Event()
 
-    def submit(self, table: str, work: Callable[[ShouldStop], T]) -> Task[T]:
-        def gated(should_stop: ShouldStop) -> T:
+    def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
+        def gated(is_cancelled: IsCancelled) -> T:
             while not self.gate.wait(0.01):
-                if should_stop():
-                    raise CompactionStopped
-            return work(should_stop)
+                if is_cancelled():
+                    raise CompactionCancelled
+            return work(is_cancelled)
 
         task = super().submit(table, gated)
         self.submitted.set()
@@ -63,8 +63,8 @@ class Streaming:
     def __init__(self, context: TableContext, scheduler: CompactionScheduler | None = None) -> None:
         self.context = context
         self.scheduler = scheduler or CompactionScheduler(1)
-        self.writer = TableWriter(context, compactor_of=compactors(self.scheduler))
-        self.committer = TableCommit(context, "etl", on_lost_compaction=self.writer.compaction_lost)
+        self.writer = TableWriter(context, compactor_factory=compact_manager_factory(self.scheduler))
+        self.committer = TableCommit(context, "etl", on_lost_compaction=self.writer.restart_compaction)
         self.identifier = 0
 
     def write(self, identifier: int) -> None:
@@ -273,7 +273,7 @@ def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
     assert kinds(table) == ["1", "2", "*c", "3"]
     check_rows(table, 3)
     assert stored(table) == in_snapshots(table)
-    assert "compaction thrown away" in caplog.text
+    assert "compaction discarded" in caplog.text
     streaming.put(4, 6)
     assert kinds(table)[4:] == ["4", "4c", "5", "6", "6c"]
     check_rows(table, 6)
@@ -327,7 +327,7 @@ def test_aborting_leaves_nothing_of_a_compaction(tmp_path: Path, state: str) -> 
         scheduler.submit("other", lambda _: None).result()
     if state == "is taken":
         streaming.write(6)
-        next(iter(streaming.writer._buckets.values())).give_back()
+        next(iter(streaming.writer._buckets.values())).flush_memory()
         streaming.writer._memory.limit_bytes = 1
         streaming.write(7)
     streaming.writer.abort()
@@ -342,7 +342,7 @@ def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_fo
     committing = threading.Thread(target=lambda: streaming.put(5, 5))
     committing.start()
     assert scheduler.submitted.wait(30)  # and never begun
-    streaming.writer.give_up_compactions()
+    streaming.writer.cancel_compactions()
     committing.join()
     streaming.put(6, 6)
     assert kinds(table) == ["1", "2", "3", "4", "5", "6"]
@@ -353,14 +353,14 @@ def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_fo
 def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_path: Path) -> None:
     Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
-    compactor_of = compactors(GatedScheduler())  # whoever waits for these, waits for ever
+    compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever
 
     def hurried(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> Compactor | None:
-        compactor = compactor_of(context, key, files)
-        writer.give_up_compactions()
+        compactor = compactor_factory(context, key, files)
+        writer.cancel_compactions()
         return compactor
 
-    writer = TableWriter(table.context, compactor_of=hurried)
+    writer = TableWriter(table.context, compactor_factory=hurried)
     writer.write(rows_of(5))
     (message,) = writer.prepare_commit(5)
     assert message.new_files

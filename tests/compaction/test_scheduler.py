@@ -11,14 +11,14 @@ from typing import Final
 
 import pytest
 
+from compaction.cancellation import IsCancelled
 from compaction.scheduler import CompactionScheduler
-from compaction.stopping import ShouldStop
 
 WAIT_S: Final = 30  # for something that will happen
 
 
-def gated(gate: threading.Event, then: Callable[[], None] = lambda: None) -> Callable[[ShouldStop], None]:
-    def work(_: ShouldStop) -> None:
+def gated(gate: threading.Event, then: Callable[[], None] = lambda: None) -> Callable[[IsCancelled], None]:
+    def work(_: IsCancelled) -> None:
         assert gate.wait(WAIT_S)
         then()
 
@@ -42,7 +42,7 @@ def test_no_more_tasks_run_at_a_time_than_there_are_threads() -> None:
     scheduler, gate = CompactionScheduler(2), threading.Event()
     running, most, lock = 0, 0, threading.Lock()
 
-    def work(_: ShouldStop) -> None:
+    def work(_: IsCancelled) -> None:
         nonlocal running, most
         with lock:
             running += 1
@@ -69,7 +69,7 @@ def test_threads_end_with_the_work_and_come_back_with_it() -> None:
 
 
 def test_what_the_work_raised_reaches_who_asks_for_the_result() -> None:
-    def work(_: ShouldStop) -> None:
+    def work(_: IsCancelled) -> None:
         raise OSError("disk full")
 
     task = CompactionScheduler(1).submit("t", work)
@@ -82,7 +82,7 @@ def test_a_task_that_waits_is_stopped_without_having_run() -> None:
     scheduler, gate, ran = CompactionScheduler(1), threading.Event(), threading.Event()
     scheduler.submit("t", gated(gate))
     waiting = scheduler.submit("t", gated(gate, ran.set))
-    assert isinstance(waiting.stop(), CancelledError)
+    assert isinstance(waiting.cancel_and_wait(), CancelledError)
     gate.set()
     scheduler.submit("t", gated(gate)).result()
     assert not ran.is_set()
@@ -94,21 +94,21 @@ def test_a_task_that_runs_is_told_to_stop_and_waited_for() -> None:
     class Stopped(Exception):
         pass
 
-    def work(should_stop: ShouldStop) -> None:
+    def work(is_cancelled: IsCancelled) -> None:
         begun.set()
-        while not should_stop():
+        while not is_cancelled():
             pass
         raise Stopped
 
     task = CompactionScheduler(1).submit("t", work)
     assert begun.wait(WAIT_S)
-    assert isinstance(task.stop(), Stopped)
+    assert isinstance(task.cancel_and_wait(), Stopped)
 
 
 def test_stopping_what_has_ended_leaves_its_result() -> None:
     task = CompactionScheduler(1).submit("t", lambda _: 7)
     assert task.result() == 7
-    assert task.stop() is None
+    assert task.cancel_and_wait() is None
     assert task.result() == 7
 
 
@@ -129,8 +129,8 @@ def test_work_that_found_no_thread_is_forgotten_and_later_work_is_done(monkeypat
 def test_no_two_threads_that_live_have_one_name() -> None:
     scheduler, meeting = CompactionScheduler(2), threading.Barrier(2)
 
-    def meet(times: int) -> Callable[[ShouldStop], threading.Thread]:
-        def work(_: ShouldStop) -> threading.Thread:
+    def meet(times: int) -> Callable[[IsCancelled], threading.Thread]:
+        def work(_: IsCancelled) -> threading.Thread:
             for _time in range(times):
                 meeting.wait(WAIT_S)
             return threading.current_thread()
@@ -148,8 +148,8 @@ def test_a_process_that_ends_does_not_wait_for_its_compactions() -> None:
 import sys
 from compaction.scheduler import shared_scheduler
 
-def for_ever(should_stop):
-    while not should_stop():
+def for_ever(is_cancelled):
+    while not is_cancelled():
         pass
     print("stopped", flush=True)
 

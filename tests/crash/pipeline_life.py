@@ -13,17 +13,17 @@ import pytest
 
 from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest import assembly, checkpoints
-from ingest.config import parse_config
+from ingest.config.config import parse_config
+from ingest.pipeline import builder, checkpointer
+from ingest.pipeline.run_metrics import RunMetrics
 from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER, Headers
-from ingest.run_progress import Progress
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from storage.snapshots.snapshot import SnapshotStore
 from storage.verify import verify
-from tests.ingest.formats.changes import change
+from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.table import Table
@@ -127,15 +127,15 @@ class PipelineWorld:
         self.truth[name] = sorted([*self.truth[name], row])
         self.history[name].add(row)
 
-    def run(self, io: FileIO) -> Progress:
+    def run(self, io: FileIO) -> RunMetrics:
         """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
         config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
         with pytest.MonkeyPatch.context() as patches:
-            for opener in (assembly, opening):
+            for opener in (builder, opening):
                 patches.setattr(opener, "open_file_io", lambda *_: io)
-            patches.setattr(assembly, "source_of", lambda _: MemoryLogSource(self.log, batch_records=2))
-            patches.setattr(checkpoints, "TABLES_AT_ONCE", 1)
-            return asyncio.run(assembly.assemble(config).run())
+            patches.setattr(builder, "build_source", lambda _: MemoryLogSource(self.log, batch_records=2))
+            patches.setattr(checkpointer, "TABLES_AT_ONCE", 1)
+            return asyncio.run(builder.build_pipeline(config).run())
 
     # ------------------------------------------------------------ what a new process finds
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.commit.publisher import CommitEnvironment
+from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
 from storage.format import KIND_COLUMN, RowKind
 from storage.options import ChangelogProducer
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.publisher import CommitEnvironment
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify import verify
@@ -39,7 +39,7 @@ Row = tuple[int, str, int]
 
 
 @dataclass(frozen=True)
-class Kind:
+class TableKind:
     """What the table is. Rows of an append table are never equal, so that one too many and one too few are seen."""
 
     id: str
@@ -70,7 +70,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Summing(Kind):
+class Summing(TableKind):
     """Rows of a key add up, so that a commit or a compaction that counts twice or half is seen."""
 
     def changes(self, identifier: int) -> list[tuple[RowKind, Row]]:
@@ -98,7 +98,7 @@ class Life:
 
     io: FileIO
     warehouse: str
-    kind: Kind
+    kind: TableKind
     acknowledged: list[int] = field(default_factory=list)
 
     def run(self) -> None:
@@ -107,7 +107,7 @@ class Life:
         writer = Writer(context, USER)
         writer._commit._publisher._environment = NO_WAIT  # time passes for nobody
         with writer:
-            newest = TableCommit(context, USER).newest_own()
+            newest = TableCommit(context, USER).latest_of_user()
             for identifier in range(newest.commit_identifier if newest else 1, self.kind.commits + 1):
                 writer.write(batch(self.kind.changes(identifier)))
                 writer.commit(identifier)

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 import tidelake
-from compaction.job import compact_table
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
-from compaction.request import CompactionRequest
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import TidelakeError
 from storage.fileio.base import FileIO
@@ -29,7 +29,7 @@ from tidelake.table import Table
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobTableKind:
     """has_rival: another job compacts one of the two partitions, once, just before our snapshot is made."""
 
     id: str
@@ -42,18 +42,18 @@ class Kind:
 COMMITS = 2
 LISTED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}  # shows what was merged twice
 KINDS = [
-    Kind("append", [], {"bucket": "-1", "compaction.min.file-num": "2"}),
-    Kind("primary key, in full", ["p", "k"], {"bucket": "1"}, CompactionRequest(full=True)),
-    Kind("sorted along a curve", [], {"bucket": "-1"}, CompactionRequest(order_by=("k", "v"))),
-    Kind("texts in a list", ["p", "k"], {"bucket": "1", **LISTED}, CompactionRequest(full=True)),
-    Kind("texts in a list, a rival", ["p", "k"], {"bucket": "1", **LISTED}, CompactionRequest(full=True), True),
+    JobTableKind("append", [], {"bucket": "-1", "compaction.min.file-num": "2"}),
+    JobTableKind("primary key, in full", ["p", "k"], {"bucket": "1"}, CompactionRequest(full=True)),
+    JobTableKind("sorted along a curve", [], {"bucket": "-1"}, CompactionRequest(order_by=("k", "v"))),
+    JobTableKind("texts in a list", ["p", "k"], {"bucket": "1", **LISTED}, CompactionRequest(full=True)),
+    JobTableKind("texts in a list, a rival", ["p", "k"], {"bucket": "1", **LISTED}, CompactionRequest(full=True), True),
 ]
 
 
-class World:
+class JobWorld:
     """Two partitions of two files each, in memory."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: JobTableKind) -> None:
         self.kind = kind
         self.warehouse = f"memory://{uuid4()}/lake"
         self.store: FileIO = MemoryFileIO()
@@ -95,8 +95,8 @@ class World:
         return bool(new)
 
 
-def calls_of_a_job(kind: Kind) -> list[Call]:
-    world = World(kind)
+def calls_of_a_job(kind: JobTableKind) -> list[Call]:
+    world = JobWorld(kind)
     io = FaultyFileIO(world.store)
     world.watch(io)
     report = world.compact(io)
@@ -106,8 +106,8 @@ def calls_of_a_job(kind: Kind) -> list[Call]:
     return io.calls
 
 
-def live_through(kind: Kind, number: int, trouble: Trouble) -> None:
-    world = World(kind)
+def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
+    world = JobWorld(kind)
     io = FaultyFileIO(world.store)
     trouble.await_in(io, number)
     world.watch(io)
@@ -126,7 +126,7 @@ def live_through(kind: Kind, number: int, trouble: Trouble) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: Kind, points: Points) -> None:
+def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind, points: Points) -> None:
     """A third of the points for each kind of table; all of them take minutes."""
     third = KINDS.index(kind) % 3
     for number, trouble in sample(list(some_points(calls_of_a_job(kind)))[third::3]):
@@ -137,7 +137,7 @@ def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: Kind, points:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_that_holds_for_every_trouble_at_every_call(kind: Kind, points: Points) -> None:
+def test_that_holds_for_every_trouble_at_every_call(kind: JobTableKind, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_job(kind)):
         live_through(kind, number, trouble)
         points.tried(f"compaction job: {trouble.id}")

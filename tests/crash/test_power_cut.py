@@ -9,18 +9,18 @@ import pytest
 
 from storage.fileio.local import LocalFileIO
 from tests.crash.points import Points
-from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, NAME, Kind, Life, look
+from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, NAME, Life, TableKind, look
 from tests.crash.troubles import DYING_THREADS
 from tests.support.faulty_file_io import ProcessDied
 from tests.support.model_disk import Kept, ModelDisk
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
-APPEND = Kind("append", False, {"bucket": "-1"}, commits=2)
-CHANGELOG = Kind("changelog", True, {"bucket": "1", "changelog-producer": "input"}, commits=4)
+APPEND = TableKind("append", False, {"bucket": "-1"}, commits=2)
+CHANGELOG = TableKind("changelog", True, {"bucket": "1", "changelog-producer": "input"}, commits=4)
 
-EXPIRING = Kind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE}, commits=4)
-COMPACTING = Kind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}, commits=4)
+EXPIRING = TableKind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE}, commits=4)
+COMPACTING = TableKind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}, commits=4)
 LONG = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
@@ -33,7 +33,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
     ],
 )
 def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Points, kind: Kind, keeps_names: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Points, kind: TableKind, keeps_names: bool
 ) -> None:
     number, is_whole = 0, False
     while not is_whole:
@@ -70,7 +70,7 @@ def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
     ("kind", "allowed"), [pytest.param(APPEND, 5, id="append"), pytest.param(CHANGELOG, 7, id="with a changelog")]
 )
 def test_fsyncs_of_a_commit_besides_one_per_data_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, allowed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, allowed: int
 ) -> None:
     """A changelog has a manifest and a list of its own."""
     disk = ModelDisk(tmp_path, monkeypatch, keeps_names=True)

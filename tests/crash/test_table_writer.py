@@ -12,7 +12,7 @@ from storage.errors import BadInput, CommitConflict, TidelakeError
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from tests.crash.points import Points
-from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, SUM_UP, Kind, Life, Summing, look
+from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, SUM_UP, Life, Summing, TableKind, look
 from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
@@ -20,14 +20,14 @@ from tests.support.levels import sample
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 ALONE_OR_NOT = [
-    Kind("append", False, {"bucket": "-1", "manifest.merge-min-count": "2"}),
-    Kind("primary key with changelog", True, {"bucket": "2", "changelog-producer": "input"}, commits=2),
-    Kind("primary key with sequence field", True, {"bucket": "1", "sequence.field": "at"}),
-    Kind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
-    Kind("compacting, with its changelog", True, {"bucket": "1", "changelog-producer": "full-compaction"}),
+    TableKind("append", False, {"bucket": "-1", "manifest.merge-min-count": "2"}),
+    TableKind("primary key with changelog", True, {"bucket": "2", "changelog-producer": "input"}, commits=2),
+    TableKind("primary key with sequence field", True, {"bucket": "1", "sequence.field": "at"}),
+    TableKind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
+    TableKind("compacting, with its changelog", True, {"bucket": "1", "changelog-producer": "full-compaction"}),
     Summing("summing, compacting", True, {"bucket": "1", **SUM_UP, **COMPACT_AT_TWO}),
 ]
-ALONE = [Kind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
+ALONE = [TableKind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
 LIVES = [
     *(pytest.param(kind, True, id=f"{kind.id}, with a rival") for kind in ALONE_OR_NOT),
     *(pytest.param(kind, False, id=f"{kind.id}, alone") for kind in (*ALONE, *ALONE_OR_NOT)),
@@ -38,7 +38,7 @@ SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[6], LIVES[-1]]
 class World:
     """A warehouse in memory. The rival, if any, commits once: just before our second snapshot is made."""
 
-    def __init__(self, kind: Kind, *, has_rival: bool) -> None:
+    def __init__(self, kind: TableKind, *, has_rival: bool) -> None:
         self.kind = kind
         self.warehouse = f"memory://{uuid4()}/lake"
         self.store: FileIO = MemoryFileIO()
@@ -57,7 +57,7 @@ class World:
         return Life(io, self.warehouse, self.kind)
 
 
-def calls_of_a_life(kind: Kind, *, has_rival: bool) -> list[Call]:
+def calls_of_a_life(kind: TableKind, *, has_rival: bool) -> list[Call]:
     world = World(kind, has_rival=has_rival)
     io = FaultyFileIO(world.store)
     with suppress(CommitConflict):
@@ -65,7 +65,7 @@ def calls_of_a_life(kind: Kind, *, has_rival: bool) -> list[Call]:
     return io.calls
 
 
-def live_through(kind: Kind, number: int, trouble: Trouble, *, has_rival: bool) -> None:
+def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: bool) -> None:
     """A life with trouble in its number-th call, and the life after it."""
     world = World(kind, has_rival=has_rival)
     io = FaultyFileIO(world.store)
@@ -96,7 +96,7 @@ def live_through(kind: Kind, number: int, trouble: Trouble, *, has_rival: bool) 
 
 
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_a_life_is_what_it_is_called(kind: Kind, has_rival: bool) -> None:
+def test_a_life_is_what_it_is_called(kind: TableKind, has_rival: bool) -> None:
     world = World(kind, has_rival=has_rival)
     with suppress(CommitConflict):  # where the rival wrote to the same bucket, and nothing orders their rows
         world.life(FaultyFileIO(world.store)).run()
@@ -110,7 +110,7 @@ def test_a_life_is_what_it_is_called(kind: Kind, has_rival: bool) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)
 def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_completes_it(
-    kind: Kind, has_rival: bool, points: Points
+    kind: TableKind, has_rival: bool, points: Points
 ) -> None:
     start = ALONE_OR_NOT.index(kind) if kind in ALONE_OR_NOT else 0
     for number, trouble in sample(list(some_points(calls_of_a_life(kind, has_rival=has_rival), start))):
@@ -121,7 +121,7 @@ def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_compl
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_that_holds_for_every_trouble_at_every_call(kind: Kind, has_rival: bool, points: Points) -> None:
+def test_that_holds_for_every_trouble_at_every_call(kind: TableKind, has_rival: bool, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_life(kind, has_rival=has_rival)):
         live_through(kind, number, trouble, has_rival=has_rival)
         points.tried(f"table writer: {trouble.kind}")

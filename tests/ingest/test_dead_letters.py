@@ -15,12 +15,12 @@ from checkpoint.offsets import TopicPartition
 from ingest import dead_letters
 from ingest.clock import SystemClock
 from ingest.dead_letters import DeadLetters
-from ingest.formats.base import Failure, FailureKind
+from ingest.formats.base import DecodeFailure, FailureKind
 from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.local import LocalFileIO
 from storage.logs import FIELDS
-from tests.ingest.fakes import raw_batch
+from tests.ingest.pipeline.fakes import raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
 
 LOG = TopicPartition("log", 0)
@@ -37,8 +37,8 @@ def open_letters(folder: Path, read_from: dict[TopicPartition, int] | None = Non
     return letters
 
 
-def failure(row: int, offset: int) -> Failure:
-    return Failure(row, offset, FailureKind.BAD_RECORD, "column price: text for a number")
+def failure(row: int, offset: int) -> DecodeFailure:
+    return DecodeFailure(row, offset, FailureKind.BAD_RECORD, "column price: text for a number")
 
 
 def written(folder: Path) -> Iterator[dict[str, object]]:
@@ -90,11 +90,11 @@ def test_many_letters_should_not_wait_in_memory(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(dead_letters, "_HELD_BYTES_MAX", 1_000)
     letters = open_letters(folder)
     letters.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
-    assert not letters.are_many
+    assert not letters.should_flush
     letters.add(raw_batch(range(20)), [failure(n, n) for n in range(2, 20)])
-    assert letters.are_many
+    assert letters.should_flush
     letters.flush()
-    assert not letters.are_many
+    assert not letters.should_flush
     assert len(list(written(folder))) == 20
 
 

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from ingest.threads import each_to_its_end, hurried_to_its_end, in_turn, to_its_end
-from tests.ingest.fakes import Gate
+from ingest.threads import map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
+from tests.ingest.pipeline.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
-either_way = pytest.mark.parametrize("run", [to_its_end, in_turn])
+either_way = pytest.mark.parametrize("run", [run_uncancellable, run_cpu_bound])
 
 _ASKED_BY: ContextVar[str] = ContextVar("asked_by")
 
@@ -44,8 +44,8 @@ async def test_outcomes_come_in_the_order_of_the_items() -> None:
         (gate if item == 0 else gate.open)()
         return item * item
 
-    assert await each_to_its_end(work, range(5), at_once=2) == [0, 1, 4, 9, 16]
-    assert await each_to_its_end(work, [], at_once=2) == []
+    assert await map_uncancellable(work, range(5), at_once=2) == [0, 1, 4, 9, 16]
+    assert await map_uncancellable(work, [], at_once=2) == []
 
 
 async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
@@ -58,7 +58,7 @@ async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
         gate()
         ended.append(item)
 
-    running = asyncio.create_task(each_to_its_end(work, ["slow", "bad", "never"], at_once=2))
+    running = asyncio.create_task(map_uncancellable(work, ["slow", "bad", "never"], at_once=2))
     await gate.reached()
     await asyncio.wait({running}, timeout=0.05)
     assert not running.done()
@@ -91,7 +91,7 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
     def tell(item: str, outcome: str) -> None:
         told.append((item, outcome))
 
-    running = asyncio.create_task(each_to_its_end(work, "abcd", 1, tell, keep_going=True))
+    running = asyncio.create_task(map_uncancellable(work, "abcd", 1, tell, keep_going=True))
     await gate.reached()
     if is_cancelled:
         running.cancel()
@@ -103,10 +103,10 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
 
 async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
     gate, done = Gate(), list[str]()
-    first = asyncio.create_task(in_turn(gate))
+    first = asyncio.create_task(run_cpu_bound(gate))
     await gate.reached()
-    others = [asyncio.create_task(in_turn(done.append, name)) for name in "abc"]
-    await asyncio.gather(*(to_its_end(lambda: None) for _ in range(8)))  # whoever waits elsewhere isn't held up
+    others = [asyncio.create_task(run_cpu_bound(done.append, name)) for name in "abc"]
+    await asyncio.gather(*(run_uncancellable(lambda: None) for _ in range(8)))  # whoever waits elsewhere isn't held up
     assert done == []
     gate.open()
     await asyncio.gather(first, *others)
@@ -115,13 +115,13 @@ async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
 
 _FORKS = """
 import asyncio, os
-from ingest.threads import in_turn
+from ingest.threads import run_cpu_bound
 
-asyncio.run(in_turn(int))
+asyncio.run(run_cpu_bound(int))
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-print("done in the", "parent" if child else "child", asyncio.run(in_turn(int)))
+print("done in the", "parent" if child else "child", asyncio.run(run_cpu_bound(int)))
 """
 
 
@@ -185,7 +185,7 @@ async def test_work_that_can_be_hurried_is_when_the_one_who_waits_is_cancelled()
         gate()
         said.append("work has ended")
 
-    waiting = asyncio.create_task(hurried_to_its_end(gate.open, work))
+    waiting = asyncio.create_task(run_with_cancel(gate.open, work))
     await gate.reached()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from ingest.table_writer import StorageTable
+from ingest.tables.table_sink import StorageTableSink
+from storage.commit.commit_message import Committable
 from storage.errors import TidelakeError
 from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.commit_message import Committable
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
@@ -35,8 +35,8 @@ class Lake:
         self.ours = self.process()
         self.ours.commit(committable(1, 4, "a"))
 
-    def process(self) -> StorageTable:
-        return StorageTable(self.context, "shop", MemoryBudget(1 << 20))
+    def process(self) -> StorageTableSink:
+        return StorageTableSink(self.context, "shop", MemoryBudget(1 << 20))
 
     def other(self, *names: str) -> None:
         committer(self.context, "other").commit(Committable(1, [added(*names, base=1)]))
@@ -54,7 +54,7 @@ def committable(identifier: int, epoch: int, *files: str) -> Committable:
 def an_older_process_still_commits(lake: Lake) -> None:
     """Between the look and the take-over of the newer one."""
     newer = lake.process()
-    newer.evidence()
+    newer.read_state()
     lake.ours.commit(committable(2, 4, "b"))
     newer.commit(committable(2, 5))
 

@@ -14,7 +14,7 @@ import pytest
 
 import tidelake
 from checkpoint.moved_rows_state import moved_rows_of
-from ingest import assembly
+from ingest.pipeline import builder
 from ingest.settings import CheckpointSettings, Config, FolderSettings, TableSettings
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.support.cases import recorded_lines
@@ -48,8 +48,8 @@ def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
         tables=[TableSettings(name="shop.inventory", source_types=dict(INVENTORY.source_types))],
         checkpoint=CheckpointSettings(bytes_max=1),
     )
-    monkeypatch.setattr(assembly, "source_of", lambda _: MemoryLogSource(log, batch_records=20, first=ahead))
-    progress = asyncio.run(assembly.assemble(config).run())
+    monkeypatch.setattr(builder, "build_source", lambda _: MemoryLogSource(log, batch_records=20, first=ahead))
+    progress = asyncio.run(builder.build_pipeline(config).run())
     assert progress.checkpoints > 20
     assert differences(INVENTORY, table.scan().to_arrow()) == []
 

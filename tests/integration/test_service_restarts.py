@@ -26,8 +26,8 @@ DEADLINE_S = 120
 RUN = """
 import asyncio, sys
 from pathlib import Path
-from ingest.assembly import run
-from ingest.config import load_config
+from ingest.pipeline.builder import run
+from ingest.config.config import load_config
 print(asyncio.run(run(load_config(Path(sys.argv[1])))).ended)
 """
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import tidelake
-from ingest.assembly import assemble
+from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
@@ -44,7 +44,7 @@ def config_for(recorded: RecordedTable, lake: Path, source: FolderSettings | Kaf
 
 
 async def run(config: Config) -> Any:
-    pipeline = await asyncio.to_thread(assemble, config)
+    pipeline = await asyncio.to_thread(build_pipeline, config)
     return await pipeline.run()
 
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.bucket_tree import BucketTree
-from compaction.task_plan import Rewrite, TaskPlanner
+from compaction.merge_tree.merge_tree import MergeTree
+from compaction.merge_tree.rewrite_plan import Rewrite, RewritePlanner
 from storage.format import CommitKind, FileKind
-from storage.snapshots.live_files import delta_entries, live_entries
+from storage.manifests.snapshot_files import delta_entries, live_entries
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 from tests.compaction.invariants import check_tree, live_files
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
@@ -133,12 +133,12 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
     done = {}
     for key in buckets:
         files = [e.file for e in live if (e.partition, e.bucket) == (key.partition, key.bucket)]
-        tree = BucketTree(context, key, files)
+        tree = MergeTree(context, key, files)
         unit = tree.pick()
         if unit is None:
             continue
         size = context.options.compaction_file_size_bytes(has_primary_key=True)
-        steps = TaskPlanner(
+        steps = RewritePlanner(
             tree.levels.key_types,
             tree.levels.max_level,
             size,

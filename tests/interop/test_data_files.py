@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.files.writer import RollingFileWriter, file_fields
-from storage.schema import TableSchema
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage, Committable
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import ArrayType, DataField, MapType, Root, arrow_schema, arrow_type, not_null, parse_type
 from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.expire.expire_now import expire_now
 from storage.format import RowKind
-from storage.snapshots.expire_now import expire_now
 from tests.support.java_oracle import JavaOracle
 from tidelake import Table
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.snapshots.expire_now import ExpirySummary, expire_now
+from storage.expire.expire_now import ExpiryResult, expire_now
 from storage.table import TableContext
 from storage.verify import verify
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_tables
@@ -33,7 +33,7 @@ def context(warehouse: Path, name: str, options: dict[str, str]) -> TableContext
     return TableContext.open(found.io, found.location, found.name, options=options)
 
 
-def expire(warehouse: Path, name: str, retained: dict[str, int]) -> ExpirySummary:
+def expire(warehouse: Path, name: str, retained: dict[str, int]) -> ExpiryResult:
     """Nothing is too young to go. retained: options."""
     ages = {"snapshot.time-retained": "0 s", "changelog.time-retained": "0 s"}
     return expire_now(context(warehouse, name, {**ages, **{key: str(number) for key, number in retained.items()}}))

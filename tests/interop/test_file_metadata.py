@@ -12,7 +12,7 @@ from storage.binary_row import decode_rows
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio import open_file_io
 from storage.files.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
-from storage.snapshots.live_files import live_entries
+from storage.manifests.snapshot_files import live_entries
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import DataField

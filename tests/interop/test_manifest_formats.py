@@ -9,7 +9,7 @@ import pytest
 
 import tidelake
 from storage.errors import BadInput, UnsupportedFeature
-from storage.snapshots.metadata_file import format_of_metadata
+from storage.manifests.record_file import format_of_metadata
 from storage.verify import verify
 from tests.support.java_oracle import JavaOracle
 from tidelake import SetOption, Table

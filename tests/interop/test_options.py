@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from storage.options.option import Option
-from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, Registry
+from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, OptionRegistry
 from storage.options.values import parse_duration_ms, parse_size_bytes
 from tests.support.java_oracle import JavaOracle
 
@@ -40,7 +40,7 @@ def declared(java_oracle: JavaOracle) -> list[dict[str, Any]]:
     return java_oracle._server.ask(["options"])
 
 
-def registry_of(option: dict[str, Any]) -> Registry:
+def registry_of(option: dict[str, Any]) -> OptionRegistry:
     return CATALOG_REGISTRY if option["class"] in OF_CATALOGS else TABLE_REGISTRY
 
 

@@ -12,10 +12,7 @@ import pyarrow as pa
 import pytest
 
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput
-from storage.fileio import open_file_io
-from storage.schema import TableSchema
-from storage.schema_changes import (
+from storage.ddl.schema_changes import (
     AddColumn,
     ColumnPath,
     DropColumn,
@@ -30,7 +27,10 @@ from storage.schema_changes import (
     UpdateColumnType,
     UpdateComment,
 )
-from storage.schema_creation import columns_from_arrow
+from storage.ddl.schema_creation import columns_from_arrow
+from storage.errors import BadInput
+from storage.fileio import open_file_io
+from storage.schema.table_schema import TableSchema
 from storage.types import DataField, field_to_json, parse_type, type_to_json
 from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused

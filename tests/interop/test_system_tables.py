@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.fileio import open_file_io
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 from tests.interop.conftest import NewTable

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 from storage.files.bucket_directory import partition_directory
 from storage.files.data_file import DataFileMeta
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
-from storage.snapshots.live_files import delta_entries, live_entries
-from storage.snapshots.manifest_entry import ManifestEntry
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import delta_entries, live_entries
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 from tests.support.merge_engines import COLUMNS, KIND, Engine
 from tests.support.row_aggregation import aggregate_row_by_row, aggregate_without_shortcut
 from tests.support.row_merge import Record, merge_row_by_row, merge_without_shortcut

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from compaction.manager import BucketCompactor
-from compaction.scheduler import CompactionScheduler, Task
+from compaction.compact_manager import BucketCompactManager
+from compaction.scheduler import CompactionScheduler, ScheduledTask
 from storage.files.data_file import DataFileMeta
 from storage.table import TableContext
-from storage.write.compactor import CompactorOf, CompactResult
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactorFactory, CompactResult
 from tests.stateful.naive_tree import NaiveTree
 
 T = TypeVar("T")
 
 
-class _Turn(Task[T]):
+class _Turn(ScheduledTask[T]):
     """Runs when somebody waits for it."""
 
     def result(self) -> T:
@@ -30,9 +30,9 @@ class Turns(CompactionScheduler):
 
     def __init__(self) -> None:
         super().__init__(threads=1)
-        self._tasks: list[Task[object]] = []
+        self._tasks: list[ScheduledTask[object]] = []
 
-    def submit(self, table: str, work: Callable[[Callable[[], bool]], T]) -> Task[T]:
+    def submit(self, table: str, work: Callable[[Callable[[], bool]], T]) -> ScheduledTask[T]:
         task = _Turn(work)
         self._tasks.append(task)  # type: ignore[arg-type]
         return task
@@ -47,7 +47,7 @@ class Turns(CompactionScheduler):
         self._tasks = []
 
 
-class WatchedCompactor(BucketCompactor):
+class WatchedCompactor(BucketCompactManager):
     """Tells the model what was flushed and what was compacted, as the bucket's writer hears of it."""
 
     def __init__(
@@ -80,7 +80,7 @@ def _levels(files: Sequence[DataFileMeta]) -> dict[str, int]:
     return {file.file_name: file.level for file in files}
 
 
-def watched(model: NaiveTree, turns: Turns) -> CompactorOf:
+def watched(model: NaiveTree, turns: Turns) -> CompactorFactory:
     def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> WatchedCompactor:
         return WatchedCompactor(model, context, key, files, turns)
 

@@ -27,15 +27,15 @@ from hypothesis.stateful import (
 )
 
 import tidelake
-from compaction.job import compact_table
-from compaction.request import CompactionRequest
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.request import CompactionRequest
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, TidelakeError
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
-from storage.snapshots.manifest_store import ManifestStore
+from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.verify import verify
 from storage.write.memory_budget import MemoryBudget
@@ -220,7 +220,7 @@ class EngineMachine(RuleBasedStateMachine):
         last = self.identifier
         with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)
-        newest = TableCommit(self.context, USER).newest_own()
+        newest = TableCommit(self.context, USER).latest_of_user()
         if self.uncommitted and newest is not None and newest.commit_identifier > last:
             self.history += self.uncommitted
             self.uncommitted = []
@@ -288,11 +288,11 @@ class EngineMachine(RuleBasedStateMachine):
             context,
             memory=MemoryBudget(self.budget_bytes),
             spill_directory=self.spill_directory,
-            compactor_of=watched(self.model, self.turns),
+            compactor_factory=watched(self.model, self.turns),
             manifests=manifests,
         )
         self.committer = TableCommit(
-            context, USER, environment=NO_WAIT, manifests=manifests, on_lost_compaction=self.writer.compaction_lost
+            context, USER, environment=NO_WAIT, manifests=manifests, on_lost_compaction=self.writer.restart_compaction
         )
 
     def _still_added(self, p: str) -> Iterator[Record]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset, pyarrow.parquet  # not to be counted
 import tidelake
 from storage.files.formats import parquet
-from storage.merge import section
+from storage.merge import sections
 from storage.write import write_buffer
 
 warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs: commits that the rows are spread over
@@ -26,7 +26,7 @@ ROWS, PARTS, PART_ROWS = 200_000, 200, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
 write_buffer.PIECE_ROWS_MAX = 128
-section.SECTION_MEMORY_BYTES = 2**20
+sections.SECTION_MEMORY_BYTES = 2**20
 parquet._ROW_GROUP_HELD_BYTES = 2**22  # what a writer waits for where rows compress to nothing
 
 

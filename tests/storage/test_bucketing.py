@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage.bucketing import BucketFunction, Bucketing, BucketMode, bucket_ids, bucket_mode, check_new_table
 from storage.errors import BadInput
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.types import (
     BIGINT,
     BOOLEAN,

@@ -14,10 +14,10 @@ SCRIPT: Final = """
 import os, resource, sys
 import pyarrow as pa
 import tidelake
-from storage.merge import merge_passes
+from storage.merge import multi_pass_merge
 
 warehouse, engine, threshold = sys.argv[1:]
-merge_passes.FAN_IN = 12
+multi_pass_merge.FAN_IN = 12
 FILES = 40
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])
 catalog = tidelake.open_catalog(warehouse)

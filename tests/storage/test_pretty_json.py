@@ -1,4 +1,4 @@
-"""The layout of Java's library, from files it wrote (tests/storage/test_schema.py compares hundreds more)."""
+"""The layout of Java's library, from files it wrote (test_table_schema.py compares hundreds more)."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import tidelake
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
 from tidelake import Predicate, col

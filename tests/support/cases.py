@@ -34,7 +34,7 @@ Case = dict[str, Any]
 
 
 class NotUnderstood(AssertionError):
-    """A case says something that its runner doesn't know. Mend the runner."""
+    """A case says something that its runner doesn't know. Fix the runner."""
 
 
 def _folder(hook: str, default: str) -> Path:

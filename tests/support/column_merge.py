@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from storage.fileio.local import LocalFileIO
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.merge.groups import Groups
-from storage.merge.kernels import merge_order
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import MergeOrder, merge_batch
+from storage.merge.sort_order import merge_order
 from storage.options import TableOptions
-from storage.schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
 from storage.table import TableContext
 from storage.types import DataField, DataType, arrow_schema, not_null
 from tests.support.row_merge import Record

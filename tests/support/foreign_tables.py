@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.identifier import Identifier
-from storage.schema_creation import create_schema
+from storage.ddl.schema_creation import create_schema
 
 
 def create_as_java(

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import pytest
 from hypothesis import settings
 
-from tests.support.parts import parts_of
+from tests.support.external_services import parts_of
 
 Case = TypeVar("Case")
 

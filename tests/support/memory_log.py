@@ -103,7 +103,7 @@ class MemoryLogSource:
     async def check_identity(self) -> None:
         """A log stays what it is while it is read."""
 
-    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         self.confirmed = dict(ends)
 
     async def close(self) -> None:

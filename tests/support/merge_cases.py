@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from storage.ddl.schema_validation import check_new_schema
 from storage.format import KIND_COLUMN
-from storage.merge.groups import Groups
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.options import TableOptions
-from storage.schema_rules import check_new_schema
 from storage.types import DataType, not_null
-from storage.write.conform import Conformer
+from storage.write.row_converter import RowConverter
 from tests.support.case_values import column_type, comparable, expected_value, is_decimal_text, python_value
 from tests.support.cases import Case, check_members, options_of
 from tests.support.column_merge import batch_of_records, merge_function, records_of, table_schema
@@ -82,7 +82,7 @@ class MergeCase:
         schema = table_schema(self.types, options, self.key)
         check_new_schema(schema)
         rows = batch_of_records(self.types, self.records)
-        Conformer(schema, options, "d.t").conform(rows.select([*self.types, KIND_COLUMN]))
+        RowConverter(schema, options, "d.t").to_table_schema(rows.select([*self.types, KIND_COLUMN]))
 
 
 def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:

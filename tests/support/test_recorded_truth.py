@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from ingest.formats.debezium import DebeziumJsonDecoder
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tests.support.change_replay import fold_recording, target_of
 from tests.support.database_text import same_value
-from tests.support.folding import fold_recording, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences
 
 

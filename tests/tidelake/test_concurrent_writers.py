@@ -14,7 +14,7 @@ import pytest
 
 import tidelake
 from storage.format import CommitKind
-from storage.snapshots.live_files import delta_entries
+from storage.manifests.snapshot_files import delta_entries
 from storage.verify import verify
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 

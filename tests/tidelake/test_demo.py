@@ -18,9 +18,9 @@ from storage.logs import get_logger
 from tests.support.tools import TOOLS, build_tool
 from tests.tidelake.cli.calling import Call, call
 from tests.tidelake.shop_log import write_shop_log
-from tidelake.demo import story
-from tidelake.demo.proof import compare
-from tidelake.demo.shop import CUSTOMERS, ORDERS, STOCK, TABLES, Change, Shop
+from tidelake.demo import demo_run
+from tidelake.demo.comparison import compare_table
+from tidelake.demo.shop import CUSTOMERS, ORDERS, STOCK, TABLES, Shop, ShopChange
 
 __all__ = ["call"]
 
@@ -28,7 +28,7 @@ __all__ = ["call"]
 # ---------------------------------------------------------------- the shop
 
 
-def some_changes(seed: int, count: int = 3_000) -> Iterator[Change]:
+def some_changes(seed: int, count: int = 3_000) -> Iterator[ShopChange]:
     shop = Shop(seed)
     yield from shop.opening(customers=30, articles=8)
     yield from itertools.islice(shop.changes(), count)
@@ -85,9 +85,9 @@ def stock(*rows: dict[str, object]) -> pa.Table:
 
 
 def test_the_proof_takes_rows_in_any_order() -> None:
-    verdict = compare(STOCK, stock(B, A), stock(A, B))
-    assert verdict.is_right
-    assert verdict.checksum == verdict.checksum_expected
+    comparison = compare_table(STOCK, stock(B, A), stock(A, B))
+    assert comparison.is_right
+    assert comparison.checksum == comparison.checksum_expected
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_the_proof_takes_rows_in_any_order() -> None:
     ],
 )
 def test_the_proof_tells_what_is_wrong(found: list[dict[str, object]], told: str) -> None:
-    verdict = compare(STOCK, stock(*found), stock(A, B))
-    assert not verdict.is_right
-    assert verdict.checksum != verdict.checksum_expected
-    assert verdict.differences[0].find(told) >= 0
+    comparison = compare_table(STOCK, stock(*found), stock(A, B))
+    assert not comparison.is_right
+    assert comparison.checksum != comparison.checksum_expected
+    assert comparison.differences[0].find(told) >= 0
 
 
 # ---------------------------------------------------------------- the whole
@@ -162,9 +162,9 @@ def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
 ) -> None:
     def proven(*arguments: Any) -> Any:
         get_logger("tidelake.demo").warning("something to know", table="shop.orders")
-        return compare(*arguments)
+        return compare_table(*arguments)
 
-    monkeypatch.setattr(story, "compare", proven)
+    monkeypatch.setattr(demo_run, "compare_table", proven)
     said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
     assert said.code == 0
     lines = [line for line in said.err.splitlines() if "something to know" in line]
@@ -173,7 +173,7 @@ def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
 
 
 def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(story, "missing_for_spark", lambda: "there is no Java: install one")
+    monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "there is no Java: install one")
     said = call("demo", "--directory", tmp_path / "demo", *SMALL)
     assert said.code == 0
     assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in said.err
@@ -183,7 +183,7 @@ def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, m
 
 
 def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shop, "truth", lambda _, table: table.schema.empty_table())
+    monkeypatch.setattr(Shop, "expected_rows", lambda _, table: table.schema.empty_table())
     said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
     assert said.code == 1
     assert not said.document["is_right"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ingest.config import parse_config
+from ingest.config.config import parse_config
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS
 
@@ -52,7 +52,7 @@ def test_the_spark_lines_keep_a_table_up_to_date(spark: SparkSession, tmp_path: 
         query.processAllAvailable()
     finally:
         query.stop()
-    assert rows_in_key_order(ORDERS, tables["orders"].scan().to_arrow()) == shop.truth(ORDERS).to_pylist()
+    assert rows_in_key_order(ORDERS, tables["orders"].scan().to_arrow()) == shop.expected_rows(ORDERS).to_pylist()
 
 
 def test_every_page_that_is_linked_is_there() -> None:

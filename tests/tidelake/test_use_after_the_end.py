@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.snapshots.expire import SnapshotExpiry
-from storage.snapshots.retention import Retention
+from storage.expire.retention import Retention
+from storage.expire.snapshot_expiry import SnapshotExpiry
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
 from storage.verify import verify
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from checkpoint.epoch import Epoch
-from checkpoint.findings import Problem
-from checkpoint.offsets import Accepted, OffsetRange, SourcePosition, TopicPartition
+from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from checkpoint.position_problems import ProblemKind
 from checkpoint.position_text import position_to_text
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.snapshots.snapshot import Snapshot
@@ -23,19 +23,21 @@ def stamped(number: int, user: str = "shop", **properties: str) -> Snapshot:
     return Snapshot(number, 0, "b", "d", user, number, CommitKind.APPEND, 0, 0, 0, properties=properties)
 
 
-def position(start: int, end: int, accepted: Accepted | None = None) -> str:
+def position(start: int, end: int, accepted: RecoveryDecision | None = None) -> str:
     return position_to_text(SourcePosition(ranges={PARTITION: OffsetRange(start, end)}, accepted=accepted))
 
 
-def snapshot(number: int, start: int, end: int, *, user: str = "shop", accepted: Accepted | None = None) -> Snapshot:
+def snapshot(
+    number: int, start: int, end: int, *, user: str = "shop", accepted: RecoveryDecision | None = None
+) -> Snapshot:
     return stamped(number, user, position=position(start, end, accepted))
 
 
-def of_epoch(number: int, epoch: int, *, writer: str = "db2:1", accepted: Accepted | None = None) -> Snapshot:
+def of_epoch(number: int, epoch: int, *, writer: str = "db2:1", accepted: RecoveryDecision | None = None) -> Snapshot:
     return stamped(number, position=position(5, 5, accepted), epoch=Epoch(epoch, writer).to_text())
 
 
-NO_POSITION = Accepted("--accept-gap shop.orders", [Problem.NO_POSITION.value])
+NO_POSITION = RecoveryDecision("--accept-gap shop.orders", [ProblemKind.NO_POSITION.value])
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ HISTORIES = [
     History("an overlap", [snapshot(1, 0, 5), snapshot(2, 4, 9)], [(Severity.PROBLEM, "an overlap")]),
     History(
         "a gap that a person accepted",
-        [snapshot(1, 0, 5), snapshot(2, 7, 9, accepted=Accepted("--accept-gap shop.orders"))],
+        [snapshot(1, 0, 5), snapshot(2, 7, 9, accepted=RecoveryDecision("--accept-gap shop.orders"))],
         [(Severity.NOTE, "accepted with --accept-gap shop.orders")],
     ),
     History("epochs that grow", [of_epoch(1, 1), of_epoch(2, 1), of_epoch(3, 4)], []),

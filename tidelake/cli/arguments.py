@@ -119,7 +119,7 @@ def _noun(nouns: _Verbs, name: str, summary: str) -> _Verbs:
 def _command(
     verbs: _Verbs,
     name: str,
-    place: str,
+    module: str,
     summary: str,
     details: str = "",
     *,
@@ -134,7 +134,7 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(parser=parser, command=f"tidelake.cli.{place}", default_log_level=log_level)
+    parser.set_defaults(parser=parser, command=f"tidelake.cli.commands.{module}", default_log_level=log_level)
     common = parser.add_argument_group("in every command")
     common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one a line")
     common.add_argument("--debug", action="store_true", help="show where an error came from")
@@ -262,7 +262,7 @@ def _add_ways_out(parser: argparse.ArgumentParser) -> None:
 def _add_table(verbs: _Verbs) -> None:
     _add_table_management(verbs)
     _add_table_reading(verbs)
-    _add_table_care(verbs)
+    _add_table_maintenance(verbs)
 
 
 def _add_table_management(verbs: _Verbs) -> None:
@@ -436,14 +436,14 @@ def _add_table_reading(verbs: _Verbs) -> None:
     follow.add_argument("--until", type=_positive, metavar="ID", help="end after this snapshot")
 
 
-def _add_table_care(verbs: _Verbs) -> None:
+def _add_table_maintenance(verbs: _Verbs) -> None:
     expire = _table_command(
         verbs,
         "expire",
-        "remove snapshots that nobody needs any more, and the files that only they name",
+        "remove snapshots that are no longer needed, and the files that only they reference",
         "Keeps what the table's options say (snapshot.num-retained.*, snapshot.time-retained), or the arguments; what\n"
         "consumers have still to read; tags; the newest snapshot. Writers may go on meanwhile.",
-        place="table_care",
+        module="maintenance",
     )
     expire.add_argument("--retain-min", type=_positive, metavar="N", help="this many of the newest always stay")
     expire.add_argument("--retain-max", type=_positive, metavar="N", help="no more than this many stay")
@@ -456,7 +456,7 @@ def _add_table_care(verbs: _Verbs) -> None:
         "see whether everything is there and fits together; changes nothing",
         "All snapshots, tags and branches: their files and the sizes of these, manifests, counts, levels, the chain\n"
         "of each pipeline's positions; and files that nothing names. Exit code 1 when something is wrong.",
-        place="table_care",
+        module="maintenance",
     )
     verify.add_argument("--snapshot", type=_positive, metavar="ID", help="only this one")
     verify.add_argument("--deep", action="store_true", help="also read every row of every file")
@@ -469,9 +469,9 @@ def _add_table_care(verbs: _Verbs) -> None:
 
 
 def _table_command(
-    verbs: _Verbs, name: str, summary: str, details: str = "", *, place: str = "table"
+    verbs: _Verbs, name: str, summary: str, details: str = "", *, module: str = "table"
 ) -> argparse.ArgumentParser:
-    parser = _command(verbs, name, f"{place}:{name}", summary, details)
+    parser = _command(verbs, name, f"{module}:{name}", summary, details)
     parser.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
     _add_warehouse(parser)
     return parser

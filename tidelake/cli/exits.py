@@ -15,11 +15,11 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3  # going on would risk data; the message names the options
     FENCED = 4  # a newer writer owns the pipeline: don't restart
-    INTERRUPTED = 130  # told to stop, and stopped before all was done
+    INTERRUPTED = 130  # cancelled before all was done
 
 
-class Refused(TidelakeError):
-    """The command would destroy or risk data, and nobody said that this is meant."""
+class CommandRefused(TidelakeError):
+    """The command would destroy or risk data, and was not confirmed."""
 
 
 class UsageError(TidelakeError):
@@ -33,7 +33,7 @@ def exit_code(error: BaseException) -> ExitCode:
             return max(exit_code(inner) for inner in error.exceptions)
         case WriterFenced():
             return ExitCode.FENCED
-        case PositionRefused() | Refused():
+        case PositionRefused() | CommandRefused():
             return ExitCode.REFUSED
         case UsageError():
             return ExitCode.USAGE

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from tidelake.cli.texts import printable
+from tidelake.cli.formatting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WIDTH_OF_NO_TERMINAL: Final = 400  # in a file or a pipe nothing need be cut
 
 
-class Output:
+class CommandOutput:
     """is_json: whether programs read standard output; then it holds JSON and nothing else."""
 
     def __init__(self, *, is_json: bool) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tidelake.cli.arguments import parse
 from tidelake.cli.exits import ExitCode, exit_code
-from tidelake.cli.output import Output
-from tidelake.cli.texts import printable
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program. arguments: without its name; None takes the process's. Returns the exit code; usage errors exit."""
     invocation = parse(arguments)
-    out = Output(is_json=invocation.is_json)
+    out = CommandOutput(is_json=invocation.is_json)
     try:
         from tidelake.logs import LogFormat, set_up_logging
 
@@ -30,19 +30,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except Exception as error:
-        _tell(error, invocation.is_json, with_traceback=invocation.is_debug)
+        _report_error(error, invocation.is_json, with_traceback=invocation.is_debug)
         return exit_code(error)
     return ExitCode.DONE if code is None else code
 
 
-def _command(place: str) -> Callable[..., ExitCode | None]:
-    """`tidelake.cli.table:show`; imported only now, so that `--help` need not wait for it."""
-    module, _, name = place.partition(":")
+def _command(path: str) -> Callable[..., ExitCode | None]:
+    """path: `tidelake.cli.commands.table:show`; imported only now, so that `--help` need not wait for it."""
+    module, _, name = path.partition(":")
     command: Callable[..., ExitCode | None] = getattr(importlib.import_module(module), name)
     return command
 
 
-def _tell(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
+def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
     is_expected = all(map(_is_expected, _single_errors(error)))
     if with_traceback or not is_expected:
         import traceback
@@ -52,8 +52,8 @@ def _tell(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
         sys.stderr.write("\nThis is a bug in tidelake. Please report it with the lines above.\n")
     for one in _single_errors(error):
         if is_json:
-            told = {"error": type(one).__name__, "message": str(one), "exit_code": int(exit_code(one))}
-            sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
+            error_members = {"error": type(one).__name__, "message": str(one), "exit_code": int(exit_code(one))}
+            sys.stderr.write(json.dumps(error_members, ensure_ascii=False) + "\n")
         elif _is_expected(one):
             sys.stderr.write(printable(f"{_label(one)}: {one}\n", may_break=True))
 

@@ -12,7 +12,7 @@ import msgspec
 
 from checkpoint.offsets import TopicPartition
 from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tidelake.demo.shop import Change, Key, Row, ShopTable
+from tidelake.demo.shop import Key, Row, ShopChange, ShopTable
 
 TOPIC_PREFIX: Final = "shop.public"
 
@@ -32,7 +32,7 @@ class ChangeLog:
         self.ends: Counter[TopicPartition] = Counter()
         self.records = 0
 
-    def write(self, changes: Iterable[Change]) -> Path:
+    def write(self, changes: Iterable[ShopChange]) -> Path:
         """One more file. It appears whole: readers look for `*.jsonl`, and it has another name until it is complete."""
         self._files += 1
         path = self._folder / f"changes-{self._files:05}.jsonl"
@@ -42,7 +42,7 @@ class ChangeLog:
         os.replace(unfinished, path)
         return path
 
-    def _lines(self, change: Change) -> Iterator[bytes]:
+    def _lines(self, change: ShopChange) -> Iterator[bytes]:
         """A change of the key is a delete and an insert that know of each other; a delete is followed by a
         tombstone.
         """
@@ -59,7 +59,7 @@ class ChangeLog:
             yield self._line(change, before, _value(change, "d", before, None))
             yield self._line(change, before, None)
 
-    def _line(self, change: Change, keyed: Row, value: str | None, headers: list[Any] | None = None) -> bytes:
+    def _line(self, change: ShopChange, keyed: Row, value: str | None, headers: list[Any] | None = None) -> bytes:
         partition = TopicPartition(topic_of(change.table), _partition_of(change.table, change.table.key_of(keyed)))
         offset = self.ends[partition]
         self.ends[partition] += 1
@@ -85,7 +85,7 @@ def _key_text(table: ShopTable, row: Row) -> str:
     return _encode({column: row[column] for column in table.primary_key}).decode()
 
 
-def _value(change: Change, op: str, before: Row | None, after: Row | None) -> str:
+def _value(change: ShopChange, op: str, before: Row | None, after: Row | None) -> str:
     """Debezium with `decimal.handling.mode=string`, `time.precision.mode=isostring` and REPLICA IDENTITY FULL."""
     milliseconds = int(change.at.timestamp() * 1000)
     envelope = {

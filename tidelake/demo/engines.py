@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Protocol
 
-from ingest.assembly import assemble
-from ingest.pipeline import Pipeline
+from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.pipeline import Pipeline
 from ingest.settings import Config
 from storage.errors import TidelakeError
 
@@ -71,6 +71,6 @@ class AsyncioEngine:
 
     async def _run_pipeline(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pipeline = await asyncio.to_thread(assemble, self._config)
+        self._pipeline = await asyncio.to_thread(build_pipeline, self._config)
         self._is_ready.set()
         await self._pipeline.run()

@@ -15,8 +15,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from storage.format import RowKind
-from tidelake.demo.story import Scene
-from tidelake.demo.watch import ShownChange
+from tidelake.demo.changelog_watcher import ShownChange
+from tidelake.demo.demo_run import DemoState
 
 _CHANGES_SHOWN: Final = 5  # of a table
 _PLAIN_INTERVAL_SECONDS: Final = 2.0
@@ -33,7 +33,7 @@ class LiveScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._scene: Scene | None = None
+        self._scene: DemoState | None = None
         self._spinner = Spinner("dots")
 
     @contextmanager
@@ -44,7 +44,7 @@ class LiveScreen:
     def say(self, text: str) -> None:
         self._console.print(Text(text))
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: DemoState) -> None:
         self._scene = scene
 
     def _picture(self) -> Group | Text:
@@ -55,7 +55,7 @@ class LiveScreen:
             Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_some_changes(scene)
         )
 
-    def _heading(self, scene: Scene) -> Grid:
+    def _heading(self, scene: DemoState) -> Grid:
         line = Grid.grid(padding=(0, 1, 0, 0))
         is_done = scene.caught_up_after_seconds is not None
         line.add_row(
@@ -81,7 +81,7 @@ class PlainScreen:
     def say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: DemoState) -> None:
         """At most a line every few seconds, and one whenever something else is being done."""
         now = time.monotonic()
         if scene.doing == self._doing and now - self._said_at < _PLAIN_INTERVAL_SECONDS:
@@ -92,7 +92,7 @@ class PlainScreen:
         self.say(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
 
 
-def _bars(scene: Scene) -> Grid:
+def _bars(scene: DemoState) -> Grid:
     grid = Grid.grid(padding=(0, 2, 0, 0))
     total = max(scene.records_wanted, scene.log.records)
     for name, count in (("change log", scene.log.records), ("in tables", scene.records_in_tables)):
@@ -105,7 +105,7 @@ def _bars(scene: Scene) -> Grid:
     return grid
 
 
-def _tables(scene: Scene) -> Grid:
+def _tables(scene: DemoState) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     grid.add_column("table")
     for title in ("rows", "snapshots"):
@@ -118,7 +118,7 @@ def _tables(scene: Scene) -> Grid:
     return grid
 
 
-def _some_changes(scene: Scene) -> list[Text]:
+def _some_changes(scene: DemoState) -> list[Text]:
     """A few changes of each table; always as many lines, so that nothing jumps."""
     lines = []
     for name, progress in scene.watcher.progress.items():

@@ -78,7 +78,7 @@ TABLES: Final = (CUSTOMERS, ORDERS, STOCK)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShopChange:
     """A row as it was and as it is; None: there was, or is, none. When the key differs, the row moved to another
     key.
     """
@@ -135,7 +135,7 @@ class Shop:
         self._next_id = {CUSTOMERS.name: 1, ORDERS.name: 1}
         self.rows: dict[str, dict[Key, Row]] = {table.name: {} for table in TABLES}
         self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}  # of rows, and of some that are gone
-        self._actions: Mapping[Callable[[], Iterator[Change]], int] = {
+        self._actions: Mapping[Callable[[], Iterator[ShopChange]], int] = {
             self._order: 34,
             self._move_on: 38,
             self._cancel: 6,
@@ -146,7 +146,7 @@ class Shop:
             self._leave: 1,
         }
 
-    def opening(self, customers: int, articles: int) -> Iterator[Change]:
+    def opening(self, customers: int, articles: int) -> Iterator[ShopChange]:
         """What was there before the log began."""
         for _ in range(customers):
             yield from self._join(is_snapshot=True)
@@ -159,7 +159,7 @@ class Shop:
             }
             yield self._put(STOCK, None, row, is_snapshot=True)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[ShopChange]:
         """For ever."""
         actions, weights = list(self._actions), list(self._actions.values())
         while True:
@@ -167,14 +167,14 @@ class Shop:
             for action in self._random.choices(actions, weights, k=64):
                 yield from action()
 
-    def truth(self, table: ShopTable) -> pa.Table:
+    def expected_rows(self, table: ShopTable) -> pa.Table:
         """All rows now, in the order of their keys."""
         rows = [row for _, row in sorted(self.rows[table.name].items())]
         return pa.Table.from_pylist(rows, schema=table.schema)
 
     # ------------------------------------------------------------ what happens in a shop
 
-    def _order(self) -> Iterator[Change]:
+    def _order(self) -> Iterator[ShopChange]:
         customer = self._any(CUSTOMERS)
         if customer is None:
             return
@@ -188,29 +188,29 @@ class Shop:
         }
         yield self._put(ORDERS, None, row)
 
-    def _move_on(self) -> Iterator[Change]:
+    def _move_on(self) -> Iterator[ShopChange]:
         order = self._any(ORDERS, recent=4_000)
         if order is not None and order["status"] in _NEXT_STATUS:
             yield self._put(ORDERS, order, {**order, "status": _NEXT_STATUS[order["status"]]})
 
-    def _cancel(self) -> Iterator[Change]:
+    def _cancel(self) -> Iterator[ShopChange]:
         order = self._any(ORDERS, recent=4_000)
         if order is not None and order["status"] in ("new", "paid"):
             yield self._put(ORDERS, order, None)
 
-    def _sell(self) -> Iterator[Change]:
+    def _sell(self) -> Iterator[ShopChange]:
         article = self._any(STOCK)
         if article is not None:
             left = article["quantity"] - self._random.randrange(1, 6)
             yield self._put(STOCK, article, {**article, "quantity": left if left >= 0 else 400})
 
-    def _re_shelve(self) -> Iterator[Change]:
+    def _re_shelve(self) -> Iterator[ShopChange]:
         """The shelf is part of the key: the row moves."""
         article = self._any(STOCK)
         if article is not None:
             yield self._put(STOCK, article, {**article, "shelf": (article["shelf"] + 1) % 12})
 
-    def _join(self, *, is_snapshot: bool = False) -> Iterator[Change]:
+    def _join(self, *, is_snapshot: bool = False) -> Iterator[ShopChange]:
         number = self._number(CUSTOMERS)
         first, last = self._random.choice(_FIRST_NAMES), self._random.choice(_LAST_NAMES)
         row = {
@@ -222,19 +222,19 @@ class Shop:
         }
         yield self._put(CUSTOMERS, None, row, is_snapshot=is_snapshot)
 
-    def _change_customer(self) -> Iterator[Change]:
+    def _change_customer(self) -> Iterator[ShopChange]:
         customer = self._any(CUSTOMERS)
         if customer is not None:
             yield self._put(CUSTOMERS, customer, {**customer, "tier": self._random.choice(("silver", "gold", None))})
 
-    def _leave(self) -> Iterator[Change]:
+    def _leave(self) -> Iterator[ShopChange]:
         customer = self._any(CUSTOMERS)
         if customer is not None:
             yield self._put(CUSTOMERS, customer, None)
 
     # ------------------------------------------------------------ books
 
-    def _put(self, table: ShopTable, before: Row | None, after: Row | None, *, is_snapshot: bool = False) -> Change:
+    def _put(self, table: ShopTable, before: Row | None, after: Row | None, *, is_snapshot: bool = False) -> ShopChange:
         rows = self.rows[table.name]
         if before is not None:
             del rows[table.key_of(before)]
@@ -243,7 +243,7 @@ class Shop:
             rows[key] = after
             if before is None or table.key_of(before) != key:
                 self._keys[table.name].append(key)
-        return Change(table, before, after, self._now, is_snapshot)
+        return ShopChange(table, before, after, self._now, is_snapshot)
 
     def _any(self, table: ShopTable, recent: int | None = None) -> Row | None:
         """Some row, among the most recent ones if asked; None when the draw met one that is gone."""

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from ingest.settings import Config
 from storage.errors import TidelakeError
+from tidelake.spark.pipeline_query import PipelineQuery, start_query
 from tidelake.spark.session import start_session
-from tidelake.spark.streams import Streams, start_streams
 
 _MASTER: Final = "local[2]"
 
@@ -26,7 +26,7 @@ class SparkEngine:
         self._config = config
         self._scratch = scratch
         self._session: SparkSession | None = None
-        self._streams: Streams | None = None
+        self._streams: PipelineQuery | None = None
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class SparkEngine:
                 self._session = start_session("tidelake demo", _MASTER, settings)
         except TidelakeError as error:
             raise TidelakeError(f"{error}{self._last_words()}") from None
-        self._streams = start_streams(self._session, self._config, str(self._scratch / "checkpoint"))
+        self._streams = start_query(self._session, self._config, str(self._scratch / "checkpoint"))
 
     def check(self) -> None:
         if self._streams is not None and self._streams.has_ended():

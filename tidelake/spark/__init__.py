@@ -1,5 +1,5 @@
 """Tidelake in Spark: `df.writeStream.foreachBatch(sink(table="shop.orders", warehouse="/data/lake"))`."""
 
-from ingest.spark.sink import TableSink, sink
+from ingest.spark.sink import SparkSink, sink
 
-__all__ = ["TableSink", "sink"]
+__all__ = ["SparkSink", "sink"]

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from ingest.settings import KafkaSettings
-from ingest.sources.kafka.internals import Client, use_client
+from ingest.sources.kafka.client_internals import KafkaClient, use_client
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
 def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKafkaConsumer:
     """arguments: those of the client."""
     consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(settings))
-    use_client(consumer, Client(**arguments, metadata_max_age_ms=settings.discovery_interval_ms))
+    use_client(consumer, KafkaClient(**arguments, metadata_max_age_ms=settings.discovery_interval_ms))
     return consumer
 
 

@@ -28,7 +28,7 @@ METADATA: Final = 3  # API key
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     """id: as Kafka's tools print it, None where the broker doesn't tell. partitions: how many; they count from 0."""
 
     id: str | None
@@ -40,7 +40,7 @@ class ClusterMetadata:
     """Internal topics are left out."""
 
     cluster_id: str | None
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, TopicMetadata]
 
 
 async def fetch_metadata(
@@ -54,14 +54,14 @@ async def fetch_metadata(
     if node is None:
         raise BrokerNotAvailableError("no broker is known")
     response = await client.send(node, _MetadataRequest(topics))
-    found: dict[str, Topic] = {}
+    found: dict[str, TopicMetadata] = {}
     for topic in response.to_object()["topics"]:
         name, error = topic.get("name") or topic.get("topic"), for_code(topic["error_code"])
         if error is UnknownTopicOrPartitionError or topic["is_internal"]:
             continue
         if error is not NoError:
             raise error(name)
-        found[name] = Topic(topic.get("topic_id"), len(topic["partitions"]))
+        found[name] = TopicMetadata(topic.get("topic_id"), len(topic["partitions"]))
     return ClusterMetadata(response.cluster_id, found)
 
 

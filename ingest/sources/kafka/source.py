@@ -20,8 +20,8 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
-from checkpoint.findings import few
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
+from checkpoint.position_problems import few_of
 from ingest.clock import Clock, SystemClock, wait_at_most
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
@@ -33,38 +33,38 @@ from ingest.sources.base import (
     Latest,
     SourceUnavailable,
     Start,
-    nothing_up_to,
+    empty_batch,
 )
 from ingest.sources.kafka.backoff import FIRST_MS, Backoff
-from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
-from ingest.sources.kafka.gathering import Gathering, gather
-from ingest.sources.kafka.inflation import TooMuchInside, at_most, bound_decoders
-from ingest.sources.kafka.internals import (
-    Client,
-    broken_off,
+from ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from ingest.sources.kafka.client_internals import (
+    KafkaClient,
     check_aiokafka,
     check_started,
+    fetch_broker,
     has_fetched,
-    server_of,
+    parser_errors,
     stop,
     unwrap_fetched,
 )
-from ingest.sources.kafka.metadata import ClusterMetadata, Topic, fetch_metadata
-from ingest.sources.kafka.silence import Silence
-from ingest.sources.kafka.trouble_log import TroubleLog
-from ingest.threads import in_turn
+from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
+from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
+from ingest.sources.kafka.liveness import PartitionLiveness
+from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
+from ingest.sources.kafka.poll_batcher import PollBatcher, add_polled
+from ingest.threads import run_cpu_bound
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
 
 T = TypeVar("T")
 
-BATCH_BYTES: Final = 16 << 20  # of records gathered from several polls before they are handed on
+BATCH_BYTES: Final = 16 << 20  # of records batchers from several polls before they are handed on
 _POLL_WAIT_MS: Final = 500
 _FULL_BYTES: Final = 4 << 20  # what comes after is as fast with these as with more
 _FULLER_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
-_PATIENCE_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
-_START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each way out does to which table"
+_RETRY_LIMIT_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
+_START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
 
 _log = get_logger(__name__)
 
@@ -81,9 +81,9 @@ class KafkaSource:
         self._identity = SourceIdentity()
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._reached: dict[TopicPartition, int] = {}  # handed on up to here
-        self._patience_ms = settings.unreachable_after_ms
-        self._hurried = asyncio.Event()  # there is less patience now: whoever waits looks again
-        self._troubles = TroubleLog(_log, self._clock.now_ms)
+        self._retry_limit_ms = settings.unreachable_after_ms
+        self._retry_limit_lowered = asyncio.Event()  # who waits looks at the limit again
+        self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
@@ -91,24 +91,24 @@ class KafkaSource:
         Raises UnsupportedFeature for an aiokafka that is not as we know it.
         """
         check_aiokafka()
-        bound_decoders()
+        install_limited_decoders()
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
-        self._patience_ms = self._settings.unreachable_after_ms
-        self._hurried.clear()
-        self._troubles.begin()
-        self._client = Client(**arguments)
+        self._retry_limit_ms = self._settings.unreachable_after_ms
+        self._retry_limit_lowered.clear()
+        self._error_log.begin()
+        self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._patiently("connect", lambda: connect(self._client, arguments))
-        await self._patiently("connect", self._consumer.start)
+        await self._retry("connect", lambda: connect(self._client, arguments))
+        await self._retry("connect", self._consumer.start)
         check_started(self._consumer)
-        metadata = await self._patiently("list topics", self._metadata)
+        metadata = await self._retry("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
                 f"{self}: no such topic: {', '.join(sorted(missing))}. `source.topics` names topics that exist"
             )
-        return self._take_in(metadata)
+        return self._add_topics(metadata)
 
     @property
     def identity(self) -> SourceIdentity:
@@ -129,15 +129,15 @@ class KafkaSource:
         named = topic in self._settings.topic_names
         return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
-    def _take_in(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
+    def _add_topics(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
         """Remember topics and partitions; returns new ones. Raises PositionRefused for a topic that was replaced."""
-        self._identity = self._compared(metadata)
+        self._identity = self._checked_identity(metadata)
         found = frozenset(_partitions_of(metadata.topics))
         new = found - self._partitions
         self._partitions |= found
         return new
 
-    def _compared(self, metadata: ClusterMetadata) -> SourceIdentity:
+    def _checked_identity(self, metadata: ClusterMetadata) -> SourceIdentity:
         """Our identity and what is new in this. Raises PositionRefused for a topic created again."""
         ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
         identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
@@ -156,12 +156,12 @@ class KafkaSource:
         records (Kafka's BrokerMetadataPublisher). A topic that is gone is no reason to refuse: no other one is in its
         place.
         """
-        for metadata in await self._patiently("confirm the ids of its topics", self._told_by_servers):
-            self._compared(metadata)
+        for metadata in await self._retry("confirm the ids of its topics", self._metadata_of_fetch_brokers):
+            self._checked_identity(metadata)
 
-    async def _told_by_servers(self) -> list[ClusterMetadata]:
+    async def _metadata_of_fetch_brokers(self) -> list[ClusterMetadata]:
         topics = sorted({partition.topic for partition in self._reached})
-        chosen = {server_of(self._consumer, KafkaPartition(*p)) for p in self._reached}
+        chosen = {fetch_broker(self._consumer, KafkaPartition(*p)) for p in self._reached}
         servers = chosen - {None, -1} or ({None} if topics else set())
         return await asyncio.gather(*(fetch_metadata(self._client, topics, server) for server in servers))
 
@@ -173,9 +173,7 @@ class KafkaSource:
                 return await self._ends(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
-                found = await self._patiently(
-                    "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
-                )
+                found = await self._retry("look up offsets by time", lambda: self._consumer.offsets_for_times(times))
                 ends = await self._ends(partitions)
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
@@ -192,12 +190,12 @@ class KafkaSource:
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
     async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._patiently("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
+        found = await self._retry("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed the first offset of the oldest open transaction, if there is one."""
-        found = await self._patiently("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        found = await self._retry("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -210,7 +208,7 @@ class KafkaSource:
             finally:
                 await admin.close()
 
-        found = await self._patiently(f"read offsets of group {group_id}", fetch)
+        found = await self._retry(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
     def _complete(
@@ -218,7 +216,8 @@ class KafkaSource:
     ) -> dict[TopicPartition, int]:
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
-                f"{self}: {where} has no offset for {few(map(str, sorted(missing)))}. Name every partition, or start "
+                f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "
+                "Name every partition, or start "
                 "elsewhere"
             )
         return {partition: offsets[partition] for partition in partitions}
@@ -232,8 +231,8 @@ class KafkaSource:
                 async for batch in batches:
                     yield batch
         except BaseException:
-            self._patience_ms = min(self._patience_ms, _PATIENCE_AT_THE_END_MS)
-            self._hurried.set()
+            self._retry_limit_ms = min(self._retry_limit_ms, _RETRY_LIMIT_AT_THE_END_MS)
+            self._retry_limit_lowered.set()
             raise
 
     async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -242,17 +241,17 @@ class KafkaSource:
         for batch in await self._assign(self._partitions - self._reached.keys()):
             yield batch
         ends = await self._ends(self._reached) if self._settings.until == "end" else None
-        silence = Silence(self._settings.unreachable_after_ms, self._clock.now_ms())
+        liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
         while ends is None or any(self._reached[p] < end for p, end in ends.items()):
-            for batch in await self._gathered():
+            for batch in await self._poll_batches():
                 yield batch
             now_ms = self._clock.now_ms()
-            if silence.is_due(now_ms):
-                await self._check_silence(silence, now_ms)
+            if liveness.is_due(now_ms):
+                await self._check_liveness(liveness, now_ms)
             if now_ms >= next_discovery_ms:
                 next_discovery_ms = now_ms + self._settings.discovery_interval_ms
-                if new := await self._discovered():
+                if new := await self._discover():
                     for batch in await self._assign(new):
                         yield batch
 
@@ -265,14 +264,14 @@ class KafkaSource:
         self._consumer.assign([KafkaPartition(*partition) for partition in self._reached])
         for partition, offset in self._reached.items():
             self._consumer.seek(KafkaPartition(*partition), offset)
-        return [nothing_up_to(partition, offset) for partition, offset in beginnings.items()]
+        return [empty_batch(partition, offset) for partition, offset in beginnings.items()]
 
-    async def _gathered(self) -> list[RawBatch]:
+    async def _poll_batches(self) -> list[RawBatch]:
         """The records of one poll and of those after it that find more already there, up to BATCH_BYTES."""
-        gathered: dict[TopicPartition, Gathering] = {}
+        batchers: dict[TopicPartition, PollBatcher] = {}
         nbytes = 0
-        while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(gathered, nbytes))):
-            nbytes += gather(polled, gathered)
+        while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(batchers, nbytes))):
+            nbytes += add_polled(polled, batchers)
         moved = {}
         for partition, before in self._reached.items():
             # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
@@ -281,16 +280,18 @@ class KafkaSource:
                 moved[partition] = position
         self._reached |= moved
         # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
-        return await in_turn(lambda: [gathered.get(p, Gathering()).batch(p, position) for p, position in moved.items()])
+        return await run_cpu_bound(
+            lambda: [batchers.get(p, PollBatcher()).batch(p, position) for p, position in moved.items()]
+        )
 
-    def _wait_ms(self, gathered: Mapping[TopicPartition, Gathering], nbytes: int) -> int:
+    def _wait_ms(self, batchers: Mapping[TopicPartition, PollBatcher], nbytes: int) -> int:
         """How long to wait for the next poll. Where brokers hold more for sure, a fuller batch is worth a moment: an
         answer brings a MiB of a partition (`max_partition_fetch_bytes`), and the next one is on its way.
         """
-        if not gathered:
+        if not batchers:
             return _POLL_WAIT_MS
-        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in gathered} if nbytes < _FULL_BYTES else {}
-        return _FULLER_WAIT_MS if any(end and gathered[p].next_offset < end for p, end in ends.items()) else 0
+        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in batchers} if nbytes < _FULL_BYTES else {}
+        return _FULLER_WAIT_MS if any(end and batchers[p].next_offset < end for p, end in ends.items()) else 0
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
@@ -301,21 +302,21 @@ class KafkaSource:
         records_max = self._settings.records_max if has_fetched(self._consumer) else 1
         unwrap_fetched(self._consumer)
         try:
-            with at_most(self._settings.max_record_bytes):
+            with decompression_limit(self._settings.max_record_bytes):
                 polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
         except OffsetOutOfRangeError as error:
-            await self._discovered()  # knows better what happened if the topic was created again
+            await self._discover()  # knows better what happened if the topic was created again
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
-        except TooMuchInside as error:
+        except DecompressionLimitExceeded as error:
             raise BadInput(
-                f"{self}: {', '.join(broken_off(self._consumer))}: the batch with the record there is larger than "
+                f"{self}: {', '.join(parser_errors(self._consumer))}: the batch with the record there is larger than "
                 f"{self._settings.max_record_bytes} bytes when it is uncompressed; `source.max_record_bytes` allows no "
                 "more. Raise it if the batch is as it should be"
             ) from error
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
         except KafkaError as error:
-            raise self._trouble("read", error) from error
+            raise self._source_error("read", error) from error
         return polled
 
     async def _check_retention(self) -> None:
@@ -331,12 +332,12 @@ class KafkaSource:
             [_START_AGAIN],
         )
 
-    async def _check_silence(self, silence: Silence, now_ms: int) -> None:
+    async def _check_liveness(self, liveness: PartitionLiveness, now_ms: int) -> None:
         answers = {p: (self._consumer.last_poll_timestamp(p), offset) for p, offset in self._reached.items()}
-        if silent := silence.check(answers, now_ms):
+        if silent := liveness.check(answers, now_ms):
             await self._check_deleted({partition.topic for partition in silent})
             raise SourceUnavailable(
-                f"{self}: no answer for {few(map(str, sorted(silent)))} within "
+                f"{self}: no answer for {few_of(map(str, sorted(silent)))} within "
                 f"{self._settings.unreachable_after_ms} ms. What was committed stays; start again when it is "
                 "back, or raise `source.unreachable_after_ms`"
             )
@@ -350,21 +351,22 @@ class KafkaSource:
             return
         if gone := sorted(set(topics) - there.keys()):
             raise BadInput(
-                f"{self}: deleted while it was read: {few(gone)}. What was read of it before is committed. Take it out "
-                "of `source.topics`, or start again where `topic_pattern` names it; a topic made again under its name "
+                f"{self}: deleted while it was read: {few_of(gone)}. "
+                "What was read of it before is committed. Take it out "
+                "of `source.topics`, or start again where `topic_pattern` names it; a topic recreated under its name "
                 "is refused until you say how to go on"
             )
 
-    async def _discovered(self) -> frozenset[TopicPartition]:
+    async def _discover(self) -> frozenset[TopicPartition]:
         try:
-            return self._take_in(await self._metadata())
+            return self._add_topics(await self._metadata())
         except (KafkaError, TimeoutError, OSError) as error:
-            self._troubles.warning("looking for new partitions failed", source=str(self), error=repr(error))
+            self._error_log.warning("looking for new partitions failed", source=str(self), error=repr(error))
             return frozenset()
 
     # ------------------------------------------------------------ the rest
 
-    async def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         if self._settings.group_id is None:
             return
         offsets = {KafkaPartition(*p): end for p, end in ends.items() if p in self._reached}
@@ -372,24 +374,24 @@ class KafkaSource:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
                 await self._consumer.commit(offsets)
         except (KafkaError, TimeoutError) as error:
-            self._troubles.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
+            self._error_log.warning("the group's offsets lag", group=self._settings.group_id, error=repr(error))
 
     async def close(self) -> None:
         try:
             if self._consumer is not None:
                 await stop(self._consumer)
         finally:
-            self._troubles.end()
+            self._error_log.end()
             if self._client is not None:
                 await self._client.close()
 
-    async def _patiently(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until it works or the time is up; what a broker refuses is not tried again."""
         started_ms = self._clock.now_ms()
         reason: Exception | None = None
         backoff = Backoff()
         while True:
-            deadline_ms = started_ms + self._patience_ms
+            deadline_ms = started_ms + self._retry_limit_ms
             try:
                 async with asyncio.timeout(max(1, deadline_ms - self._clock.now_ms()) / 1000):
                     return await attempt()
@@ -397,18 +399,18 @@ class KafkaSource:
                 reason = error if reason is None or not isinstance(error, TimeoutError) else reason
                 refused = isinstance(error, KafkaError) and not error.retriable
                 if refused or self._clock.now_ms() >= deadline_ms:
-                    raise self._trouble(what, reason) from error
-                self._troubles.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
-            await self._wait_patiently(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
+                    raise self._source_error(what, reason) from error
+                self._error_log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
+            await self._wait_for_retry(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
 
-    async def _wait_patiently(self, limit_ms: int) -> None:
-        """Ends early when there is less patience than there was."""
-        if self._hurried.is_set():
+    async def _wait_for_retry(self, limit_ms: int) -> None:
+        """Ends early when the limit was lowered."""
+        if self._retry_limit_lowered.is_set():
             await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
         else:
-            await wait_at_most(self._hurried, limit_ms, self._clock)
+            await wait_at_most(self._retry_limit_lowered, limit_ms, self._clock)
 
-    def _trouble(self, what: str, error: Exception) -> TidelakeError:
+    def _source_error(self, what: str, error: Exception) -> TidelakeError:
         if isinstance(error, KafkaError) and not error.retriable:
             return BadInput(f"{self} refused to {what}: {error!r}. Check topics, security settings and access rights")
         return SourceUnavailable(
@@ -416,5 +418,5 @@ class KafkaSource:
         )
 
 
-def _partitions_of(topics: Mapping[str, Topic]) -> Iterable[TopicPartition]:
+def _partitions_of(topics: Mapping[str, TopicMetadata]) -> Iterable[TopicPartition]:
     return (TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partitions))

@@ -15,11 +15,11 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from storage.errors import UnsupportedFeature
-from storage.files.formats.arrow_forms import in_column
+from storage.files.formats.arrow_conversion import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
-from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, WriteSettings, batch_of, corruption
-from storage.files.spans import SpanCollector, Spans
+from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, FormatWriterSettings, batch_of, corruption
+from storage.files.min_max import ColumnMinMax, MinMaxCollector
 from storage.types import DataField, arrow_schema
 
 Row: TypeAlias = dict[str, Any]
@@ -35,7 +35,9 @@ _BLOCK_BYTES: Final = 64_000  # before compression, as in Java
 class AvroFormat:
     """See `FileFormat`."""
 
-    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> AvroWriter:
+    def open_writer(
+        self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
+    ) -> AvroWriter:
         return AvroWriter(stream, fields, settings)
 
     def read(
@@ -166,7 +168,7 @@ def _zigzag(number: int) -> bytes:
 class AvroWriter:
     """See `FormatWriter`."""
 
-    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
         name = settings.options.get("avro.codec", settings.compression)
         codec = _CODECS.get(name.lower())
         if codec is None:
@@ -177,7 +179,7 @@ class AvroWriter:
             )
         self._stream = stream
         self._fields = fields
-        self._spans = SpanCollector(settings.bounds_for)
+        self._min_max = MinMaxCollector(settings.bounds_for)
         self._writer = Writer(
             stream,
             avro_schema(fields),
@@ -195,15 +197,15 @@ class AvroWriter:
         return None  # nothing is guessed: blocks are small
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._spans.add(batch)
+        self._min_max.add(batch)
         names = [f.name for f in self._fields]
         columns = [to_values(c, f.type) for c, f in zip(batch.columns, self._fields, strict=True)]
         for row in zip(*columns, strict=True):
             self._writer.write(dict(zip(names, row, strict=True)))
 
-    def close(self) -> Spans:
+    def close(self) -> ColumnMinMax:
         self._writer.flush()
-        return self._spans.spans()
+        return self._min_max.min_max()
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Nothing waits."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.arrow_buffers import fixed_width_values
-from storage.files.formats.arrow_forms import list_offsets, rescale_times, struct_array
+from storage.files.formats.arrow_conversion import list_offsets, rescale_times, struct_array
 from storage.files.formats.avro_schema import AvroType
 from storage.types import (
     INT,
@@ -29,6 +28,7 @@ from storage.types import (
     arrow_type,
     not_null,
 )
+from storage.types.arrow_buffers import fixed_width_values
 
 Values = list[Any]
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
-from storage.files.bounds import Bounds
-from storage.files.spans import Spans
+from storage.files.column_bounds import Bounds
+from storage.files.min_max import ColumnMinMax
 from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSettings:
+class FormatWriterSettings:
     """compression: the codec as table options spell it. block_size_bytes: of a row group or stripe, None: the default.
 
     options: those meant for the format, with their prefix (`parquet.page.size`).
@@ -48,7 +48,7 @@ class WriteSettings:
 
 
 class FormatWriter(Protocol):
-    """Writes one file. After an exception only `abandon` may be called."""
+    """Writes one file. After an exception only `abort` may be called."""
 
     @property
     def written_bytes(self) -> int:
@@ -64,11 +64,11 @@ class FormatWriter(Protocol):
         """Columns in file order. Raises BadInput, naming the column, for values that the format can't hold."""
         ...
 
-    def close(self) -> Spans:
-        """Finish the file; the stream stays open. Returns the spans of `WriteSettings.bounds_for`."""
+    def close(self) -> ColumnMinMax:
+        """Finish the file; the stream stays open. Returns the min_max of `FormatWriterSettings.bounds_for`."""
         ...
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Forget the file; nothing more is written."""
         ...
 
@@ -81,7 +81,9 @@ None: can't tell, read all. A format that knows no bounds ignores it."""
 
 
 class FileFormat(Protocol):
-    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> FormatWriter:
+    def open_writer(
+        self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
+    ) -> FormatWriter:
         """fields: the columns of the file, in order. Raises UnsupportedFeature for types and codecs it can't write."""
         ...
 
@@ -105,7 +107,7 @@ class FileFormat(Protocol):
         ...
 
 
-def format_option(settings: WriteSettings, key: str, parse: Callable[[str], T], default: T) -> T:
+def format_option(settings: FormatWriterSettings, key: str, parse: Callable[[str], T], default: T) -> T:
     """An option of the format, by its full key. Raises BadInput naming option and value."""
     text = settings.options.get(key)
     if text is None:

@@ -14,24 +14,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from storage.arrow_buffers import fixed_width_values, one_array
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.arrow_forms import UNITS_PER_SECOND, conform, in_column, rebuild, stored_leaf
+from storage.files.formats.arrow_conversion import (
+    UNITS_PER_SECOND,
+    convert_leaves,
+    in_column,
+    stored_leaf,
+    to_arrow_type,
+)
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
-    WriteSettings,
+    FormatWriterSettings,
     batch_of,
     corruption,
     format_option,
     parts_of,
     refuse_types,
 )
-from storage.files.formats.nested_ids import with_field_ids
-from storage.files.formats.orc_times import OrcTail
-from storage.files.spans import SpanCollector, Spans
+from storage.files.formats.field_ids import with_field_ids
+from storage.files.formats.orc_timestamps import OrcTail
+from storage.files.min_max import ColumnMinMax, MinMaxCollector
 from storage.options.values import parse_size_bytes
 from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
+from storage.types.arrow_buffers import fixed_width_values, to_single_array
 
 _FIELD_ID_KEY: Final = "paimon.id"
 _CODECS: Final = {
@@ -53,7 +59,9 @@ _SAMPLE_ROWS: Final = 64  # that tell how large rows are; a scan can't change it
 class OrcFormat:
     """See `FileFormat`."""
 
-    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> OrcWriter:
+    def open_writer(
+        self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
+    ) -> OrcWriter:
         return OrcWriter(stream, fields, settings)
 
     def read(
@@ -143,8 +151,8 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
     column = stored.column(position)
     with in_column(field.name):
         if any(part.root is Root.CHAR for part in parts_of(field.type)):
-            return rebuild(column, field.type, _without_padding)
-        return conform(column, field.type)
+            return convert_leaves(column, field.type, _without_padding)
+        return to_arrow_type(column, field.type)
 
 
 def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
@@ -159,12 +167,12 @@ def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
 class OrcWriter:
     """See `FormatWriter`."""
 
-    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
         refuse_types(fields, lambda part: part.root in (Root.VARIANT, Root.VECTOR), "ORC")
         self._stream = stream
         self._fields = fields
         self._schema = with_field_ids(pa.schema([_stored_field(f) for f in fields]), fields, _FIELD_ID_KEY)
-        self._spans = SpanCollector(settings.bounds_for)
+        self._min_max = MinMaxCollector(settings.bounds_for)
         self._writer = _opened(stream, settings)
         self._stripe_start = 0
         self._held_bytes = 0
@@ -180,7 +188,7 @@ class OrcWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        self._spans.add(batch)
+        self._min_max.add(batch)
         self._write(pa.Table.from_batches([batch]))
         if self._stream.tell() > self._stripe_start:
             self._stripe_start, self._held_bytes = self._stream.tell(), 0
@@ -188,23 +196,23 @@ class OrcWriter:
         self._all_bytes += batch.nbytes
 
     def _write(self, table: pa.Table) -> None:
-        columns = [_stored(one_array(c), f) for c, f in zip(table.columns, self._fields, strict=True)]
+        columns = [_stored(to_single_array(c), f) for c, f in zip(table.columns, self._fields, strict=True)]
         self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
         self._is_empty = False
 
-    def close(self) -> Spans:
+    def close(self) -> ColumnMinMax:
         if self._is_empty:
             self._write(arrow_schema(self._fields).empty_table())  # what makes Arrow write a schema
         self._writer.close()
         if self._all_bytes:
             self.stored_per_held = self._stream.tell() / self._all_bytes
-        return self._spans.spans()
+        return self._min_max.min_max()
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         self._writer.is_open = False  # else its destructor goes on writing
 
 
-def _opened(stream: pa.NativeFile, settings: WriteSettings) -> orc.ORCWriter:
+def _opened(stream: pa.NativeFile, settings: FormatWriterSettings) -> orc.ORCWriter:
     name = settings.options.get("orc.compress", settings.compression)
     codec = _CODECS.get(name.lower())
     if codec is None:
@@ -225,7 +233,7 @@ def _stored_field(field: DataField) -> pa.Field:
 
 
 def _stored(column: pa.Array, field: DataField) -> pa.Array:
-    return rebuild(column, field.type, lambda part, data_type: _stored_leaf(part, data_type, field.name))
+    return convert_leaves(column, field.type, lambda part, data_type: _stored_leaf(part, data_type, field.name))
 
 
 def _stored_leaf(column: pa.Array, data_type: AtomicType, name: str) -> pa.Array:

@@ -18,27 +18,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.arrow_buffers import one_array
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.bounds import ColumnBounds
-from storage.files.formats.arrow_forms import INT96, conform, encode_int96, in_column, rebuild, stored_leaf, variant
+from storage.files.column_bounds import ColumnBounds
+from storage.files.formats.arrow_conversion import (
+    INT96,
+    convert_leaves,
+    encode_int96,
+    in_column,
+    stored_leaf,
+    to_arrow_type,
+    variant,
+)
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
-    WriteSettings,
+    FormatWriterSettings,
     batch_of,
     corruption,
     format_option,
     parts_of,
 )
-from storage.files.formats.nested_ids import with_field_ids
-from storage.files.formats.parquet_bounds import ChunkSpans, row_group_bounds
+from storage.files.formats.field_ids import with_field_ids
+from storage.files.formats.leaf_columns import leaf_numbers, leaves_of
+from storage.files.formats.parquet_bounds import ChunkMinMax, row_group_bounds
 from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
-from storage.files.formats.parquet_leaves import leaf_numbers, leaves_of
-from storage.files.spans import Spans
+from storage.files.min_max import ColumnMinMax
 from storage.options.values import parse_boolean, parse_size_bytes
 from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_schema, arrow_type
+from storage.types.arrow_buffers import to_single_array
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
 _CODECS: Final = {
@@ -76,7 +84,9 @@ _EXPECTED: Final = "a Parquet file with the columns of its schema"
 class ParquetFormat:
     """See `FileFormat`."""
 
-    def open_writer(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> ParquetWriter:
+    def open_writer(
+        self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
+    ) -> ParquetWriter:
         return ParquetWriter(stream, fields, settings)
 
     def read(
@@ -107,7 +117,7 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
     if position < 0:
         return pa.nulls(stored.num_rows, kind)
     with in_column(field.name):
-        return conform(stored.column(position), field.type)
+        return to_arrow_type(stored.column(position), field.type)
 
 
 # ---------------------------------------------------------------- reading
@@ -216,13 +226,13 @@ def _buffer_bytes(source: pa.NativeFile, columns: int) -> int:
 class ParquetWriter:
     """See `FormatWriter`."""
 
-    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings) -> None:
+    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
         self._stream = stream
         self._settings = settings
         self._options = _Options(settings)
         self._fields = fields
         self._form = _stored_form(tuple(fields))
-        self._spans = ChunkSpans(fields, settings.bounds_for, settings.bounds_length)
+        self._min_max = ChunkMinMax(fields, settings.bounds_for, settings.bounds_length)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._held_rows = 0
@@ -281,7 +291,7 @@ class ParquetWriter:
 
     def _write_row_group(self) -> None:
         before = self._stream.tell()
-        with _told_as_bad_input():
+        with _as_bad_input():
             if self._writer is None:
                 self._has_large_rows = self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows
             columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
@@ -294,14 +304,14 @@ class ParquetWriter:
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
-        self._spans.note(table, lacks_footer=self._has_large_rows)
+        self._min_max.note(table, lacks_footer=self._has_large_rows)
         columns = []
         for column, f in zip(table.columns, self._fields, strict=True):
             if f.name not in self._form.rebuilt:
                 columns.append(column)
                 continue
-            with _told_as_bad_input(f.name):
-                columns.append(rebuild(one_array(column), f.type, _stored_leaf))
+            with _as_bad_input(f.name):
+                columns.append(convert_leaves(to_single_array(column), f.type, _stored_leaf))
         return pa.Table.from_arrays(columns, schema=self._form.schema)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
@@ -335,7 +345,7 @@ class ParquetWriter:
         fields = [f for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
         return [] if self._has_large_rows else [f.name for f in fields]
 
-    def close(self) -> Spans:
+    def close(self) -> ColumnMinMax:
         if self._held:
             self._write_row_group()
         if self._writer is None:
@@ -346,9 +356,9 @@ class ParquetWriter:
             with self._footer_catcher as caught:
                 self._writer.close()
             self._stream.write(framed(binary_as_int96(caught.footer, self._form.int96_leaves)))
-        return self._spans.of_file(self._metadata[0])
+        return self._min_max.of_file(self._metadata[0])
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         if self._writer is not None:
             self._writer.is_open = False  # else its destructor writes a footer
         self._held = []
@@ -362,7 +372,7 @@ def _has_required_parts(data_type: DataType) -> bool:
 
 
 @contextmanager
-def _told_as_bad_input(column: str | None = None) -> Iterator[None]:
+def _as_bad_input(column: str | None = None) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as e:
@@ -411,7 +421,7 @@ class _FooterCatcher:
 class _Options:
     """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
 
-    def __init__(self, settings: WriteSettings) -> None:
+    def __init__(self, settings: FormatWriterSettings) -> None:
         codec = _CODECS.get(settings.compression.lower())
         if codec is None:
             raise UnsupportedFeature(
@@ -470,4 +480,4 @@ def _stored_form(fields: tuple[DataField, ...]) -> _StoredForm:
 
 def _stored_field(field: DataField) -> pa.Field:
     empty = pa.array([], arrow_type(field.type))
-    return pa.field(field.name, rebuild(empty, field.type, _stored_leaf).type, field.type.nullable)
+    return pa.field(field.name, convert_leaves(empty, field.type, _stored_leaf).type, field.type.nullable)

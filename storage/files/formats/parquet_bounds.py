@@ -15,18 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.errors import UnsupportedFeature
-from storage.files.bounds import ColumnBounds, without_nan
-from storage.files.formats.arrow_forms import INT96, conform
-from storage.files.formats.parquet_leaves import leaf_numbers
-from storage.files.spans import Span, Spans, has_nan, span_of, widened
+from storage.files.column_bounds import ColumnBounds, without_nan
+from storage.files.formats.arrow_conversion import INT96, to_arrow_type
+from storage.files.formats.leaf_columns import leaf_numbers
+from storage.files.min_max import ColumnMinMax, MinMax, has_nan, min_max_of, union_of
 from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
 _FOOTER_TEXT_BYTES: Final = 4096  # Arrow leaves longer values out of the footer
 _FEW_ROWS: Final = 4096  # to look at so many costs less than to turn what the footer says into values
 
 
-class ChunkSpans:
-    """Spans of the columns of a file being written: from its footer, and by looking where the footer is silent.
+class ChunkMinMax:
+    """ColumnMinMax of the columns of a file being written: from its footer, and by looking where the footer is silent.
 
     length: of texts and bytes the first characters, or bytes, are enough; None: they count as a whole.
     """
@@ -35,7 +35,9 @@ class ChunkSpans:
         self._fields = [f for f in fields if f.name in names]
         self._length = length
         self._looked_up: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
-        self._spans: dict[str, Span | None] = {}  # of what was looked up: values may be large, so not one a row group
+        self._min_max: dict[
+            str, MinMax | None
+        ] = {}  # of what was looked up: values may be large, so not one a row group
         self._row_groups = 0
 
     def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
@@ -44,35 +46,35 @@ class ChunkSpans:
             column = table.column(f.name)
             if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
                 self._looked_up[f.name].add(self._row_groups)
-                known = (self._spans.get(f.name), span_of(_shortened(column, self._length)))
-                self._spans[f.name] = widened(span for span in known if span is not None)
+                known = (self._min_max.get(f.name), min_max_of(_shortened(column, self._length)))
+                self._min_max[f.name] = union_of(min_max for min_max in known if min_max is not None)
         self._row_groups += 1
 
-    def of_file(self, metadata: pq.FileMetaData) -> Spans:
+    def of_file(self, metadata: pq.FileMetaData) -> ColumnMinMax:
         """metadata: of the finished file."""
         if all(len(groups) == self._row_groups for groups in self._looked_up.values()):  # as in each small file
-            return {name: span for name, span in self._spans.items() if span is not None}
+            return {name: min_max for name, min_max in self._min_max.items() if min_max is not None}
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)
         found = {
             f.name: self._of_column(metadata, leaves[f.name][0], stored.field(f.name).type, f) for f in self._fields
         }
-        return {name: span for name, span in found.items() if span is not None}
+        return {name: min_max for name, min_max in found.items() if min_max is not None}
 
-    def _of_column(self, metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, field: DataField) -> Span | None:
-        spans: list[Span | None] = [self._spans.get(field.name)]
+    def _of_column(self, metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, field: DataField) -> MinMax | None:
+        min_max: list[MinMax | None] = [self._min_max.get(field.name)]
         known: ColumnBounds | None = None
         for i in range(metadata.num_row_groups):
             if i in self._looked_up[field.name]:
                 continue
             known = known or row_group_bounds(metadata, leaf, stored, field.type)
             if known.null_count[i] == known.row_count[i]:
-                spans.append(None)
+                min_max.append(None)
             elif known.minimum[i].is_valid and known.maximum[i].is_valid:
-                spans.append(Span(known.minimum[i], known.maximum[i]))
+                min_max.append(MinMax(known.minimum[i], known.maximum[i]))
             else:
                 return None
-        return widened(span for span in spans if span is not None)
+        return union_of(found for found in min_max if found is not None)
 
 
 def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
@@ -112,8 +114,8 @@ def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, 
     nulls = [s.null_count if s is not None and s.has_null_count else None for s in statistics]
     known = [s if s is not None and s.has_min_max and stored != INT96 else None for s in statistics]
     try:
-        minimum = conform(_array_of([s and s.min_raw for s in known], stored), data_type)
-        maximum = conform(_array_of([s and s.max_raw for s in known], stored), data_type)
+        minimum = to_arrow_type(_array_of([s and s.min_raw for s in known], stored), data_type)
+        maximum = to_arrow_type(_array_of([s and s.max_raw for s in known], stored), data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnsupportedFeature):
         return ColumnBounds.unknown(pa.null(), rows)
     return ColumnBounds(without_nan(minimum), without_nan(maximum), pa.array(nulls, pa.int64()), rows)

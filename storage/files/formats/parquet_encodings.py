@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.files.formats.parquet_leaves import leaves_of
+from storage.files.formats.leaf_columns import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
 # Share of distinct values in the sample up to which a dictionary pays. Texts: 0.93 of 1,024 is what about 7,000

@@ -1,6 +1,6 @@
 """What every aggregate function can do.
 
-A function folds the rows of a key, oldest first, into an accumulator that starts as null. Java does it a row at a
+A function aggregates the rows of a key, oldest first, into an accumulator that starts as null. Java does it a row at a
 time; here whole columns go in, and one value for each group of rows comes out. What a row does is its *step*:
 
     AGG            acc = agg(acc, x)
@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.aggregate_functions import ColumnAggregation
 from storage.errors import BadInput
-from storage.merge.groups import Groups, Mask
+from storage.merge.aggregate_functions import ColumnAggregation
+from storage.merge.key_groups import Groups, Mask
 
 
 class Step(IntEnum):
@@ -41,7 +41,7 @@ Steps: TypeAlias = NDArray[np.int8]  # (n,) a Step for each position of Groups.r
 class Aggregator(Protocol):
     """One function for one column. Immutable, safe to use from several threads."""
 
-    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         """One value for each group, of the same type as `values`. steps: None means AGG for every row.
 
         Raises BadInput naming the column: arithmetic overflow, a retract where the function has none.
@@ -50,15 +50,15 @@ class Aggregator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class IgnoringRetracts:
+class IgnoreRetract:
     """`fields.<column>.ignore-retract`. Source: Java `FieldIgnoreRetractAgg.java`."""
 
     function: Aggregator
 
-    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is not None:
             steps = np.where(steps == Step.RETRACT, np.int8(Step.SKIP), steps)
-        return self.function.fold(values, groups, steps)
+        return self.function.aggregate(values, groups, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class WithoutRetract:
     function: Aggregator
     aggregation: ColumnAggregation
 
-    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is not None and (steps == Step.RETRACT).any():
             column, name = self.aggregation.field.name, self.aggregation.function
             raise BadInput(
                 f"column {column!r}: aggregate function {name} can't take a value back, and a row -U or -D asks for "
                 f"it; set fields.{column}.ignore-retract = true to pass over such rows, or don't send them"
             )
-        return self.function.fold(values, groups, steps)
+        return self.function.aggregate(values, groups, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +84,19 @@ class RowByRow:
 
     function: Aggregator
 
-    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is None or not len(groups):
-            return self.function.fold(values, groups, steps) if len(groups) else values.slice(0, 0)
+            return self.function.aggregate(values, groups, steps) if len(groups) else values.slice(0, 0)
         alone = (groups.lengths == 1) & (steps[groups.starts] == Step.SET)
         if not alone.any():
-            return self.function.fold(values, groups, steps)
+            return self.function.aggregate(values, groups, steps)
         several, positions = groups.select(~alone)
         kept = values.take(pa.array(groups.rows[groups.starts[alone]]))
-        folded = self.function.fold(values, several, steps[positions]) if len(several) else kept.slice(0, 0)
+        aggregated = self.function.aggregate(values, several, steps[positions]) if len(several) else kept.slice(0, 0)
         place = np.empty(len(groups), np.intp)
         place[alone] = np.arange(len(kept))
-        place[~alone] = len(kept) + np.arange(len(folded))
-        return pa.concat_arrays([kept, folded]).take(pa.array(place))
+        place[~alone] = len(kept) + np.arange(len(aggregated))
+        return pa.concat_arrays([kept, aggregated]).take(pa.array(place))
 
 
 def valid_rows(values: pa.Array, groups: Groups) -> Mask:

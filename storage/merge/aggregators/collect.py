@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.aggregate_functions import ColumnAggregation
+from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Step, Steps, valid_rows
-from storage.merge.aggregators.containers import Containers, Entries
-from storage.merge.aggregators.equality import value_codes
-from storage.merge.aggregators.hash_order import HashLine, hash_codes
-from storage.merge.aggregators.item_fold import ItemFold
-from storage.merge.aggregators.line import Line
-from storage.merge.groups import Groups, Mask
+from storage.merge.aggregators.row_aggregator import RowAggregator
+from storage.merge.key_groups import Groups, Mask
+from storage.merge.values.entries import Entries, EntryColumn
+from storage.merge.values.equality import value_codes
+from storage.merge.values.hash_order import HashOrderedList, hash_codes
+from storage.merge.values.linked_list import LinkedList
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Collect:
 
     aggregation: ColumnAggregation
 
-    def fold(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if not len(groups):
             return values.slice(0, 0)
         if not self.aggregation.distinct and (steps is None or np.isin(steps, (Step.AGG, Step.SKIP)).all()):
             counted = valid_rows(values, groups)
             return _concatenated(values, groups, counted if steps is None else counted & (steps != Step.SKIP))
-        rows = Containers.of(values, groups)
-        fold = _Collecting(self.aggregation, rows.elements)
-        return rows.of_entries(fold.fold(rows.items(), groups, steps))
+        rows = EntryColumn.of(values, groups)
+        aggregator = _Collecting(self.aggregation, rows.elements)
+        return rows.of_entries(aggregator.aggregate(rows.items(), groups, steps))
 
 
 def _concatenated(values: pa.Array, groups: Groups, counted: Mask) -> pa.Array:
@@ -48,7 +48,7 @@ def _concatenated(values: pa.Array, groups: Groups, counted: Mask) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), rows.values, type=values.type, mask=is_null)
 
 
-class _Collecting(ItemFold[Entries, Line[int]]):
+class _Collecting(RowAggregator[Entries, LinkedList[int]]):
     def __init__(self, aggregation: ColumnAggregation, elements: pa.Array) -> None:
         self._distinct = aggregation.distinct
         self._codes = value_codes(elements).tolist()
@@ -58,7 +58,7 @@ class _Collecting(ItemFold[Entries, Line[int]]):
         # Only the bare function knows that an older array need not go in front
         self._reverses = aggregation.ignore_retract
 
-    def agg(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+    def agg(self, acc: Entries | LinkedList[int] | None, item: Entries | None) -> Entries | LinkedList[int] | None:
         if not self._distinct and (acc is None or item is None):
             return item if acc is None else acc
         if acc is None and item is None:
@@ -74,7 +74,9 @@ class _Collecting(ItemFold[Entries, Line[int]]):
                 line.append(entry)
         return self._rebuilt(line)
 
-    def agg_reversed(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+    def agg_reversed(
+        self, acc: Entries | LinkedList[int] | None, item: Entries | None
+    ) -> Entries | LinkedList[int] | None:
         if not self._reverses:
             return self.agg(acc, item)
         if acc is None or (item is None and not self._distinct):
@@ -89,7 +91,7 @@ class _Collecting(ItemFold[Entries, Line[int]]):
             line.take_repeated()
         return self._rebuilt(line)
 
-    def retract(self, acc: Entries | Line[int] | None, item: Entries | None) -> Entries | Line[int] | None:
+    def retract(self, acc: Entries | LinkedList[int] | None, item: Entries | None) -> Entries | LinkedList[int] | None:
         if acc is None or not item:
             return acc
         line = self._line(acc)
@@ -98,19 +100,19 @@ class _Collecting(ItemFold[Entries, Line[int]]):
                 line.take(self._codes[entry])
         return line
 
-    def finish(self, acc: Entries | Line[int]) -> Entries:
-        return acc.in_order() if isinstance(acc, HashLine) else list(acc)
+    def finish(self, acc: Entries | LinkedList[int]) -> Entries:
+        return acc.in_order() if isinstance(acc, HashOrderedList) else list(acc)
 
-    def _line(self, acc: Entries | Line[int] | None) -> Line[int]:
-        if isinstance(acc, Line):
+    def _line(self, acc: Entries | LinkedList[int] | None) -> LinkedList[int]:
+        if isinstance(acc, LinkedList):
             return acc
         codes = self._codes.__getitem__
-        line = Line(codes) if self._hashes is None else HashLine(codes, self._hashes.__getitem__)
+        line = LinkedList(codes) if self._hashes is None else HashOrderedList(codes, self._hashes.__getitem__)
         line.extend(acc or ())
         return line
 
-    def _rebuilt(self, line: Line[int]) -> Line[int]:
+    def _rebuilt(self, line: LinkedList[int]) -> LinkedList[int]:
         """What is distinct by hash goes through a hash table."""
-        if isinstance(line, HashLine):
+        if isinstance(line, HashOrderedList):
             line.rebuild(len(line))
         return line

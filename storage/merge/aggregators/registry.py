@@ -1,21 +1,21 @@
-"""Which function folds a column."""
+"""Which function aggregates a column."""
 
 from __future__ import annotations
 
-from storage.aggregate_functions import AggregateFunction, ColumnAggregation
-from storage.merge.aggregators.base import Aggregator, IgnoringRetracts, RowByRow, WithoutRetract
-from storage.merge.aggregators.bitmaps import UnitedBitmap32
-from storage.merge.aggregators.bitmaps_64 import UnitedBitmap64
+from storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
+from storage.merge.aggregators.base import Aggregator, IgnoreRetract, RowByRow, WithoutRetract
 from storage.merge.aggregators.collect import Collect
-from storage.merge.aggregators.extremes import Extreme
-from storage.merge.aggregators.maps import MergeMap, MergeMapWithKeyTime
-from storage.merge.aggregators.nested_rows import NestedPartialUpdate, NestedUpdate
-from storage.merge.aggregators.picks import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue, PrimaryKey
-from storage.merge.aggregators.products import Product
-from storage.merge.aggregators.sketches import UnitedSketch
-from storage.merge.aggregators.sums import Sum
-from storage.merge.aggregators.texts import ListAgg
-from storage.merge.aggregators.unions import Union
+from storage.merge.aggregators.first_last import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue, PrimaryKey
+from storage.merge.aggregators.listagg import ListAgg
+from storage.merge.aggregators.merge_map import MergeMap, MergeMapWithKeyTime
+from storage.merge.aggregators.min_max import MinMaxAggregator
+from storage.merge.aggregators.nested_update import NestedPartialUpdate, NestedUpdate
+from storage.merge.aggregators.product import Product
+from storage.merge.aggregators.set_union import UnionAggregator
+from storage.merge.aggregators.sketches import SketchUnion
+from storage.merge.aggregators.sum import Sum
+from storage.merge.values.roaring32 import RoaringUnion32
+from storage.merge.values.roaring64 import RoaringUnion64
 
 _RETRACTABLE = frozenset(
     {
@@ -33,22 +33,22 @@ _RETRACTABLE = frozenset(
 
 def aggregator_of(aggregation: ColumnAggregation) -> Aggregator:
     """The function for a column."""
-    function = _bare(aggregation)
+    function = _without_wrappers(aggregation)
     if aggregation.ignore_retract:
-        return IgnoringRetracts(function)
+        return IgnoreRetract(function)
     return function if aggregation.function in _RETRACTABLE else WithoutRetract(function, aggregation)
 
 
-def _bare(aggregation: ColumnAggregation) -> Aggregator:
+def _without_wrappers(aggregation: ColumnAggregation) -> Aggregator:
     match aggregation.function:
         case AggregateFunction.SUM:
             return Sum(aggregation)
         case AggregateFunction.PRODUCT:
             return Product(aggregation)
         case AggregateFunction.MAX | AggregateFunction.BOOL_OR:
-            return Extreme(greatest=True)
+            return MinMaxAggregator(greatest=True)
         case AggregateFunction.MIN | AggregateFunction.BOOL_AND:
-            return Extreme(greatest=False)
+            return MinMaxAggregator(greatest=False)
         case AggregateFunction.LAST_VALUE:
             return LastValue()
         case AggregateFunction.LAST_NON_NULL_VALUE:
@@ -70,12 +70,12 @@ def _bare(aggregation: ColumnAggregation) -> Aggregator:
         case AggregateFunction.NESTED_PARTIAL_UPDATE:
             return RowByRow(NestedPartialUpdate(aggregation))
         case AggregateFunction.THETA_SKETCH:
-            return RowByRow(Union(aggregation, UnitedSketch.of_theta))
+            return RowByRow(UnionAggregator(aggregation, SketchUnion.of_theta))
         case AggregateFunction.HLL_SKETCH:
-            return RowByRow(Union(aggregation, UnitedSketch.of_hll))
+            return RowByRow(UnionAggregator(aggregation, SketchUnion.of_hll))
         case AggregateFunction.RBM32:
-            return RowByRow(Union(aggregation, UnitedBitmap32.of))
+            return RowByRow(UnionAggregator(aggregation, RoaringUnion32.of))
         case AggregateFunction.RBM64:
-            return RowByRow(Union(aggregation, UnitedBitmap64.of))
+            return RowByRow(UnionAggregator(aggregation, RoaringUnion64.of))
         case AggregateFunction.PRIMARY_KEY:
             return PrimaryKey()

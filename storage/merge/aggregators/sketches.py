@@ -28,18 +28,18 @@ _KXQ: Final = slice(16, 32)
 
 
 @dataclass(slots=True)
-class UnitedSketch:
-    """See `United`. It is serialised after each, for its size is bounded and Java's rounds at each step."""
+class SketchUnion:
+    """See `UnionAccumulator`. It is serialised after each, for its size is bounded and Java's rounds at each step."""
 
     unite: Callable[[bytes, bytes], bytes]
     data: bytes
 
     @classmethod
-    def of_theta(cls, serialised: bytes) -> UnitedSketch:
+    def of_theta(cls, serialised: bytes) -> SketchUnion:
         return cls(_unite_theta, serialised)
 
     @classmethod
-    def of_hll(cls, serialised: bytes) -> UnitedSketch:
+    def of_hll(cls, serialised: bytes) -> SketchUnion:
         return cls(_unite_hll, serialised)
 
     def add(self, serialised: bytes) -> None:

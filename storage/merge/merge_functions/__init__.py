@@ -2,7 +2,14 @@
 
 from storage.merge.merge_functions.base import MergeFunction
 from storage.merge.merge_functions.deduplicate import Deduplicate
-from storage.merge.merge_functions.of_table import merge_function_of
-from storage.merge.merge_functions.refused_rows import check_kinds, check_left_over, check_no_nulls
+from storage.merge.merge_functions.factory import merge_function_of
+from storage.merge.merge_functions.row_checks import check_no_nulls, check_remaining_retracts, check_row_kinds
 
-__all__ = ["Deduplicate", "MergeFunction", "check_kinds", "check_left_over", "check_no_nulls", "merge_function_of"]
+__all__ = [
+    "Deduplicate",
+    "MergeFunction",
+    "check_no_nulls",
+    "check_remaining_retracts",
+    "check_row_kinds",
+    "merge_function_of",
+]

@@ -1,4 +1,4 @@
-"""Each column of a key is folded by a function of its own.
+"""Each column of a key is aggregated by a function of its own.
 
 Source: Java `mergetree/compact/aggregate/AggregateMergeFunction.java`.
 """
@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.format import KIND_COLUMN, RowKind
+from storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.groups import Groups
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.options import TableOptions
-from storage.row_kinds import is_retract, row_kinds
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
+from storage.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """columns: how each column of the table is folded. Of others (`_KEY_x`, `_SEQUENCE_NUMBER`) the newest row counts.
+    """columns: how each column is aggregated. Of others (`_KEY_x`, `_SEQUENCE_NUMBER`) the newest row counts.
 
-    remove_on_delete: a -D removes the record. Its values stay, and a row after it is folded onto them, as in Java.
+    remove_on_delete: a -D removes the record. Its values stay, and a row after it is aggregated onto them, as in Java.
     Otherwise it is a retract, and a key of nothing but retracts is a row of its own (+I).
     """
 
@@ -66,7 +66,7 @@ class Aggregation:
                 merged.append(pa.array(np.where(alone, kinds[last], result)))
             elif name in self.columns:
                 _, aggregator = self.columns[name]
-                merged.append(aggregator.fold(rows.column(name), groups, steps if steps.any() else None))
+                merged.append(aggregator.aggregate(rows.column(name), groups, steps if steps.any() else None))
             else:
                 merged.append(rows.column(name).take(newest))
         return pa.RecordBatch.from_arrays(merged, schema=rows.schema)

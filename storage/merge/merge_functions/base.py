@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.groups import Groups
+from storage.merge.key_groups import Groups
 
 
 class MergeFunction(Protocol):
@@ -31,7 +31,7 @@ class MergeFunction(Protocol):
         """What rows must hold beside `wanted` so that merging gives the wanted columns their right values.
 
         Names of table columns and, last, maybe `_LEVEL` (the level of the file that a row comes from, int32: field
-        `storage.schema.LEVEL_FIELD` of `read_data_file`); none that is wanted already. Key columns, `sequence.field`,
+        `table_schema.LEVEL_FIELD` of `read_data_file`); none that is wanted already. Key columns, `sequence.field`,
         `_SEQUENCE_NUMBER` and `_VALUE_KIND` are not among them: merge order asks for those, whatever the engine.
         """
         ...

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions.base import shortcut_groups
-from storage.row_kinds import is_retract, row_kinds
+from storage.merge.sort_order import RowIndices
+from storage.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
-from storage.merge.groups import Groups
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions.base import shortcut_groups
-from storage.row_kinds import is_retract, row_kinds
+from storage.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
     "merge-engine = first-row can't take deletes (-D, -U): the row that came first stays. Set the option "

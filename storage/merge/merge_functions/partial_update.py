@@ -28,17 +28,17 @@ from storage.errors import BadInput
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.aggregators import aggregator_of
 from storage.merge.aggregators.base import Aggregator, Step, valid_rows
-from storage.merge.aggregators.picks import picked
-from storage.merge.groups import Groups
-from storage.merge.kernels import RowIndices
+from storage.merge.aggregators.first_last import take_positions
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions.base import shortcut_groups
-from storage.merge.merge_functions.newest_sequence import Sequences, not_older
-from storage.merge.merge_functions.removals import removing_deletes
+from storage.merge.merge_functions.record_deletes import record_deletes
+from storage.merge.merge_functions.sequences import Sequences, not_older
+from storage.merge.partial_update_options import PartialUpdateOptions
+from storage.merge.sequence_groups import SequenceGroup
+from storage.merge.sort_order import RowIndices
 from storage.options import TableOptions
-from storage.partial_update_options import PartialUpdateOptions
-from storage.row_kinds import is_retract, row_kinds
-from storage.schema import TableSchema
-from storage.sequence_groups import SequenceGroup
+from storage.schema.table_schema import TableSchema
+from storage.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
     "merge-engine = partial-update can't take deletes (-D, -U) as it is set up. Set one of the options 'ignore-delete' "
@@ -134,7 +134,7 @@ class _Merge:
         return self._grouped(name)
 
     def _taken(self, name: str, positions: RowIndices) -> pa.Array:
-        return picked(self._rows.column(name), self._groups, positions)
+        return take_positions(self._rows.column(name), self._groups, positions)
 
     def _ungrouped(self, name: str) -> pa.Array:
         column, effects = self._rows.column(name), self._effects
@@ -179,7 +179,7 @@ class _Merge:
         steps[effects.fills & ~twice] = Step.SET
         if twice.any():
             groups, steps = _with_fills_before(groups, steps, twice)
-        return self._engine.aggregators[name].fold(self._rows.column(name), groups, steps)
+        return self._engine.aggregators[name].aggregate(self._rows.column(name), groups, steps)
 
     def _result_kinds(self) -> NDArray[np.int8]:
         ends = self._groups.ends - 1
@@ -215,7 +215,7 @@ class _Merge:
         removing = [group for group in options.groups if self._engine.removes(group)]
         if not removing or not deletes.any():
             return _Effects(adds, retracts, fills, counted=~nothing)
-        removals = removing_deletes([self._sequences_of(group) for group in removing], deletes, groups)
+        removals = record_deletes([self._sequences_of(group) for group in removing], deletes, groups)
         return _Effects(adds, retracts & ~removals, fills | removals, counted=~nothing, removals=removals)
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from storage.errors import BadInput, CorruptFile
 from storage.options import TableOptions
-from storage.options.reading import ConsumerMode
+from storage.options.scan_options import ConsumerMode
 from storage.read.stream.position import ChangePosition
 from storage.read.stream.share import Share
 from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names

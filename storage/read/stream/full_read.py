@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from storage.format import RowKind
+from storage.manifests.manifest_entry import ManifestEntry
 from storage.options import ChangelogProducer, TableOptions
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
-from storage.schema import KIND_FIELD
-from storage.snapshots.manifest_entry import ManifestEntry
+from storage.schema.table_schema import KIND_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import BadInput
-from storage.snapshots.manifest_entry import ManifestEntry
+from storage.manifests.manifest_entry import ManifestEntry
 from storage.table import TableContext
 
 

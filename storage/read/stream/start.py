@@ -14,7 +14,7 @@ from storage.arguments import check_whole_number, shown
 from storage.errors import BadInput
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.options import ChangelogProducer, TableOptions
-from storage.options.reading import StartupMode
+from storage.options.scan_options import StartupMode
 from storage.read.stream.position import ChangePosition
 from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore

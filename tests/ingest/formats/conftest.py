@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from ingest.formats import debezium
+from ingest.formats.debezium import decoder as decoder_module
 
 
-class NoFastReader:
+class NoColumnarDecoder:
     """Stands in for the fast way: closed."""
 
     def __init__(self, *_: Any) -> None:
-        raise ValueError("left to the careful way")
+        raise ValueError("left to the row decoder")
 
 
 @pytest.fixture
-def careful_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def row_decoder_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoders read record by record, whatever the records are."""
-    monkeypatch.setattr(debezium, "FastReader", NoFastReader)
+    monkeypatch.setattr(decoder_module, "ColumnarDecoder", NoColumnarDecoder)
 
 
-@pytest.fixture(params=["fast where it can", "carefully"])
+@pytest.fixture(params=["columnar where it can", "row by row"])
 def either_way(request: pytest.FixtureRequest) -> str:
     """The test runs twice: with the fast way open, and without."""
-    if request.param == "carefully":
-        request.getfixturevalue("careful_only")
+    if request.param == "row by row":
+        request.getfixturevalue("row_decoder_only")
     return str(request.param)

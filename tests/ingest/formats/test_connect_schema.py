@@ -16,7 +16,7 @@ from ingest.formats.connect_schema import (
 )
 from storage.errors import BadInput
 from storage.types import parse_type
-from tests.ingest.formats.cells.cell_case import declared
+from tests.ingest.formats.values.value_case import declared
 
 ADAPTIVE: Final = [("TIME(3)", 10**3), ("TIME(4)", 10**6), ("TIME(7)", 10**9), ("TIMESTAMP(0)", 10**3),
                    ("TIMESTAMP(3)", 10**3), ("TIMESTAMP(4)", 10**6), ("TIMESTAMP(6)", 10**6), ("TIMESTAMP(7)", 10**9),

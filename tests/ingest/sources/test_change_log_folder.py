@@ -25,7 +25,7 @@ from ingest.sources import change_log_file, change_log_record
 from ingest.sources.base import Earliest, Latest
 from ingest.sources.change_log_file import MAX_RECORD_BYTES
 from ingest.sources.change_log_folder import ChangeLogFolder
-from ingest.sources.change_log_record import records_of
+from ingest.sources.change_log_record import parse_records
 from storage.errors import BadInput, CorruptFile
 from tests.support.manual_clock import ManualClock
 
@@ -122,7 +122,7 @@ def test_blank_lines_and_windows_line_ends_are_nothing(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.text()), min_size=1, max_size=5))
 def test_any_text_survives(records: list[tuple[str | None, str | None]]) -> None:
     block = b"".join(line(offset, key=key, value=value) for offset, (key, value) in enumerate(records))
-    (found,) = records_of(block)
+    (found,) = parse_records(block)
     assert found.keys.to_pylist() == [None if key is None else key.encode() for key, _ in records]
     assert found.values.to_pylist() == [None if value is None else value.encode() for _, value in records]
 
@@ -137,10 +137,10 @@ def test_a_block_may_be_read_in_pieces_of_any_size(
         )
         for offset, (partition, value, has_moved) in enumerate(records)
     )
-    whole = records_of(block)
+    whole = parse_records(block)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
-        in_pieces = records_of(block)
+        in_pieces = parse_records(block)
     for found, expected in zip(in_pieces, whole, strict=True):
         assert found.partition == expected.partition
         assert found.offsets.tolist() == expected.offsets.tolist()

@@ -12,7 +12,7 @@ import pytest
 import tidelake
 from checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, Standing, is_made_of
+from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, was_made_from
 from storage.catalog.opening import open_catalog
 from storage.errors import PositionRefused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
@@ -31,12 +31,12 @@ class History:
     table: tidelake.Table
     snapshots: SnapshotStore
 
-    def standing(self, query: str) -> Standing:
+    def standing(self, query: str) -> TablePosition:
         own = [snapshot for snapshot in self.table.snapshots() if snapshot.commit_user == query]
-        return Standing.of("shop.t", self.snapshots, own[-1] if own else None)
+        return TablePosition.of("shop.t", self.snapshots, own[-1] if own else None)
 
     def add(self, query: str, found: Ranges, *, reread: bool = False, accept_gap: bool = False) -> Mapping[str, str]:
-        properties = self.standing(query).reached(found, reread=reread, accept_gap=accept_gap).properties
+        properties = self.standing(query).next_position(found, reread=reread, accept_gap=accept_gap).properties
         with self.table.writer(commit_user=query) as writer:
             writer.commit(identifier=len(self.table.snapshots()), properties=properties)
         return properties
@@ -64,7 +64,7 @@ def held(properties: Mapping[str, str]) -> SourcePosition:
 def test_a_query_that_begins_past_the_table_is_refused_unless_the_gap_is_accepted(history: History) -> None:
     history.add("one", ranges(p0=(0, 30)))
     with pytest.raises(PositionRefused, match=r'(?s)at offset 60.*up to 30 only.*startingOffsets.*"0": 30.*accept_gap'):
-        history.standing("two").reached(ranges(p0=(60, 70)), reread=True, accept_gap=False)
+        history.standing("two").next_position(ranges(p0=(60, 70)), reread=True, accept_gap=False)
     accepted = held(history.add("two", ranges(p0=(60, 70)), accept_gap=True))
     assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which nobody read
     assert accepted.accepted is not None
@@ -86,18 +86,28 @@ def test_each_partition_that_a_query_meets_late_must_begin_where_the_table_ends(
     history.add("other", ranges(p9=(100, 101)))  # and one that came to the table meanwhile
     for late in (ranges(p1=(11, 12)), ranges(p9=(102, 103))):
         with pytest.raises(PositionRefused, match="accept_gap"):
-            history.standing("two").reached(late, reread=False, accept_gap=False)
-    standing = history.standing("two").reached(
+            history.standing("two").next_position(late, reread=False, accept_gap=False)
+    standing = history.standing("two").next_position(
         ranges(p1=(10, 12), p2=(5, 6), p9=(101, 102)), reread=False, accept_gap=False
     )
-    assert (standing.has_begun, UNREAD_PROPERTY in standing.properties) == (True, False)
+    assert (standing.reads_new_partitions, UNREAD_PROPERTY in standing.properties) == (True, False)
 
 
 def test_a_query_that_goes_on_has_nothing_to_tell_without_rows(history: History) -> None:
-    assert not history.standing("one").reached(ranges(p0=(3, 9)), reread=False, accept_gap=False).has_begun
+    assert (
+        not history.standing("one")
+        .next_position(ranges(p0=(3, 9)), reread=False, accept_gap=False)
+        .reads_new_partitions
+    )
     history.add("one", ranges(p0=(3, 9)))
-    assert not history.standing("one").reached(ranges(p0=(9, 12)), reread=False, accept_gap=False).has_begun
-    assert history.standing("two").reached(ranges(p0=(9, 12)), reread=False, accept_gap=False).has_begun
+    assert (
+        not history.standing("one")
+        .next_position(ranges(p0=(9, 12)), reread=False, accept_gap=False)
+        .reads_new_partitions
+    )
+    assert (
+        history.standing("two").next_position(ranges(p0=(9, 12)), reread=False, accept_gap=False).reads_new_partitions
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,15 +130,15 @@ def test_only_a_batch_of_the_same_offsets_is_the_one_that_a_snapshot_was_made_fr
 ) -> None:
     history.add("one", ranges(p0=(0, 30), p1=(0, 10), p3=(0, 6)))
     history.add("one", ranges(p0=(30, 40), p1=(10, 12)))
-    assert is_made_of(history.newest, found, reread=False) is expected
+    assert was_made_from(history.newest, found, reread=False) is expected
 
 
 def test_a_batch_that_was_read_again_is_known_too(history: History) -> None:
     history.add("one", ranges(p0=(0, 30)))
     history.add("two", ranges(p0=(20, 40)), reread=True)
-    assert is_made_of(history.newest, ranges(p0=(20, 40)), reread=True)
-    assert not is_made_of(history.newest, ranges(p0=(20, 41)), reread=True)
-    assert not is_made_of(history.newest, ranges(p0=(20, 40)), reread=False)
+    assert was_made_from(history.newest, ranges(p0=(20, 40)), reread=True)
+    assert not was_made_from(history.newest, ranges(p0=(20, 41)), reread=True)
+    assert not was_made_from(history.newest, ranges(p0=(20, 40)), reread=False)
 
 
 def test_queries_that_take_turns_on_a_table_are_no_finding(history: History) -> None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.spark.batch_rows import RawRecords, Seen
-from ingest.spark.bucket_task import WriteBuckets
+from ingest.spark.batch_rows import BatchStatistics, RawRecords
+from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import concat
 from storage.errors import BadInput
-from tests.ingest.moved_rows_life import TOPIC, SourceTable
+from tests.ingest.tables.moved_rows_model import TOPIC, SourceTable
 
 APART = {1: 1, 2: 0}  # the partition with the new key comes first
 
@@ -45,17 +45,17 @@ def kafka_columns(source: SourceTable, left_out: Sequence[tuple[int, int]] = ())
     )
 
 
-def filled(columns: pa.RecordBatch, *, keeps_letters: bool = False) -> tuple[pa.RecordBatch, list[str]]:
+def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tuple[pa.RecordBatch, list[str]]:
     """The rows as a task would write them, into an empty table, and reasons of dead letters."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
-    seen = Seen()
-    task = WriteBuckets(context, 1, has_order=True, keeps_letters=keeps_letters)
-    rows = concat(list(RawRecords(keeps_letters=keeps_letters).rows(columns, context, seen)))
-    written = task._filled(task._in_order(rows), seen)
-    return written, [json.loads(letter)["reason"] for letter in seen.letters]
+    statistics = BatchStatistics()
+    task = BucketTask(context, 1, has_order=True, keeps_dead_letters=keeps_dead_letters)
+    rows = concat(list(RawRecords(keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics)))
+    written = task._filled(task._in_order(rows), statistics)
+    return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 
 
 def moving() -> SourceTable:
@@ -76,6 +76,6 @@ def test_a_row_that_left_in_another_micro_batch_is_refused_with_both_keys() -> N
     columns = kafka_columns(moving(), left_out=[(1, 2), (1, 3)])
     with pytest.raises(BadInput, match=r'old key \{"id":1\}, new key \{"id":2\}'):
         filled(columns)
-    written, (reason,) = filled(columns, keeps_letters=True)
+    written, (reason,) = filled(columns, keeps_dead_letters=True)
     assert written["id"].to_pylist() == [1, 1]
     assert 'old key {"id":1}, new key {"id":2}' in reason

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.spark.sink import TableSink
-from ingest.spark.upkeep import Upkeep
-from storage.snapshots.expire_worker import ExpiryWorker
+from ingest.spark.maintenance import SinkMaintenance
+from ingest.spark.sink import SparkSink
+from storage.expire.expiry_worker import ExpiryWorker
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import sink
 
@@ -117,7 +117,7 @@ def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = ExpiryWorker()
-    monkeypatch.setattr("ingest.spark.sink.upkeep", Upkeep(worker))
+    monkeypatch.setattr("ingest.spark.sink.maintenance", SinkMaintenance(worker))
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 ms"}
     table = stream.create(options=options)
     for i in range(8):
@@ -408,14 +408,14 @@ def data_files(stream: Stream) -> set[Path]:
 def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
     table = records.create(primary_key=["id"])
     records.put([change(0, "c", {"id": 1, "name": "a", "version": 1})])
-    keep_letters = TableSink._keep_letters  # comes between the comparison and the commit
+    keep_letters = SparkSink._keep_dead_letters  # comes between the comparison and the commit
 
     def other_stream_first(*arguments: Any) -> None:
         keep_letters(*arguments)
         with table.writer(commit_user="other") as writer:
             writer.commit(identifier=1, properties={"tidelake.position": "…"})
 
-    monkeypatch.setattr(TableSink, "_keep_letters", other_stream_first)
+    monkeypatch.setattr(SparkSink, "_keep_dead_letters", other_stream_first)
     with pytest.raises(Exception, match="'other' moved the table's position, in snapshot 1"):
         run_records(records)
     assert [snapshot.commit_user for snapshot in table.snapshots()] == ["other"]

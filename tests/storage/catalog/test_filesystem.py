@@ -12,12 +12,12 @@ import pytest
 
 from storage.catalog.base import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.ddl.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment
 from storage.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
 from storage.paths import TablePaths
-from storage.schema import TableSchema
-from storage.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment
-from storage.schema_store import SchemaStore
+from storage.schema.schema_store import SchemaStore
+from storage.schema.table_schema import TableSchema
 from storage.types import DataField, parse_type
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.foreign_tables import create_as_java

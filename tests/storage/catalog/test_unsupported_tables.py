@@ -10,8 +10,8 @@ import pytest
 
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.opening import open_catalog
+from storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption
 from storage.errors import UnsupportedFeature
-from storage.schema_changes import AddColumn, RemoveOption, SetOption
 from storage.types import BYTES, DataField, parse_type
 from tests.support.foreign_tables import create_as_java
 from tidelake.catalog import Catalog

@@ -102,7 +102,7 @@ def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, told: str, ask
         raise GenericError(told)
 
     with pytest.raises(GenericError):
-        store_errors.whole_answer(fail)
+        store_errors.retry_incomplete(fail)
     assert waits.count(-1) == asked
     assert len(set(waits)) == asked, "never the same wait twice: there is chance in it"
 
@@ -117,7 +117,7 @@ def test_the_whole_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
             raise answer
         return answer
 
-    assert store_errors.whole_answer(ask) == "listed"
+    assert store_errors.retry_incomplete(ask) == "listed"
     assert next(answers) == "again"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.options import TableOptions
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.types import (
     BIGINT,
     BOOLEAN,

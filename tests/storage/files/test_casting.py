@@ -14,7 +14,7 @@ import pytest
 
 from storage.errors import BadInput, UnsupportedFeature
 from storage.files.casting import cast, keeps_order, may_make_nulls
-from storage.type_changes import can_change
+from storage.schema.type_changes import can_change
 from storage.types import (
     DOUBLE,
     INT,

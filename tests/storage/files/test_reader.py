@@ -17,7 +17,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.files.writer import RollingFileWriter
 from storage.read.predicate import Predicate, col
-from storage.schema import KIND_FIELD, POSITION_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, POSITION_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 from tests.storage.files.samples import FORMATS, table_schema

@@ -12,14 +12,14 @@ import pytest
 
 from storage.errors import CorruptFile
 from storage.fileio.local import LocalFileIO
-from storage.files.bounds import ColumnBounds
 from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.column_bounds import ColumnBounds
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.files.reader import read_data_file
 from storage.files.statistics import key_bounds, value_bounds
 from storage.files.writer import RollingFileWriter, file_fields
-from storage.schema import TableSchema
-from storage.snapshots.live_files import live_entries
+from storage.manifests.snapshot_files import live_entries
+from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, parse_type

@@ -16,12 +16,12 @@ from storage.binary_row import decode_rows
 from storage.errors import BadInput
 from storage.fileio.local import LocalFileIO
 from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.min_max import MinMaxCollector
 from storage.files.reader import read_data_file
-from storage.files.spans import SpanCollector
 from storage.files.stats_collection import StatsCollector, StatsMode, stats_modes
 from storage.files.writer import RollingFileWriter, file_fields
 from storage.format import FileSource
-from storage.snapshots.live_files import live_entries
+from storage.manifests.snapshot_files import live_entries
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import BYTES, DOUBLE, INT, STRING, ArrayType, DataField, DataType, Root
@@ -204,11 +204,11 @@ def test_bounds_hold_all_values_however_short_they_are_cut(kind: str, mode: Stat
     field = DataField(0, "c", data_type)
     batch = pa.RecordBatch.from_arrays([column_of(data_type, values)], names=["c"])
     collector = StatsCollector([field], {"c": mode})
-    spans = SpanCollector(collector.bounds_for)
+    min_max = MinMaxCollector(collector.bounds_for)
     for part in (batch.slice(0, 7), batch.slice(7)):
         collector.add(part)
-        spans.add(part)
-    stats = collector.of_columns(["c"], spans.spans())
+        min_max.add(part)
+    stats = collector.of_columns(["c"], min_max.min_max())
     low, high = (decode_rows([row], [data_type])[0][0] for row in (stats.min_values, stats.max_values))
     assert stats.null_counts == (values.count(None),)
     if low.is_valid and high.is_valid:

@@ -21,7 +21,7 @@ from storage.files.reader import read_data_file
 from storage.files.writer import RollingFileWriter, file_fields
 from storage.format import FileSource
 from storage.paths import DataFileNames
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import arrow_schema
 from tests.storage.files.samples import options_of, table_schema

@@ -31,7 +31,7 @@ def keyed(state: State, value_type: pa.DataType, kind: int = 0) -> KeyedRows:
     return KeyedRows(rows, np.array(keys, np.intp))
 
 
-def changes_of(
+def commit_changes(
     before: State, after: State, value_type: pa.DataType, compared: list[str] | None
 ) -> list[tuple[int, int, Any]]:
     changes = row_changes(keyed(before, value_type, 2), keyed(after, value_type), KEYS, compared)
@@ -52,7 +52,7 @@ def test_changes_are_what_a_row_by_row_comparison_tells(before: State, after: St
                 expected.append((key, 3, before[key]))
             case True, True if not (deduplicates and before[key] == after[key]):
                 expected += [(key, 1, before[key]), (key, 2, after[key])]
-    assert changes_of(before, after, pa.int64(), ["v"] if deduplicates else None) == expected
+    assert commit_changes(before, after, pa.int64(), ["v"] if deduplicates else None) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_changes_are_what_a_row_by_row_comparison_tells(before: State, after: St
     ],
 )
 def test_which_updates_change_nothing(value_type: pa.DataType, one: Any, other: Any, is_same: bool) -> None:
-    found = changes_of({0: one}, {0: other}, value_type, ["v"])
+    found = commit_changes({0: one}, {0: other}, value_type, ["v"])
     assert [kind for _, kind, _ in found] == ([] if is_same else [1, 2])
 
 
 def test_a_column_that_is_not_compared_makes_no_change() -> None:
-    assert changes_of({0: 1}, {0: 2}, pa.int64(), ["k"]) == []
+    assert commit_changes({0: 1}, {0: 2}, pa.int64(), ["k"]) == []

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from storage.merge import spill_folder
-from storage.merge.spill import SpillFile
+from storage.merge.spill_file import SpillFile
 from storage.merge.spill_folder import SpillFolders
 
 SCHEMA: Final = pa.schema([("k", pa.int64())])
@@ -29,7 +29,7 @@ BATCH: Final = pa.record_batch([list(range(1000))], schema=SCHEMA)
 SPILLS: Final = """
 import sys
 import pyarrow as pa
-from storage.merge.spill import SpillFile
+from storage.merge.spill_file import SpillFile
 
 batch = pa.record_batch([list(range(1000))], schema=pa.schema([("k", pa.int64())]))
 

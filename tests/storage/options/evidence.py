@@ -11,7 +11,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/interop/test_manifest_formats.py": {
         "test_java_opens_what_we_write_and_we_go_on_after_java": ("manifest.format",),
     },
-    "tests/compaction/test_append_picker.py": {
+    "tests/compaction/append/test_picker.py": {
         "test_settings_come_from_the_options_of_paimon": (
             "compaction.small-file-ratio",
             "compaction.force-rewrite-all-files",
@@ -30,7 +30,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_writing_waits_when_too_many_runs_pile_up": ("num-sorted-run.stop-trigger",),
     },
-    "tests/compaction/test_job.py": {
+    "tests/compaction/jobs/test_compact_job.py": {
         "test_an_expiry_that_fails_does_not_fail_the_compaction": (
             "snapshot.num-retained.min",
             "snapshot.num-retained.max",
@@ -44,24 +44,24 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_the_job_is_a_commit_user_of_its_own": ("commit.user-prefix",),
     },
-    "tests/compaction/test_looked_up.py": {
+    "tests/compaction/merge_tree/test_lookup_merge.py": {
         "test_a_single_row_stays_where_the_engine_would_leave_null_in_a_column_that_takes_none": (
             "fields.<column>.ignore-retract",
         ),
     },
-    "tests/compaction/test_picker.py": {
+    "tests/compaction/merge_tree/test_universal_compaction.py": {
         "test_the_picker_of_a_table_follows_its_options": (
             "compaction.force-up-level-0",
             "lookup-compact",
         ),
     },
-    "tests/compaction/test_record_expiry.py": {
+    "tests/compaction/merge_tree/test_record_level_expire.py": {
         "test_record_level_expire": (
             "record-level.expire-time",
             "record-level.time-field",
         ),
     },
-    "tests/compaction/test_upgrade.py": {
+    "tests/compaction/merge_tree/test_upgrade_strategy.py": {
         "test_upgrade_strategy": ("file.format.per.level",),
     },
     "tests/ingest/spark/test_sink.py": {
@@ -138,7 +138,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "data-file.prefix",
         ),
     },
-    "tests/storage/lookup/test_newest_rows.py": {
+    "tests/storage/lookup/test_row_lookup.py": {
         "test_a_row_is_what_the_merge_engine_makes_of_its_versions": ("partial-update.remove-record-on-delete",),
     },
     "tests/storage/merge/aggregators/test_step_by_step.py": {
@@ -158,7 +158,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "fields.<column>.aggregate-function",
         ),
     },
-    "tests/storage/merge/test_merge_passes.py": {
+    "tests/storage/merge/test_multi_pass_merge.py": {
         "test_sort_spill_threshold": ("sort-spill-threshold",),
     },
     "tests/storage/options/test_effects.py": {
@@ -213,38 +213,38 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "aggregation.remove-record-on-delete",
         ),
     },
-    "tests/storage/snapshots/test_commit.py": {
+    "tests/storage/commit/test_table_commit.py": {
         "test_a_batch_commit_without_files_makes_no_snapshot": ("commit.force-create-snapshot",),
         "test_deletes_keep_their_statistics_unless_the_table_says_otherwise": ("manifest.delete-file-drop-stats",),
         "test_duplicate_files_are_dropped_where_the_table_asks_for_it": ("commit.discard-duplicate-files",),
         "test_the_table_may_ask_to_leave_levels_alone": ("overwrite-upgrade",),
     },
-    "tests/storage/snapshots/test_manifest_entry.py": {
+    "tests/storage/manifests/test_manifest_entry.py": {
         "test_a_large_manifest_is_rolled_and_none_is_lost": ("manifest.target-file-size",),
     },
-    "tests/storage/snapshots/test_manifest_merge.py": {
+    "tests/storage/manifests/test_manifest_merge.py": {
         "test_whatever_is_committed_each_state_is_the_last_one_and_its_changes": (
             "manifest.full-compaction-threshold-size",
             "manifest.merge-min-count",
         ),
     },
-    "tests/storage/snapshots/test_metadata_file.py": {
+    "tests/storage/manifests/test_record_file.py": {
         "test_an_unknown_codec_option_is_refused_by_name": ("manifest.compression",),
     },
-    "tests/storage/snapshots/test_publisher.py": {
+    "tests/storage/commit/test_publisher.py": {
         "test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothing_is_deleted": ("commit.timeout",),
     },
-    "tests/storage/test_partition_text.py": {
+    "tests/storage/types/test_partition_text.py": {
         "test_partitions_lie_where_java_puts_them": ("partition.legacy-name",),
     },
-    "tests/storage/test_schema_changes.py": {
+    "tests/storage/ddl/test_schema_changes.py": {
         "test_a_new_column_goes_where_it_is_wanted": ("add-column-before-partition",),
         "test_nulls_are_forbidden_only_where_the_table_says_that_it_may_be": (
             "alter-column-null-to-not-null.disabled",
         ),
         "test_options_change_where_files_allow_it": ("deletion-vectors.modifiable",),
     },
-    "tests/storage/test_schema_creation.py": {
+    "tests/storage/ddl/test_schema_creation.py": {
         "test_keys_given_as_options_move_into_the_schema": (
             "primary-key",
             "partition",
@@ -262,7 +262,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/test_table_model.py": {
         "test_a_table_is_what_its_last_commit_made_it": ("write-buffer-spillable",),
     },
-    "tests/storage/write/test_conform.py": {
+    "tests/storage/write/test_row_converter.py": {
         "test_rowkind_field_decides_the_kind_and_stays_a_column": ("rowkind.field",),
     },
     "tests/storage/write/test_write_buffer.py": {

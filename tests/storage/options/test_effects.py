@@ -15,12 +15,12 @@ import pytest
 from pyarrow import orc
 
 import tidelake
-from compaction.picker import PickerSettings
+from compaction.merge_tree.universal_compaction import UniversalCompactionOptions
+from storage.commit.publisher import Publisher
+from storage.expire.retention import Retention
 from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.options import TableOptions
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.publisher import Publisher
-from storage.snapshots.retention import Retention
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string()), pa.field("p", pa.string())])
@@ -181,8 +181,8 @@ def test_compaction_is_picked_by_the_options(options: Mapping[str, str], setting
             settings = getattr(settings, name)
         return settings
 
-    assert of(PickerSettings.of(TableOptions(options))) == value
-    assert of(PickerSettings()) != value
+    assert of(UniversalCompactionOptions.of(TableOptions(options))) == value
+    assert of(UniversalCompactionOptions()) != value
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -265,7 +265,7 @@ def test_one_round_of_expiry_removes_as_many_snapshots_as_the_table_allows() -> 
     kept = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     for limit in (2, 4):
         retention = Retention.of_snapshots(TableOptions({**kept, "snapshot.expire.limit": str(limit)}))
-        assert retention.first_to_stay(1, 9, 10**15, lambda _: 0) == 1 + limit
+        assert retention.earliest_to_keep(1, 9, 10**15, lambda _: 0) == 1 + limit
 
 
 @pytest.mark.parametrize(("retry", "wait_ms"), [(0, 7), (1, 14), (2, 20)])

@@ -18,7 +18,7 @@ import pytest
 import tidelake
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.memory import MemoryFileIO
-from storage.type_changes import can_change
+from storage.schema.type_changes import can_change
 from storage.types import DataField, arrow_field, arrow_type, parse_type
 from tests.support.levels import examples
 from tidelake import Predicate, Table, TidelakeError, col

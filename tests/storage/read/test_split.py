@@ -9,7 +9,7 @@ import pytest
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.merge.sorted_run import KeyRange
 from storage.options import MergeEngine
-from storage.read.split import Packing, append_groups, merge_tree_groups
+from storage.read.split import BinPacking, append_splits, merge_tree_splits
 from tests.support.cases import Case, case_id, check_members, vectors
 
 FILE = DataFileMeta("", 0, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
@@ -23,7 +23,7 @@ def test_split_generator(case: Case) -> None:
     check_members(case, MEMBERS)
     for file in case["files"]:
         check_members(file, {"level", "min", "max", "size", "deletes"})
-    packing = Packing(case["target_split_size"], case["open_file_cost"])
+    packing = BinPacking(case["target_split_size"], case["open_file_cost"])
     ranges = [
         KeyRange(
             (file["min"],),
@@ -38,7 +38,7 @@ def test_split_generator(case: Case) -> None:
         )
         for file in case["files"]
     ]
-    groups = merge_tree_groups(
+    groups = merge_tree_splits(
         ranges, packing, MergeEngine(case["merge_engine"]), deletion_vectors=case.get("deletion_vectors", False)
     )
     got = [
@@ -59,6 +59,6 @@ def test_split_generator(case: Case) -> None:
 )
 def test_append_files_are_packed_in_the_order_they_were_written(sizes: list[int], groups: list[list[int]]) -> None:
     files = [replace(FILE, file_size=size, min_sequence_number=i) for i, size in enumerate(sizes)]
-    packed = append_groups(list(reversed(files)), Packing(target_size_bytes=100, open_file_cost_bytes=20))
+    packed = append_splits(list(reversed(files)), BinPacking(target_size_bytes=100, open_file_cost_bytes=20))
     assert [[run[0].file_size for [run] in sections] for sections, _ in packed] == groups
     assert all(raw for _, raw in packed)

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from storage.binary_row import serialize_row
+from storage.commit.commit_message import CommitMessage
+from storage.commit.publisher import CommitEnvironment, Guard
+from storage.commit.table_commit import TableCommit
 from storage.fileio.base import FileIO
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.format import FileSource
+from storage.manifests.snapshot_files import live_entries
 from storage.paths import TablePaths
-from storage.schema import TableSchema
-from storage.schema_store import SchemaStore
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import CommitMessage
-from storage.snapshots.live_files import live_entries
-from storage.snapshots.publisher import CommitEnvironment, Guard
+from storage.schema.schema_store import SchemaStore
+from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.table import TableContext
 from storage.types import BIGINT, INT, STRING, DataField, not_null

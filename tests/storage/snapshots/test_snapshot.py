@@ -11,7 +11,7 @@ from storage.errors import CorruptFile
 from storage.fileio.memory import MemoryFileIO
 from storage.format import CommitKind
 from storage.paths import TablePaths
-from storage.snapshots.long_lived_changelogs import ChangelogStore
+from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from tests.support.faulty_file_io import FaultyFileIO
 

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from storage.commit.commit_message import Committable
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.memory import MemoryFileIO
 from storage.snapshots.branches import branch_names
-from storage.snapshots.commit_message import Committable
 from storage.snapshots.tags import Tag, TagStore
 from storage.table import TableContext
 from tests.storage.snapshots.tables import added, committer, latest, make_table

@@ -18,13 +18,13 @@ import tidelake
 from storage.binary_row import serialize_row
 from storage.files.data_file import DataFileMeta, SimpleStats
 from storage.format import FileKind
-from storage.snapshots.avro_shapes import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
+from storage.manifests.avro_schemas import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
+from storage.manifests.manifest_entry import ManifestEntry, entry_to_record
+from storage.manifests.manifest_file_meta import ManifestFileMeta, meta_to_record
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.record_file import AvroRecordWriter
+from storage.manifests.snapshot_files import base_list, delta_list
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.live_files import base_list, delta_list
-from storage.snapshots.manifest_entry import ManifestEntry, entry_to_record
-from storage.snapshots.manifest_list import ManifestFileMeta, meta_to_record
-from storage.snapshots.manifest_store import ManifestStore
-from storage.snapshots.metadata_file import RecordWriter
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
@@ -93,7 +93,7 @@ def edit_entry(change: Callable[[ManifestEntry], ManifestEntry]) -> Callable[[Ta
         store = ManifestStore(table)
         (meta,) = store.read_list(delta_list(snapshot(table, 3)))
         first, *others = store.read(meta)
-        writer = RecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
+        writer = AvroRecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
         writer.write(map(entry_to_record, [change(first), *others]))
         Path(table.paths.manifest(meta.file_name)).write_bytes(writer.finish())
 
@@ -127,7 +127,7 @@ def double_manifest(table: TableContext) -> None:
 
 def write_list(table: TableContext, snapshot_id: int, member: str, metas: Sequence[ManifestFileMeta]) -> None:
     """In place of the one that a snapshot names, which goes on telling the truth of its size."""
-    writer = RecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
+    writer = AvroRecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
     writer.write(map(meta_to_record, metas))
     data = writer.finish()
     name = json.loads(Path(table.paths.snapshot(snapshot_id)).read_text())[member]
@@ -146,7 +146,7 @@ def move_up(table: TableContext) -> None:
     for snapshot_id in (2, 3):
         (meta,) = store.read_list(delta_list(snapshot(table, snapshot_id)))
         entries = [replace(entry, file=replace(entry.file, level=5)) for entry in store.read(meta)]
-        writer = RecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
+        writer = AvroRecordWriter(MANIFEST_ENTRY_SCHEMA, "null", 1)
         writer.write(map(entry_to_record, entries))
         Path(table.paths.manifest(meta.file_name)).write_bytes(writer.finish())
 

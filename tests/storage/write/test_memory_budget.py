@@ -16,7 +16,7 @@ class Holder:
         self.held_bytes = held_bytes
         self._order = order
 
-    def give_back(self) -> None:
+    def flush_memory(self) -> None:
         self._order.append(self.name)
         self.held_bytes = 0
 
@@ -32,7 +32,7 @@ class Holder:
     ],
 )
 def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_budget, "HOLDER_BYTES_MAX", 80)
+    monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
     budget, order = MemoryBudget(100), list[str]()
     for name, held_bytes in held.items():
         budget.join(Holder(name, held_bytes, order))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.snapshots.commit import TableCommit
-from storage.snapshots.commit_message import Committable
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.write import table_writer
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 from storage.write.memory_budget import MemoryBudget
@@ -110,7 +110,7 @@ def test_a_commit_stands_though_the_table_can_not_be_read_afterwards_and_the_nex
     writer.write(rows(ONE, "a"))
     messages = writer.prepare_commit(1)
     TableCommit(table().context, "etl").commit(Committable(1, messages))
-    writer.compaction_lost([replace(message, compact_before=message.new_files) for message in messages])
+    writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
     monkeypatch.setattr(table_writer, "live_entries_of", fail)
     writer.committed(1)
     with pytest.raises(tidelake.TidelakeError, match=r"failed before \(no route to host"):
@@ -186,11 +186,11 @@ def test_all_files_of_a_dropped_writer_are_tried_though_one_can_not_be_deleted(
     writer.write(rows([*ONE, *OTHER], "a"))
     tried: list[object] = []
 
-    def abandon(bucket: object) -> None:
+    def abort(bucket: object) -> None:
         tried.append(bucket)
         raise OSError("read-only")
 
-    monkeypatch.setattr(PrimaryKeyBucketWriter, "abandon", abandon)
+    monkeypatch.setattr(PrimaryKeyBucketWriter, "abort", abort)
     with pytest.raises(OSError, match="read-only"):
         writer.abort()
     assert len(tried) == 2

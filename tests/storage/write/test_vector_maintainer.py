@@ -13,7 +13,7 @@ from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from storage.table import TableContext
-from storage.write.router import BucketKey
+from storage.write.bucket_router import BucketKey
 from storage.write.vector_maintainer import IndexChange, VectorMaintainer
 from tests.storage.snapshots.tables import make_table
 from tests.support.cases import Case, case_id, check_members, vectors

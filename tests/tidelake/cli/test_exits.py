@@ -17,7 +17,7 @@ from storage.errors import (
 )
 from tests.tidelake.cli.calling import Call
 from tidelake.cli import program
-from tidelake.cli.exits import Refused, UsageError
+from tidelake.cli.exits import CommandRefused, UsageError
 
 REFUSED = PositionRefused("shop.orders: offset 7 is gone", ["start again", "restore the topic"])
 
@@ -59,7 +59,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
             "refused: shop.orders: offset 7 is gone\nOptions:\n  start again\n  restore the topic\n",
             id="position refused",
         ),
-        pytest.param(Refused("pass --yes"), 3, "refused: pass --yes\n", id="refused"),
+        pytest.param(CommandRefused("pass --yes"), 3, "refused: pass --yes\n", id="refused"),
         pytest.param(WriterFenced("epoch 4 owns it"), 4, "fenced: epoch 4 owns it\n", id="fenced"),
         pytest.param(
             ExceptionGroup("two", [BadInput("a"), ExceptionGroup("inner", [WriterFenced("b")])]),

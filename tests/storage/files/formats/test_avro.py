@@ -13,8 +13,8 @@ import pytest
 
 from storage.errors import CorruptFile, UnsupportedFeature
 from storage.files.formats.avro_schema import avro_schema
-from storage.files.formats.base import WriteSettings
-from storage.schema import TableSchema
+from storage.files.formats.base import FormatWriterSettings
+from storage.schema.table_schema import TableSchema
 from storage.types import INT, AtomicType, DataField, Root, RowType, decimal, timestamp, timestamp_ltz
 from tests.storage.files.formats.test_round_trips import read, write
 from tests.storage.files.samples import batch_of_columns
@@ -41,7 +41,7 @@ def test_the_schema_is_javas(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["none", "zstd", "snappy"])
 def test_a_block_whose_length_is_damaged_is_corrupt_and_takes_no_memory(codec: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(300)))})
-    data = write("avro", fields, [batch], WriteSettings(compression=codec))[0].to_pybytes()
+    data = write("avro", fields, [batch], FormatWriterSettings(compression=codec))[0].to_pybytes()
     header = data.index(data[-16:]) + 16  # the sync marker ends the header, and each block
     count_bytes = 2  # of 300, as a varint
     for length in (2**20, 2**40, 2**62, -1, -(2**40)):
@@ -97,13 +97,13 @@ def test_types_that_java_does_not_put_into_avro_are_refused(kind: AtomicType) ->
 
 def test_the_codec_option_of_avro_comes_before_the_tables() -> None:
     fields, batch = batch_of_columns({"a": (INT, [1])})
-    data, _ = write("avro", fields, [batch], WriteSettings(compression="lz4", options={"avro.codec": "deflate"}))
+    data, _ = write("avro", fields, [batch], FormatWriterSettings(compression="lz4", options={"avro.codec": "deflate"}))
     assert fastavro.reader(io.BytesIO(data)).codec == "deflate"
 
 
 def test_a_broken_block_is_told_with_its_place() -> None:
     fields, batch = batch_of_columns({"a": (INT, range(50_000))})
-    data = bytearray(write("avro", fields, [batch], WriteSettings(compression="null"))[0])
+    data = bytearray(write("avro", fields, [batch], FormatWriterSettings(compression="null"))[0])
     data[len(data) // 2 : len(data) // 2 + 100] = b"\xff" * 100
     with pytest.raises(CorruptFile) as error:
         read("avro", pa.py_buffer(bytes(data)), fields)

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import orc
 
 from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.base import WriteSettings
+from storage.files.formats.base import FormatWriterSettings
 from storage.files.formats.orc import OrcFormat
-from storage.schema import TableSchema
+from storage.schema.table_schema import TableSchema
 from storage.types import (
     DATE,
     INT,
@@ -107,7 +107,7 @@ def test_stripes_are_as_large_as_asked_for() -> None:
     fields, batch = batch_of_columns({"t": (STRING, [f"text {i * 7919 % 100_003}" for i in range(100_000)])})
     sizes = []
     for block in (100_000, 10_000_000):
-        data, _ = write("orc", fields, [batch] * 3, WriteSettings(block_size_bytes=block))
+        data, _ = write("orc", fields, [batch] * 3, FormatWriterSettings(block_size_bytes=block))
         sizes.append(orc.ORCFile(pa.BufferReader(data)).nstripes)
         assert sum(b.num_rows for b in read("orc", data, fields, 7_000)) == 300_000
     assert sizes[0] > sizes[1] == 1
@@ -119,7 +119,7 @@ def test_rows_with_far_times_keep_their_other_columns_over_stripes_and_batches()
     fields, batch = batch_of_columns(
         {"t": (timestamp(3), noise), "i": (INT, range(40_000)), "r": (row, [{"x": i} for i in range(40_000)])}
     )
-    data, _ = write("orc", fields, [batch] * 4, WriteSettings(block_size_bytes=200_000))
+    data, _ = write("orc", fields, [batch] * 4, FormatWriterSettings(block_size_bytes=200_000))
     assert orc.ORCFile(pa.BufferReader(data)).nstripes > 1
     back = pa.Table.from_batches(read("orc", data, fields, 1_000))
     assert back.equals(pa.Table.from_batches([batch] * 4))

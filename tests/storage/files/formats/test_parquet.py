@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
-from storage.files.bounds import Bounds
-from storage.files.formats.base import ChunkFilter, WriteSettings
+from storage.files.column_bounds import Bounds
+from storage.files.formats.base import ChunkFilter, FormatWriterSettings
 from storage.files.formats.parquet import ParquetFormat, ParquetWriter
-from storage.files.spans import Spans
-from storage.schema import TableSchema
+from storage.files.min_max import ColumnMinMax
+from storage.schema.table_schema import TableSchema
 from storage.types import (
     BIGINT,
     BYTES,
@@ -47,14 +47,14 @@ MEBIBYTE = 1 << 20
 
 
 def write(
-    fields: Sequence[DataField], *batches: pa.RecordBatch, settings: WriteSettings | None = None
-) -> tuple[pa.Buffer, Spans]:
+    fields: Sequence[DataField], *batches: pa.RecordBatch, settings: FormatWriterSettings | None = None
+) -> tuple[pa.Buffer, ColumnMinMax]:
     stream = pa.BufferOutputStream()
-    writer = ParquetFormat().open_writer(stream, fields, settings or WriteSettings())
+    writer = ParquetFormat().open_writer(stream, fields, settings or FormatWriterSettings())
     for batch in batches:
         writer.write(batch)
-    spans = writer.close()
-    return stream.getvalue(), spans
+    min_max = writer.close()
+    return stream.getvalue(), min_max
 
 
 def read(
@@ -129,7 +129,7 @@ def test_rows_are_held_until_a_row_group_is_full_and_the_size_is_guessed_meanwhi
     values = [texts[i : i + 64] for i in range(0, len(texts), 64)]
     fields, batch = batch_of_columns({"t": (STRING, values)})
     stream = pa.BufferOutputStream()
-    writer = ParquetFormat().open_writer(stream, fields, WriteSettings(block_size_bytes=4 * MEBIBYTE))
+    writer = ParquetFormat().open_writer(stream, fields, FormatWriterSettings(block_size_bytes=4 * MEBIBYTE))
     sizes = []
     for _ in range(12):
         writer.write(batch)
@@ -193,7 +193,7 @@ def test_the_encoding_suits_the_values(kind: DataType, values: Sequence[Any], wa
 )
 def test_options_of_parquet_override_the_choice(options: dict[str, str], wanted: str) -> None:
     fields, batch = batch_of_columns({"c": (BIGINT, range(1000))})
-    data, _ = write(fields, batch, settings=WriteSettings(options=options))
+    data, _ = write(fields, batch, settings=FormatWriterSettings(options=options))
     assert wanted in encodings(data)
     assert read(data, fields).column("c").to_pylist() == list(range(1000))
 
@@ -205,9 +205,9 @@ def test_nan_is_the_largest_value_though_the_footer_passes_over_it() -> None:
     nan = float("nan")
     fields, batch = batch_of_columns({"a": (FLOAT, [1.0, nan]), "b": (FLOAT, [nan, nan]), "c": (FLOAT, [1.0, 2.0])})
     _, other = batch_of_columns({"a": (FLOAT, [0.5, 3.0]), "b": (FLOAT, [None, None]), "c": (FLOAT, [0.0, None])})
-    settings = WriteSettings(bounds_for=frozenset("abc"), block_size_bytes=1)  # a row group a batch
-    data, spans = write(fields, batch, other, settings=settings)
-    found = {name: (str(span.minimum), str(span.maximum)) for name, span in spans.items()}
+    settings = FormatWriterSettings(bounds_for=frozenset("abc"), block_size_bytes=1)  # a row group a batch
+    data, min_max = write(fields, batch, other, settings=settings)
+    found = {name: (str(span.minimum), str(span.maximum)) for name, span in min_max.items()}
     assert found == {"a": ("0.5", "nan"), "b": ("nan", "nan"), "c": ("-0.0", "2.0")}
     seen = []
     read(data, fields, keep=keeping(lambda bounds: seen.append(bounds("a"))))
@@ -216,18 +216,18 @@ def test_nan_is_the_largest_value_though_the_footer_passes_over_it() -> None:
 
 def test_texts_too_long_for_the_footer_have_bounds_all_the_same() -> None:
     long = "m" * 5000
-    settings = WriteSettings(bounds_for=frozenset("tb"), block_size_bytes=1)  # a row group a batch
+    settings = FormatWriterSettings(bounds_for=frozenset("tb"), block_size_bytes=1)  # a row group a batch
     fields, batch = batch_of_columns({"t": (STRING, [long, "n"]), "b": (BYTES, [b"\xff" * 9000, None])})
     _, other = batch_of_columns({"t": (STRING, ["z", "a"]), "b": (BYTES, [None, None])})
-    data, spans = write(fields, batch, other, settings=settings)
+    data, min_max = write(fields, batch, other, settings=settings)
     assert pq.read_metadata(pa.BufferReader(data)).num_row_groups == 2
-    assert (spans["t"].minimum.as_py(), spans["t"].maximum.as_py()) == ("a", "z")
-    assert spans["b"].minimum.as_py() == b"\xff" * 9000
+    assert (min_max["t"].minimum.as_py(), min_max["t"].maximum.as_py()) == ("a", "z")
+    assert min_max["b"].minimum.as_py() == b"\xff" * 9000
 
 
 def test_columns_nobody_wants_bounds_of_have_none_in_the_footer() -> None:
     fields, batch = batch_of_columns({"a": (INT, [1]), "b": (INT, [1])})
-    data, _ = write(fields, batch, settings=WriteSettings(bounds_for=frozenset("a")))
+    data, _ = write(fields, batch, settings=FormatWriterSettings(bounds_for=frozenset("a")))
     row_group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
     assert [row_group.column(i).is_stats_set for i in range(2)] == [True, False]
 
@@ -377,7 +377,7 @@ def test_a_row_group_is_streamed_not_held_as_a_whole(tmp_path: Path) -> None:
 def row_groups_of_hundred(kind: DataType, values: Sequence[Any]) -> tuple[list[DataField], pa.Buffer]:
     fields, batch = batch_of_columns({"c": (kind, values)})
     stream = pa.BufferOutputStream()
-    settings = WriteSettings(bounds_for=frozenset("c"), block_size_bytes=1)
+    settings = FormatWriterSettings(bounds_for=frozenset("c"), block_size_bytes=1)
     writer: ParquetWriter = ParquetFormat().open_writer(stream, fields, settings)
     for start in range(0, len(values), 100):
         writer.write(batch.slice(start, 100))
@@ -428,7 +428,7 @@ def test_bounds_of_row_groups_have_the_type_of_the_column(kind: DataType, low: A
 
 def test_a_bit_that_flipped_is_noticed() -> None:
     fields, batch = batch_of_columns({"c": (BIGINT, np.random.default_rng(1).integers(0, 2**62, 10_000))})
-    data, _ = write(fields, batch, settings=WriteSettings(compression="none"))
+    data, _ = write(fields, batch, settings=FormatWriterSettings(compression="none"))
     broken = bytearray(data)
     broken[data.size // 2] ^= 1
     with pytest.raises(CorruptFile, match="CRC"):

@@ -13,8 +13,8 @@ import pytest
 
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 from storage.files.formats import format_named
-from storage.files.formats.base import WriteSettings
-from storage.files.spans import Spans
+from storage.files.formats.base import FormatWriterSettings
+from storage.files.min_max import ColumnMinMax
 from storage.types import FLOAT, INT, STRING, DataField, arrow_schema, arrow_type
 from tests.storage.files.samples import (
     FORMATS,
@@ -34,18 +34,21 @@ CODECS = {
 
 
 def write(
-    name: str, fields: Sequence[DataField], batches: Sequence[pa.RecordBatch], settings: WriteSettings | None = None
-) -> tuple[pa.Buffer, Spans]:
+    name: str,
+    fields: Sequence[DataField],
+    batches: Sequence[pa.RecordBatch],
+    settings: FormatWriterSettings | None = None,
+) -> tuple[pa.Buffer, ColumnMinMax]:
     stream = pa.BufferOutputStream()
-    writer = format_named(name).open_writer(stream, fields, settings or WriteSettings())
+    writer = format_named(name).open_writer(stream, fields, settings or FormatWriterSettings())
     try:
         for batch in batches:
             writer.write(batch)
-        spans = writer.close()
+        min_max = writer.close()
     except BaseException:
-        writer.abandon()
+        writer.abort()
         raise
-    return stream.getvalue(), spans
+    return stream.getvalue(), min_max
 
 
 def read(name: str, data: pa.Buffer, fields: Sequence[DataField], batch_rows: int = 1000) -> list[pa.RecordBatch]:
@@ -137,17 +140,17 @@ def test_reading_no_column_counts_the_rows(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_without_rows_is_a_file(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, []), "t": (STRING, [])})
-    settings = WriteSettings(bounds_for=frozenset({"a", "t"}))
+    settings = FormatWriterSettings(bounds_for=frozenset({"a", "t"}))
     for batches in ([], [batch]):
-        data, spans = write(name, fields, batches, settings)
+        data, min_max = write(name, fields, batches, settings)
         assert read(name, data, fields) == []
-        assert spans == {}
+        assert min_max == {}
 
 
 @pytest.mark.parametrize(("name", "codec"), [(name, codec) for name, codecs in CODECS.items() for codec in codecs])
 def test_every_codec_of_a_format_is_written_and_read(name: str, codec: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(3000))), "t": (STRING, ["text"] * 3000)})
-    data, _ = write(name, fields, [batch], WriteSettings(compression=codec))
+    data, _ = write(name, fields, [batch], FormatWriterSettings(compression=codec))
     assert pa.Table.from_batches(read(name, data, fields, 4000)).equals(pa.Table.from_batches([batch]))
 
 
@@ -155,7 +158,7 @@ def test_every_codec_of_a_format_is_written_and_read(name: str, codec: str) -> N
 def test_a_codec_that_the_format_lacks_is_refused_with_those_it_has(name: str) -> None:
     fields, _ = batch_of_columns({"a": (INT, [1])})
     with pytest.raises(UnsupportedFeature, match=r"file.compression = lzo: .* Set one of .*zstd"):
-        format_named(name).open_writer(pa.BufferOutputStream(), fields, WriteSettings(compression="lzo"))
+        format_named(name).open_writer(pa.BufferOutputStream(), fields, FormatWriterSettings(compression="lzo"))
 
 
 def test_a_format_without_code_is_refused_by_name() -> None:
@@ -163,7 +166,7 @@ def test_a_format_without_code_is_refused_by_name() -> None:
         format_named("csv")
 
 
-# ---------------------------------------------------------------- spans
+# ---------------------------------------------------------------- min_max
 
 FLAT = [(name, s) for name, s in WRITABLE if not pa.types.is_nested(arrow_type(s.type))]
 
@@ -172,12 +175,12 @@ FLAT = [(name, s) for name, s in WRITABLE if not pa.types.is_nested(arrow_type(s
 def test_spans_reach_from_the_smallest_to_the_largest_value(name: str, sample: Sample) -> None:
     schema = arrow_schema([sample.field])
     batches = [pa.RecordBatch.from_arrays([part], schema=schema) for part in (sample.column, sample.column.slice(1))]
-    _, spans = write(name, [sample.field], batches, WriteSettings(bounds_for=frozenset({"column"})))
+    _, min_max = write(name, [sample.field], batches, FormatWriterSettings(bounds_for=frozenset({"column"})))
     values = [v for v in sample.column.cast(_comparable(sample.column.type)).to_pylist() if v is not None]
     if not values:
-        assert spans == {}
+        assert min_max == {}
         return
-    bounds = pa.array([spans["column"].minimum, spans["column"].maximum], sample.column.type)
+    bounds = pa.array([min_max["column"].minimum, min_max["column"].maximum], sample.column.type)
     ordered = sorted(values, key=_javas_order)
     assert repr(bounds.cast(_comparable(bounds.type)).to_pylist()) == repr([ordered[0], ordered[-1]])
 
@@ -197,8 +200,8 @@ def _javas_order(value: Any) -> Any:
 @pytest.mark.parametrize("name", FORMATS)
 def test_zero_lies_between_both_zeros_of_java(name: str) -> None:
     fields, batch = batch_of_columns({"f": (FLOAT, [0.0, -0.0, 0.0])})
-    _, spans = write(name, fields, [batch], WriteSettings(bounds_for=frozenset({"f"})))
-    assert [repr(spans["f"].minimum.as_py()), repr(spans["f"].maximum.as_py())] == ["-0.0", "0.0"]
+    _, min_max = write(name, fields, [batch], FormatWriterSettings(bounds_for=frozenset({"f"})))
+    assert [repr(min_max["f"].minimum.as_py()), repr(min_max["f"].maximum.as_py())] == ["-0.0", "0.0"]
 
 
 # ---------------------------------------------------------------- broken files
@@ -233,7 +236,7 @@ def test_a_bit_that_flipped_gives_other_values_or_a_corrupt_file_and_no_other_er
     text = "text" if name == "avro" else "täxt"  # names are text as well
     fields, batch = batch_of_columns({"a": (INT, list(range(300))), text: (STRING, [f"{i} ä" for i in range(300)])})
     for codec in ("none", "zstd"):
-        data = write(name, fields, [batch], WriteSettings(compression=codec))[0].to_pybytes()
+        data = write(name, fields, [batch], FormatWriterSettings(compression=codec))[0].to_pybytes()
         for bit in range(0, 8 * len(data), 23):
             broken = bytearray(data)
             broken[bit // 8] ^= 1 << bit % 8
@@ -274,12 +277,12 @@ def test_a_full_disk_is_told_as_it_is(name: str) -> None:
 
 
 def write_to(name: str, stream: pa.NativeFile, fields: Sequence[DataField], batch: pa.RecordBatch) -> None:
-    writer = format_named(name).open_writer(stream, fields, WriteSettings())
+    writer = format_named(name).open_writer(stream, fields, FormatWriterSettings())
     try:
         writer.write(batch)
         writer.close()
     except BaseException:
-        writer.abandon()
+        writer.abort()
         raise
 
 
@@ -314,4 +317,4 @@ def test_reading_closes_its_source_also_when_it_is_given_up(name: str, tmp_path:
 def test_an_option_that_makes_no_sense_is_quoted(name: str, option: str, text: str) -> None:
     fields, _ = batch_of_columns({"a": (INT, [1])})
     with pytest.raises(BadInput, match=f"option {option} = '{text}'"):
-        format_named(name).open_writer(pa.BufferOutputStream(), fields, WriteSettings(options={option: text}))
+        format_named(name).open_writer(pa.BufferOutputStream(), fields, FormatWriterSettings(options={option: text}))

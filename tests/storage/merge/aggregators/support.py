@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.aggregate_functions import ColumnAggregation
+from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.groups import Groups
+from storage.merge.key_groups import Groups
 from storage.options import TableOptions
 from storage.types import DataField, DataType, arrow_type, parse_type
 
@@ -32,7 +32,7 @@ def fold(aggregator: Aggregator, column: str | DataType, groups: Sequence[Sequen
     values = pa.array([value for _, value in rows], arrow_type(data_type))
     starts = ends - np.array([len(group) for group in groups], np.intp)
     steps = np.array([step for step, _ in rows], np.int8)
-    folded = aggregator.fold(values, Groups(np.arange(len(rows)), starts), steps)
+    folded = aggregator.aggregate(values, Groups(np.arange(len(rows)), starts), steps)
     assert folded.type == values.type
     folded.validate(full=not pa.types.is_decimal(values.type))  # sums may outgrow their declared digits, as in Java
     result: list[Any] = folded.to_pylist()

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from storage.merge.groups import Groups
-from storage.merge.kernels import merge_order
+from storage.merge.key_groups import Groups
+from storage.merge.sort_order import merge_order
 from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 from tests.support import aggregate_rows
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records

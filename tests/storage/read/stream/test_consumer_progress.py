@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.snapshots.consumers import Consumer, needed_by_consumers
+from storage.snapshots.consumers import Consumer, min_next_snapshot
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
@@ -43,7 +43,7 @@ def ids(batches: Any) -> list[int]:
 def test_a_consumer_that_begins_with_what_comes_is_spared_it_from_its_first_moment(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     follower = table.follower(start="latest", consumer="c")
-    assert needed_by_consumers(table.context.io, table.context.paths) == 5
+    assert min_next_snapshot(table.context.io, table.context.paths) == 5
     add(table, 5)
     del follower  # its process dies before it read a thing
     assert ids(table.follow(start="latest", consumer="c", end=5)) == [5]
@@ -84,7 +84,7 @@ def test_while_the_table_is_read_whole_expiry_spares_that_snapshot_under_another
     reader = table.follow(start="from-snapshot-full:2", consumer="c", end=4)
     assert ids([next(reader)]) == [1]
     assert kept(table, "c") is None
-    assert needed_by_consumers(table.context.io, table.context.paths) == 2
+    assert min_next_snapshot(table.context.io, table.context.paths) == 2
     reader.close()
     reader = table.follow(start="latest", consumer="c", end=4)  # another process: it goes on with the whole
     assert ids(reader) == [1, 2, 3, 4]
@@ -126,7 +126,7 @@ def test_each_of_several_readers_keeps_its_own_position_and_expiry_spares_the_sl
     list(table.follow(start=1, consumer="c", end=4, share=(0, 2)))
     list(table.follow(start=1, consumer="c", end=2, share=(1, 2)))
     assert [(kept(table, f"c-{n}-of-2") or {})["nextSnapshot"] for n in (1, 2)] == [5, 3]
-    assert needed_by_consumers(table.context.io, table.context.paths) == 3
+    assert min_next_snapshot(table.context.io, table.context.paths) == 3
 
 
 def test_another_number_of_readers_goes_on_where_all_were(catalog: tidelake.Catalog) -> None:

@@ -1,0 +1,146 @@
+"""How far the source was read for tables that it had no rows for: the progress file of a pipeline.
+
+A table without rows gets no snapshot, so its snapshots alone would send the pipeline back to its last row. The file
+holds one entry for each idle table, and how far all of the source was read:
+
+    {"version": 1, "identifier": 41, "epoch": 3, "reached": <a position>,
+     "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}},
+     "struck": {"shop.users": {"created": 1795196040376, "snapshot": 9, "list": "manifest-list-…", "routing": {…}}}}
+
+An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is marked active
+before the table gets its next snapshot, so a file from before can't claim this of a later one. An entry that is active
+out says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of the
+pipeline expired, the table would otherwise look as if it had never been written to, and be read from the start again.
+
+The file is a convenience. Missing, torn or outdated, it costs reading records again that are then dropped; it never
+decides anything that the tables' own snapshots decide. It counts where they are gone: what it knows of them may refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpoint.offsets import SourcePosition
+from checkpoint.position_text import position_from_text, position_to_text
+from checkpoint.routing import Routing
+from checkpoint.table_state import SnapshotSummary, TableState
+from storage.errors import CorruptFile, UnsupportedFeature
+
+PROGRESS_VERSION: Final = 1
+_NEVER: Final = sys.maxsize  # it is one file, not one a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTable:
+    """Which table, and which state of it: all None for one that didn't exist. Such an entry holds for the table that is
+    made afterwards, too: its first record is still to come.
+
+    created_ms: see TableState. snapshot_id, manifest_list: of its newest own snapshot. routing: by which records were
+    found not to be for it.
+    """
+
+    created_ms: int | None = None
+    snapshot_id: int | None = None
+    manifest_list: str | None = None
+    routing: Routing | None = None
+
+    @classmethod
+    def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> IdleTable:
+        """The table as it stands. newest: its newest own snapshot."""
+        if newest is None:
+            return cls(created_ms, routing=routing)
+        return cls(created_ms, newest.id, newest.manifest_list, routing)
+
+    def is_about(self, newest: SnapshotSummary) -> bool:
+        """Whether this is still the table's newest own snapshot."""
+        return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleProgress:
+    """reached: next offset of each partition; ranges are empty. tables: those that are idle. active: all others that
+    the pipeline committed to, or was about to, as they were then; `reached` says nothing of them. identifier, epoch:
+    the newest of the pipeline.
+    """
+
+    reached: SourcePosition = field(default_factory=SourcePosition)
+    tables: Mapping[str, IdleTable] = field(default_factory=dict)
+    identifier: int = 0
+    epoch: int = 0
+    active: Mapping[str, IdleTable] = field(default_factory=dict)
+
+    def entry(self, table: str, table_state: TableState) -> IdleTable | None:
+        """The table's, unless it is about another table of the same name, which was dropped since."""
+        entry = self.tables.get(table)
+        return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
+
+    def active_entry(self, table: str, table_state: TableState) -> IdleTable | None:
+        """The same of the entries that became active."""
+        entry = self.active.get(table)
+        return entry if entry is not None and entry.created_ms == table_state.created_ms else None
+
+    def to_text(self) -> str:
+        members = {
+            "version": PROGRESS_VERSION,
+            "identifier": self.identifier,
+            "epoch": self.epoch,
+            "reached": json.loads(position_to_text(self.reached, packed_from=_NEVER)),
+            "tables": _entries_to_members(self.tables),
+            "struck": _entries_to_members(self.active),
+        }
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, data: bytes, where: str) -> IdleProgress:
+        """Raises CorruptFile for what is none, UnsupportedFeature for a version that this release doesn't know."""
+        try:
+            members = json.loads(data)
+            if (version := members["version"]) != PROGRESS_VERSION:
+                raise UnsupportedFeature(
+                    f"progress version {version} in {where}",
+                    f"this release reads version {PROGRESS_VERSION}",
+                    "Delete the file; idle tables are then read again from their last row.",
+                )
+            tables = _entries_from_members(members["tables"])
+            active = _entries_from_members(members.get("struck", {}))  # older releases wrote none
+            reached = position_from_text(json.dumps(members["reached"]), where)
+            return cls(reached, tables, int(members["identifier"]), int(members["epoch"]), active)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(where, "the progress of a pipeline", f"{data[:200]!r} ({error})") from error
+
+
+def _entries_to_members(entries: Mapping[str, IdleTable]) -> dict[str, Any]:
+    return {name: _to_members(entry) for name, entry in sorted(entries.items())}
+
+
+def _entries_from_members(members: Mapping[str, Any]) -> dict[str, IdleTable]:
+    return {str(name): _from_members(entry) for name, entry in members.items()}
+
+
+def _to_members(entry: IdleTable) -> dict[str, Any]:
+    return {
+        "created": entry.created_ms,
+        "snapshot": entry.snapshot_id,
+        "list": entry.manifest_list,
+        "routing": None if entry.routing is None else entry.routing.to_members(),
+    }
+
+
+def _from_members(members: Mapping[str, Any]) -> IdleTable:
+    routing = members["routing"]
+    return IdleTable(
+        _number(members["created"]),
+        _number(members["snapshot"]),
+        members["list"],
+        None if routing is None else Routing.from_members(routing),
+    )
+
+
+def _number(value: object) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

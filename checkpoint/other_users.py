@@ -1,0 +1,96 @@
+"""Positions of other commit users of a table: what they read counts for this pipeline, too.
+
+A pipeline finds its own position by its commit user. Another pipeline, the same one under a new name or a Spark query
+has another commit user, and what it read is in the table all the same. So the positions of others count, too: records
+that one of them brought are not read a second time without a person's decision. Only commit users that the
+configuration names (`tables[].shared_with`) are left out: they bring records that this pipeline doesn't take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from checkpoint.epoch import EPOCH_PROPERTY
+from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
+from checkpoint.position_problems import PositionProblem, ProblemKind, few_of
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.table_state import SnapshotSummary
+
+
+def newest_of_each_user(
+    snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
+) -> list[SnapshotSummary]:
+    """Of each other commit user the newest snapshot that carries a position. snapshots: newest first."""
+    newest: dict[str, SnapshotSummary] = {}
+    for snapshot in snapshots:
+        is_other = snapshot.commit_user != commit_user and snapshot.commit_user not in shared_with
+        if is_other and POSITION_PROPERTY in snapshot.properties:
+            newest.setdefault(snapshot.commit_user, snapshot)
+    return list(newest.values())
+
+
+def overlaps_with_other_users(
+    table: str,
+    ends: Mapping[TopicPartition, int],
+    newest_of_others: Sequence[SnapshotSummary],
+    taken: Collection[TopicPartition],
+    identity: SourceIdentity,
+) -> list[PositionProblem]:
+    """What others brought of the partitions that a pipeline takes, beyond where it stands.
+
+    ends: where it stands; partitions it never read are absent. newest_of_others: see `TableState`. identity: of its
+    source. Raises CorruptFile for a position that can't be read, UnsupportedFeature for one of a newer release.
+    """
+    findings = []
+    for snapshot in newest_of_others:
+        position = position_from_text(snapshot.properties[POSITION_PROPERTY], snapshot.path)
+        changes = identity_changes(position.identity, identity)
+        known = {} if changes else ends
+        further = {p: end for p, end in position.ends.items() if p in taken and end > known.get(p, 0)}
+        if further:
+            what = few_of(
+                f"{p} up to {end}, this pipeline up to {ends.get(p, 0)}" for p, end in sorted(further.items())
+            )
+            text = (
+                f"{committer(snapshot)} reads into the table, too: as its snapshot {snapshot.id} says, it has read "
+                f"{what}. What it brought would come a second time"
+            )
+            if changes:
+                text += f" (or other records in its place: {'; '.join(changes)})"
+            reached = None if changes else further
+            findings.append(PositionProblem(table, ProblemKind.ANOTHER_COMMIT_USER, text, frozenset(further), reached))
+    return findings
+
+
+def committer(snapshot: SnapshotSummary) -> str:
+    """Who made a snapshot with a position, for messages."""
+    kind = "pipeline" if EPOCH_PROPERTY in snapshot.properties else "a Spark query, commit user"
+    return f"{kind} {snapshot.commit_user!r}"
+
+
+def table_position(snapshots: Iterable[SnapshotSummary]) -> SourcePosition:
+    """How far a table has read each partition, whoever did: the furthest of all its commit users.
+
+    snapshots: newest first; no more is taken than is needed. A Spark query says in each snapshot where the whole table
+    stands, a pipeline only where it stands itself.
+    """
+    position = SourcePosition()
+    seen: set[str] = set()
+    for snapshot in snapshots:
+        text = snapshot.properties.get(POSITION_PROPERTY)
+        if text is None or snapshot.commit_user in seen:
+            continue
+        found = position_from_text(text, snapshot.path)
+        position = _furthest(position, found) if seen else found
+        seen.add(snapshot.commit_user)
+        if EPOCH_PROPERTY not in snapshot.properties:
+            break
+    return position
+
+
+def _furthest(newer: SourcePosition, older: SourcePosition) -> SourcePosition:
+    further = {p: r for p, r in older.ranges.items() if p not in newer.ranges or r.end > newer.ranges[p].end}
+    ids = {**older.identity.topic_ids, **newer.identity.topic_ids}
+    cluster = newer.identity.cluster_id if newer.identity.cluster_id is not None else older.identity.cluster_id
+    return replace(newer, identity=SourceIdentity(cluster, ids), ranges={**newer.ranges, **further})

@@ -1,0 +1,117 @@
+"""Problems with the position of a pipeline: seen in a table alone, and in the table beside its source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from checkpoint.offsets import (
+    CHAIN_BREAK,
+    OffsetRange,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    identity_changes,
+)
+
+
+class ProblemKind(Enum):
+    """The value is the word that snapshots keep for it for ever (`Accepted.found`): its meaning must never change."""
+
+    EXPIRED = "own snapshots expired"
+    ROLLED_BACK = "rolled back"
+    NO_POSITION = "no position"
+    CHAIN_BREAK = CHAIN_BREAK
+    ROUTING = "routing changed"
+    ANOTHER_SOURCE = "another source"
+    TOPIC_RECREATED = "topic made anew"
+    PARTITION_GONE = "partition gone"
+    DELETED = "deleted by retention"
+    PAST_THE_END = "past the end"
+    ANOTHER_COMMIT_USER = "another driver"
+
+
+POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, ProblemKind.NO_POSITION})
+
+
+@dataclass(frozen=True, slots=True)
+class PositionProblem:
+    """text: one or two sentences that name the thing. partitions: those that can't go on; empty for the whole table.
+
+    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared.
+    """
+
+    table: str
+    problem: ProblemKind
+    text: str
+    partitions: frozenset[TopicPartition] = frozenset()
+    reached: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """The source as it is now. bounds: the oldest offset a partition holds, and its next one.
+
+    A source that can't tell what it holds leaves bounds out.
+    """
+
+    identity: SourceIdentity
+    partitions: Collection[TopicPartition]
+    bounds: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> set[str]:
+        return {partition.topic for partition in self.partitions}
+
+
+def compare_with_source(table: str, position: SourcePosition, source: SourceState) -> list[PositionProblem]:
+    """Whether the offsets of a position still mean in the source what they meant when they were read.
+
+    Partitions of topics that are not configured any more are left alone.
+    """
+    changes = identity_changes(position.identity, source.identity)
+    known, now = position.identity, source.identity
+    if changes and None not in (known.cluster_id, now.cluster_id) and known.cluster_id != now.cluster_id:
+        text = f"{changes[0]}; offsets count other records there"
+        return [PositionProblem(table, ProblemKind.ANOTHER_SOURCE, text, frozenset(position.ranges))]
+    anew = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
+    findings = []
+    if anew:
+        partitions = frozenset(p for p in position.ranges if p.topic in anew)
+        findings.append(PositionProblem(table, ProblemKind.TOPIC_RECREATED, "; ".join(changes), partitions))
+    ends = {p: end for p, end in position.ends.items() if p.topic in source.topics - anew}
+    return findings + _offsets(table, ends, source)
+
+
+def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState) -> list[PositionProblem]:
+    gone = {p: end for p, end in ends.items() if p not in source.partitions}
+    held = {p: (end, source.bounds[p]) for p, end in ends.items() if p in source.bounds}
+    deleted = {p: (end, bounds.start) for p, (end, bounds) in held.items() if end < bounds.start}
+    past = {p: (end, bounds.end) for p, (end, bounds) in held.items() if end > bounds.end}
+    findings = []
+    if gone:
+        what = few_of(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
+        text = f"the topic has lost partitions, so it was created again: {what}"
+        findings.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(gone)))
+    if deleted:
+        what = few_of(f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted))
+        text = f"retention has deleted records before they were read: {what}"
+        findings.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
+    if past:
+        what = few_of(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
+        text = f"the topic has lost records that were read already: {what}"
+        findings.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
+    return findings
+
+
+def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[TopicPartition, tuple[int, int]]]:
+    return sorted(found.items())
+
+
+def few_of(texts: Iterable[str], most: int = 3) -> str:
+    """The first ones, and how many more there are."""
+    listed = list(texts)
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest

@@ -1,0 +1,222 @@
+"""Recovery options: the position that each of them gives a pipeline that can not prove its own.
+
+    accept the gap       nothing is read twice; what lies between is in no table
+    rewind               reads again; an append table then holds those rows twice
+    from a snapshot      the position that a snapshot of the table carries, taken at its word in the present source
+
+Whatever is chosen, the next snapshot keeps it (`SourcePosition.accepted`), so that the chain explains itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from checkpoint.position_problems import (
+    POSITION_LOST,
+    PositionProblem,
+    ProblemKind,
+    SourceState,
+    compare_with_source,
+    few_of,
+)
+from checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
+from checkpoint.table_state import TableState
+from storage.errors import CorruptFile, PositionRefused
+
+
+def offsets_past_gap(
+    recovered: RecoveredTable,
+    findings: Sequence[PositionProblem],
+    source: SourceState,
+    routed: Collection[TopicPartition],
+) -> dict[TopicPartition, int] | None:
+    """The next offset of each partition. None when the source doesn't tell the offsets that this needs.
+
+    routed: partitions of the source that may hold records for the table.
+    """
+    reached = _reached(findings)
+    if reached is None:
+        return None
+    offsets = _beyond_what_is_lost(recovered, findings, source, routed)
+    if offsets is None:
+        return None
+    further = {p: end for p, end in reached.items() if end > offsets.get(p, 0)}
+    return offsets | {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in further.items()}
+
+
+def _reached(findings: Iterable[PositionProblem]) -> dict[TopicPartition, int] | None:
+    """How far others have read into the table; None where that can't be compared with the source."""
+    reached: dict[TopicPartition, int] = {}
+    for finding in findings:
+        if finding.problem is ProblemKind.ANOTHER_COMMIT_USER:
+            if finding.reached is None:
+                return None
+            reached |= {p: max(end, reached.get(p, 0)) for p, end in finding.reached.items()}
+    return reached
+
+
+def _beyond_what_is_lost(
+    recovered: RecoveredTable,
+    findings: Sequence[PositionProblem],
+    source: SourceState,
+    routed: Collection[TopicPartition],
+) -> dict[TopicPartition, int] | None:
+    problems = {finding.problem for finding in findings}
+    if problems & POSITION_LOST or ProblemKind.ANOTHER_SOURCE in problems:
+        lost = recovered.lost.ends if recovered.lost is not None and ProblemKind.ANOTHER_SOURCE not in problems else {}
+        partitions = {*routed, *lost}
+        if not partitions or any(p not in source.bounds and p not in lost for p in partitions):
+            return None
+        ends = lost | {p: bounds.end for p, bounds in source.bounds.items() if p in partitions and p not in lost}
+        return {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in ends.items()}
+    offsets = recovered.position.ends
+    for finding in findings:
+        if finding.problem is ProblemKind.ANOTHER_COMMIT_USER:
+            continue
+        if finding.problem in _OTHER_RECORDS:
+            topics = {partition.topic for partition in finding.partitions}
+            offsets = {p: offset for p, offset in offsets.items() if p.topic not in topics}
+            offsets |= {p: bounds.start for p, bounds in source.bounds.items() if p.topic in topics}
+        elif finding.partitions:
+            offsets |= {p: _within(source.bounds[p], offsets[p]) for p in finding.partitions if p in offsets}
+    return offsets
+
+
+def rewound_offsets(
+    recovered: RecoveredTable, findings: Sequence[PositionProblem], starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The next offset of each partition: those of `starts`, and what is proven of the others."""
+    problems = {finding.problem for finding in findings}
+    reached = _reached(findings) or {}
+    unproven = {partition for finding in findings for partition in finding.partitions} - reached.keys()
+    ends = {} if problems & POSITION_LOST else recovered.position.ends
+    ends |= {p: max(end, ends.get(p, 0)) for p, end in reached.items()}
+    return {p: end for p, end in ends.items() if p not in unproven} | dict(starts)
+
+
+def decided_position(
+    recovered: RecoveredTable, offsets: Mapping[TopicPartition, int], source: SourceState, accepted: RecoveryDecision
+) -> SourcePosition:
+    """The position of the next snapshot, which says what was decided."""
+    before = recovered.position.ranges
+    ranges = {
+        p: before[p] if p in before and before[p].end == offset else OffsetRange(offset, offset)
+        for p, offset in offsets.items()
+    }
+    return SourcePosition(ranges=ranges, accepted=accepted).with_identity(source.identity)
+
+
+def _within(bounds: OffsetRange, offset: int) -> int:
+    return min(max(offset, bounds.start), bounds.end)
+
+
+# ---------------------------------------------------------------- the refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTable:
+    """A table that can't go on, with all that is needed to say how it could."""
+
+    table: str
+    recovered: RecoveredTable
+    findings: Sequence[PositionProblem]
+    table_state: TableState
+    routed: Collection[TopicPartition]
+
+
+def position_refused(refused: Sequence[RefusedTable], source: SourceState, command: str) -> PositionRefused:
+    """The error to raise. command: runs the pipeline; each option adds its flags to it."""
+    found = [f"{one.table}: {finding.text}" for one in refused for finding in one.findings]
+    found.append(
+        "Going on could lose records or bring them twice, so nothing more was read or written; what is in the "
+        "tables stays as it is. Choose one of the options, for one start: the next snapshot records it"
+    )
+    ways = [
+        f"{command} {' '.join(option for option, _ in way)}\n{_indented(effect for _, effect in way)}"
+        for way in (
+            _way([_accept_gap(one, source) for one in refused]),
+            _way([_rewind(one) for one in refused]),
+            _way([_from_snapshot(one, source) for one in refused]),
+        )
+        if way
+    ]
+    return PositionRefused("\n".join(found), [*ways, *_options_beside_other_users(refused)])
+
+
+def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
+    if not any(finding.problem is ProblemKind.ANOTHER_COMMIT_USER for one in refused for finding in one.findings):
+        return []
+    return [
+        "leave this pipeline stopped, and go on with what has read into the table: the Spark query, or the pipeline "
+        "under its old name",
+        "`tables[].shared_with: [its commit user]`, where both are meant to read into the table, each other records",
+    ]
+
+
+_OTHER_RECORDS: Final = frozenset({ProblemKind.ANOTHER_SOURCE, ProblemKind.TOPIC_RECREATED, ProblemKind.PARTITION_GONE})
+_Offer = tuple[str, str]  # option, and what it does
+
+
+def _way(offers: Sequence[_Offer | None]) -> list[_Offer]:
+    """Nothing unless every table has it."""
+    return [offer for offer in offers if offer is not None] if all(offers) else []
+
+
+def _indented(effects: Iterable[str]) -> str:
+    return "\n".join(f"      {effect}" for effect in effects)
+
+
+def _accept_gap(one: RefusedTable, source: SourceState) -> _Offer | None:
+    offsets = offsets_past_gap(one.recovered, one.findings, source, one.routed)
+    if offsets is None:
+        return None
+    at = f"{one.table} goes on at {_places(offsets)}"
+    problems = {finding.problem for finding in one.findings}
+    if problems == {ProblemKind.ANOTHER_COMMIT_USER}:
+        return f"--accept-gap {quote(one.table)}", f"{at}, behind all that is in the table: nothing comes twice"
+    if problems <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
+        return f"--accept-gap {quote(one.table)}", f"{at}, its position now: skipped records stay out"
+    return f"--accept-gap {quote(one.table)}", f"{at}: no row comes twice; the records in between are in no table"
+
+
+def _rewind(one: RefusedTable) -> _Offer:
+    effect = (
+        f"{one.table} is read again from the oldest record there is (or from a time, or TOPIC:PARTITION:OFFSET,…): "
+        "harmless with a primary key, but an append table then holds rows twice"
+    )
+    return f"--rewind-to {quote(one.table)}=earliest", effect
+
+
+def _from_snapshot(one: RefusedTable, source: SourceState) -> _Offer | None:
+    """The newest snapshot whose position the source can serve; before a hole, if there is one.
+
+    In another source only the very newest makes sense: where somebody copied the topic with its offsets.
+    """
+    hole = last_before_chain_break(one.table_state.own)
+    candidates = (
+        [hole] if hole is not None else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
+    )
+    if any(finding.problem in _OTHER_RECORDS for finding in one.findings):
+        candidates = candidates[:1]
+    reached = _reached(one.findings) or {}
+    for snapshot in candidates:
+        try:
+            position = position_of(snapshot)
+        except CorruptFile:
+            continue
+        if position is not None and any(position.ends.get(p, 0) < end for p, end in reached.items()):
+            continue  # from there what others read since would come twice
+        if position is not None and not compare_with_source(
+            one.table, position.assuming_identity(source.identity), source
+        ):
+            effect = f"{one.table} goes on where snapshot {snapshot.id} ended, at {_places(position.ends)}"
+            return f"--from-snapshot {quote(one.table)}={snapshot.id}", effect
+    return None
+
+
+def _places(offsets: Mapping[TopicPartition, int]) -> str:
+    return few_of((f"{partition}: {offset}" for partition, offset in sorted(offsets.items())), 4) or "its first record"

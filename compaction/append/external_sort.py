@@ -1,0 +1,96 @@
+"""Sorting more rows than fit into memory: sorted pieces go to disk, and are merged.
+
+Memory: one piece being sorted (about three times its size, for the moment of moving its columns), or one batch of each
+piece being merged. Pieces beyond the fan-in are merged in passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+
+from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
+from storage.merge.multi_pass_merge import keep_all
+from storage.merge.spill_file import SpillFile
+
+PIECE_BYTES: Final = 64 * 1024 * 1024
+_FAN_IN: Final = 64
+_BATCH_ROWS_MIN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalSort:
+    """by: columns that order the rows, most significant first; as keys are ordered, nulls first.
+
+    piece_bytes: how much is sorted in memory at a time. directory: for what does not fit; None is the system's place
+    for temporary files.
+    """
+
+    by: tuple[str, ...]
+    piece_bytes: int = PIECE_BYTES
+    directory: str | None = None
+    fan_in: int = _FAN_IN
+
+    def sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """batches: all of one schema. Files on disk go when the iterator ends or is closed.
+
+        Raises UnsupportedFeature for columns without an order, OSError for a full disk.
+        """
+        with ExitStack() as scratch:
+            pieces = self._pieces(batches)
+            first = next(pieces, None)
+            second = next(pieces, None)
+            if first is None or second is None:
+                yield from [] if first is None else [first]
+                return
+            schema = first.schema
+            spills = [self._spill(scratch, schema, [piece]) for piece in chain((first, second), pieces)]
+            del first, second
+            while len(spills) > self.fan_in:
+                group, spills = spills[: self.fan_in], spills[self.fan_in :]
+                spills.append(self._spill(scratch, schema, self._merged(group)))
+                for spill in group:
+                    spill.delete()
+            yield from self._merged(spills)
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sorted, each as large as memory allows."""
+        pending: list[pa.RecordBatch] = []
+        pending_bytes = 0
+        for batch in batches:
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+            if pending_bytes >= self.piece_bytes:
+                yield self._sorted_at_once(pending)
+                pending_bytes = 0
+        if pending:
+            yield self._sorted_at_once(pending)
+
+    def _sorted_at_once(self, pending: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """Empties `pending`, so that its batches go before the rows are moved a second time."""
+        rows = pa.concat_batches(pending)
+        pending.clear()
+        return merge_batch(rows, self._order, keep_all)
+
+    @property
+    def _order(self) -> MergeOrder:
+        return MergeOrder(self.by, runs_in_order=True)
+
+    def _spill(self, scratch: ExitStack, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SpillFile:
+        spill = SpillFile(self.directory, schema, chain.from_iterable(map(self._small, batches)))
+        scratch.callback(spill.delete)
+        return spill
+
+    def _small(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """So small that one of each piece that is merged can be open at once."""
+        row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
+        count = max(_BATCH_ROWS_MIN, self.piece_bytes // self.fan_in // row_bytes)
+        return (rows.slice(start, count) for start in range(0, rows.num_rows, count))
+
+    def _merged(self, spills: list[SpillFile]) -> Iterator[pa.RecordBatch]:
+        return merge_runs([spill.read() for spill in spills], self._order, keep_all)

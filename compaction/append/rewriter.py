@@ -1,0 +1,61 @@
+"""Rows of some files of an append table into new files, in the order given.
+
+Source: Java `operation/BaseAppendFileStoreWrite.compactRewrite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from compaction.cancellation import CompactionCancelled, IsCancelled
+from storage.files.bucket_directory import data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import read_data_file
+from storage.format import FileSource
+from storage.table import TableContext
+from storage.types import DataField
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactResult
+
+
+@dataclass(frozen=True)
+class AppendRewriter:
+    """Of one bucket. is_cancelled: polled between batches; once true, CompactionCancelled is raised."""
+
+    context: TableContext
+    key: BucketKey
+    is_cancelled: IsCancelled = field(default=lambda: False)
+
+    def compact(self, files: Sequence[DataFileMeta], reason: str) -> CompactResult:
+        """The same rows in fewer files, one batch in memory at a time. After an exception nothing is left behind."""
+        return self.replace(files, self.read(files), reason)
+
+    def read(self, files: Iterable[DataFileMeta], fields: Sequence[DataField] = ()) -> Iterator[pa.RecordBatch]:
+        """One file after the other. fields: none are all of the table's. Raises CorruptFile."""
+        wanted = fields or self.context.schema.fields
+        directory = BucketFiles(self.context, self.key).directory
+        for file in files:
+            path = data_file_path(directory, file)
+            for batch in read_data_file(self.context, file, path, wanted, partition=self.key.partition):
+                if self.is_cancelled():
+                    raise CompactionCancelled
+                yield batch
+
+    def replace(self, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch], reason: str) -> CompactResult:
+        """Files of the target size, in place of `files`. Their rows count on from the smallest sequence number of
+        these. batches: table columns, in order.
+        """
+        number = min(file.min_sequence_number for file in files)
+        writer = BucketFiles(self.context, self.key).data(file_source=FileSource.COMPACT)
+        try:
+            for batch in batches:
+                writer.write(batch, first_sequence_number=number)
+                number += batch.num_rows
+            return CompactResult(tuple(files), tuple(writer.close()), reason=reason)
+        except BaseException:
+            writer.abort()
+            raise

@@ -1,0 +1,91 @@
+"""Rows of an append table laid out again, so that a condition on some columns reads few files.
+
+Source of the idea: Java `flink/action/SortCompactAction.java`. How rows are laid out: `compaction.append.clustering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from compaction.append.clustering import CURVE_COLUMN, ClusteringStrategy, Curve
+from compaction.append.external_sort import PIECE_BYTES, ExternalSort
+from compaction.append.rewriter import AppendRewriter
+from storage.errors import BadInput, UnsupportedFeature
+from storage.files.data_file import DataFileMeta
+from storage.merge.normalized_keys import normalize_column
+from storage.table import TableContext
+from storage.types import DataField, arrow_type
+from storage.write.compactor import CompactResult
+
+_SAMPLES_PER_MAGNIFICATION: Final = 100
+_MAGNIFICATION_MIN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """columns: most significant first, where the strategy is `order`."""
+
+    columns: tuple[str, ...]
+    strategy: ClusteringStrategy
+
+    @classmethod
+    def of(cls, context: TableContext, columns: Sequence[str], strategy: ClusteringStrategy | None) -> Clustering:
+        """strategy: None chooses by the number of columns. Raises BadInput for columns that can't be sorted by."""
+        fields = context.schema.select(columns)
+        if len(set(columns)) != len(columns):
+            raise BadInput(f"{context.name}: a column to sort by is named twice: {', '.join(columns)}")
+        for field in fields:
+            _check_sortable(field, context.name)
+            if field.name in context.schema.partition_keys:
+                raise BadInput(f"{context.name}: {field.name} has one value in a partition; sort by other columns")
+        if context.options.sort_sample_magnification < _MAGNIFICATION_MIN:
+            raise BadInput(
+                f"{context.name}: option sort-compaction.local-sample.magnification = "
+                f"{context.options.sort_sample_magnification} is too coarse; set at least {_MAGNIFICATION_MIN}"
+            )
+        return cls(tuple(columns), ClusteringStrategy.choose(columns, strategy))
+
+    def __str__(self) -> str:
+        return f"{self.strategy} by {', '.join(self.columns)}"
+
+
+def sort_files(
+    rewriter: AppendRewriter, files: Sequence[DataFileMeta], clustering: Clustering, *, piece_bytes: int = PIECE_BYTES
+) -> CompactResult:
+    """The same rows in new files. Reads twice for a curve: the columns of its sample, then everything.
+
+    piece_bytes: about a third of the memory it may take.
+    """
+    rows, by = rewriter.read(files), clustering.columns
+    if clustering.strategy is not ClusteringStrategy.ORDER:
+        curve = Curve.from_samples(
+            clustering.columns, clustering.strategy, list(_sample(rewriter, files, clustering.columns))
+        )
+        rows, by = map(curve.with_positions, rows), (CURVE_COLUMN,)
+    columns = rewriter.context.schema.names
+    sorted_rows = (batch.select(columns) for batch in ExternalSort(by, piece_bytes).sorted(rows))
+    return rewriter.replace(files, sorted_rows, str(clustering))
+
+
+def _sample(
+    rewriter: AppendRewriter, files: Sequence[DataFileMeta], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows at random; every n-th would see only one value of a column that repeats in a cycle."""
+    context = rewriter.context
+    wanted = _SAMPLES_PER_MAGNIFICATION * context.options.sort_sample_magnification
+    share = min(1.0, wanted / max(1, sum(file.row_count for file in files)))
+    random = np.random.default_rng(0)
+    for batch in rewriter.read(files, context.schema.select(columns)):
+        yield batch if share == 1.0 else batch.filter(pa.array(random.random(batch.num_rows) < share))
+
+
+def _check_sortable(field: DataField, table_name: str) -> None:
+    try:
+        normalize_column(pa.array([], arrow_type(field.type)), nullable=True)
+    except UnsupportedFeature:
+        raise BadInput(f"{table_name}: column {field.name} {field.type} has no order to sort by") from None

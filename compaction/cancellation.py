@@ -1,0 +1,42 @@
+"""Cancellation of a compaction: gracefully (`cancel`) or at once (`cancel_now`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+IsCancelled: TypeAlias = Callable[[], bool]  # polled by the work: whether to raise CompactionCancelled
+
+
+class CompactionCancelled(Exception):
+    """The compaction was cancelled. What it wrote is deleted; the table has not changed."""
+
+
+class CancellationToken:
+    """Cancels a job, from any thread or signal handler. Compare Java's ExecutorService: shutdown and shutdownNow."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._cancelled_now = threading.Event()
+
+    def cancel(self) -> None:
+        """Start no new compaction; running ones finish and are committed."""
+        self._cancelled.set()
+
+    def cancel_now(self) -> None:
+        """Cancel running compactions too, and delete what they wrote."""
+        self._cancelled_now.set()
+        self._cancelled.set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    @property
+    def is_cancelled_now(self) -> bool:
+        return self._cancelled_now.is_set()
+
+    def wait_ms(self, wait_ms: float) -> None:
+        """Wait until `cancel` is called, or for this long."""
+        self._cancelled.wait(wait_ms / 1000)

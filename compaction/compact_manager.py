@@ -1,0 +1,148 @@
+"""Compaction beside writing: what a bucket writer is given.
+
+    TableWriter(context, compactor_factory=compact_manager_factory())
+
+At most one task a bucket. Its result waits until the writer takes it, so that levels only change under the writer's
+lock.
+
+Source: Java `compact/CompactFutureManager.java`, `mergetree/compact/MergeTreeCompactManager.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from functools import partial
+
+from compaction.cancellation import CompactionCancelled
+from compaction.merge_tree.merge_tree import MergeTree
+from compaction.report import BucketCompaction
+from compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
+from storage.errors import CorruptFile
+from storage.files.bucket_directory import partition_directory
+from storage.files.data_file import DataFileMeta
+from storage.logs import get_logger
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactorFactory, CompactResult
+
+_log = get_logger(__name__)
+
+
+class BucketCompactManager:
+    """See `storage.write.compactor.Compactor`."""
+
+    def __init__(
+        self,
+        context: TableContext,
+        key: BucketKey,
+        files: Sequence[DataFileMeta],
+        scheduler: CompactionScheduler,
+        spill_directory: str | None = None,
+    ) -> None:
+        self._context = context
+        self._key = key
+        self._scheduler = scheduler
+        self._stop_trigger = context.options.stop_trigger
+        self._spill_directory = spill_directory
+        self._tree = MergeTree(context, key, files, spill_directory)
+        self._task: ScheduledTask[CompactResult] | None = None
+        self._is_cancelled = False
+        self.is_stale = False
+
+    def added(self, files: Sequence[DataFileMeta]) -> None:
+        self._tree.add(files)
+
+    @property
+    def excess_runs(self) -> int:
+        return max(0, self._tree.run_count - self._stop_trigger)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None
+
+    def trigger(self, *, full: bool = False) -> None:
+        if self._task is not None:
+            assert not full, "a full compaction follows the task that runs; take its result first"
+            return
+        unit = None if self._is_cancelled or self.is_stale else self._tree.pick(full=full)
+        if unit is None:
+            return
+        if any(file.schema_id > self._context.schema.id for file in unit.files):
+            # rewritten under this writer's schema, they would lose the columns that were added since
+            _log.info("compaction left to a writer of the newer schema", **self._where)
+        else:
+            self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit))
+            if self._is_cancelled:  # meanwhile
+                self._task.cancel()
+
+    def take(self, *, wait: bool) -> CompactResult | None:
+        if self._task is None or not (wait or self._task.is_done):
+            return None
+        try:
+            result = self._task.result()  # while this waits, `cancel` must find the task
+        except (CompactionCancelled, CancelledError):
+            return None
+        except CorruptFile as error:
+            if self._is_live(error.path):
+                raise
+            _log.warning("compaction discarded", **self._where, reason=f"others compacted what it read: {error}")
+            self.is_stale = True
+            return None
+        finally:
+            self._task = None
+        result = self._tree.with_known_files(result)
+        self._tree.install(result)
+        compacted = BucketCompaction.of(self._context, self._key, result)
+        _log.info("compacted", table=self._context.name, **compacted.to_members())
+        return None if result.is_empty else result
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if (task := self._task) is not None:
+            task.cancel()
+
+    def reset(self, files: Sequence[DataFileMeta]) -> None:
+        self.close()
+        self._tree = MergeTree(self._context, self._key, files, self._spill_directory)
+        self.is_stale = False
+
+    def close(self) -> None:
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        if task.cancel_and_wait() is None:
+            self._tree.discard(task.result())
+
+    def _is_live(self, path: str) -> bool:
+        """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
+        if self._context.io.exists(path):
+            return True
+        latest = SnapshotStore(self._context.io, self._context.paths).latest()
+        live = live_entries_of(ManifestStore(self._context), latest, {self._key.partition}, self._context.name)
+        return any(entry.file.file_name == path.rpartition("/")[2] for entry in live)
+
+    @property
+    def _where(self) -> dict[str, object]:
+        partition = partition_directory(self._context, self._key.partition)
+        where: dict[str, object] = {"table": self._context.name, "bucket": self._key.bucket}
+        return {**where, "partition": partition} if partition else where
+
+
+def compact_manager_factory(
+    scheduler: CompactionScheduler | None = None, spill_directory: str | None = None
+) -> CompactorFactory:
+    """For a writer that compacts as its table says. scheduler: None takes the one of the process.
+
+    spill_directory: see `MergeTree`.
+    """
+
+    def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> BucketCompactManager | None:
+        if context.options.write_only or not context.schema.has_primary_key:
+            return None
+        return BucketCompactManager(context, key, files, scheduler or shared_scheduler(), spill_directory)
+
+    return of

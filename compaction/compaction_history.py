@@ -1,0 +1,89 @@
+"""The latest compactions of a table and its write amplification, read from its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from storage.format import COMPACTION_REASON_PROPERTY, CommitKind, FileKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import delta_entries
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class PastCompaction:
+    """One COMPACT snapshot. reason: why its files were picked; None where its writer (Java, pypaimon) doesn't say.
+
+    files_written, bytes_written: of the files after it, those that are new; others only changed their level.
+    """
+
+    snapshot_id: int
+    time_ms: int
+    commit_user: str
+    reason: str | None
+    buckets: int
+    files_before: int
+    files_after: int
+    files_written: int
+    bytes_before: int
+    bytes_after: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionHistory:
+    """compactions: newest first. snapshots: how many were looked at. bytes_added: written with new rows."""
+
+    compactions: tuple[PastCompaction, ...]
+    snapshots: int
+    bytes_added: int
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes written for each byte that was written with new rows; None where none were."""
+        rewritten = sum(one.bytes_written for one in self.compactions)
+        return (self.bytes_added + rewritten) / self.bytes_added if self.bytes_added else None
+
+    @classmethod
+    def of(cls, context: TableContext, latest: Snapshot | None, snapshots_max: int) -> CompactionHistory:
+        """Reads what each of the newest snapshots changed."""
+        manifests = ManifestStore(context)
+        compactions: list[PastCompaction] = []
+        count = bytes_added = 0
+        for snapshot in islice(_newest_first(context, latest), snapshots_max):
+            count += 1
+            delta = delta_entries(context, snapshot, manifests=manifests)
+            if snapshot.commit_kind is not CommitKind.COMPACT:
+                bytes_added += sum(entry.file.file_size for entry in delta if entry.kind is FileKind.ADD)
+            elif delta:  # none where only manifests were rewritten
+                compactions.append(_compaction(snapshot, delta))
+        return cls(tuple(compactions), count, bytes_added)
+
+
+def _newest_first(context: TableContext, latest: Snapshot | None) -> Iterator[Snapshot]:
+    if latest is not None:
+        yield from SnapshotStore(context.io, context.paths).back_from(latest)
+
+
+def _compaction(snapshot: Snapshot, delta: list[ManifestEntry]) -> PastCompaction:
+    before = [entry.file for entry in delta if entry.kind is FileKind.DELETE]
+    after = [entry.file for entry in delta if entry.kind is FileKind.ADD]
+    kept = {file.file_name for file in before}
+    written = [file for file in after if file.file_name not in kept]
+    return PastCompaction(
+        snapshot.id,
+        snapshot.time_ms,
+        snapshot.commit_user,
+        snapshot.properties.get(COMPACTION_REASON_PROPERTY),
+        len({(entry.partition, entry.bucket) for entry in delta}),
+        len(before),
+        len(after),
+        len(written),
+        sum(file.file_size for file in before),
+        sum(file.file_size for file in after),
+        sum(file.file_size for file in written),
+    )

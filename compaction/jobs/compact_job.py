@@ -1,0 +1,427 @@
+"""Compaction of one table as a job of its own: plan, rewrite, commit, until what was due is done.
+
+The job never uses a pipeline's commit user, and publishes COMPACT snapshots only: rows stay as they are. Others may
+write meanwhile, and may compact. Whoever comes second finds files gone that it read: its result is thrown away with
+its files, and the buckets concerned are planned again.
+
+A crash leaves the old state or the new one, and files that no snapshot names.
+
+Source: Java `flink/action/CompactAction.java`, `flink/compact/AppendTableCompact.java`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, TypeVar
+
+from compaction.append.external_sort import PIECE_BYTES
+from compaction.cancellation import CancellationToken, CompactionCancelled
+from compaction.jobs.job_expiry import JobExpiry
+from compaction.jobs.job_scope import JobScope
+from compaction.jobs.planner import CompactPlanner, CompactTask
+from compaction.jobs.request import CompactionRequest
+from compaction.report import BucketCompaction, CompactionReport
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.publisher import CommitEnvironment
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
+from storage.files.data_file import DataFileMeta
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.logs import get_logger
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.metadata_cache import MetadataCache
+from storage.manifests.snapshot_files import live_entries
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactResult
+
+_log = get_logger(__name__)
+
+_COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
+_LOST_IN_A_ROW_MAX: Final = 5
+# Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s beside 20 commits
+# a second.
+_RETRY_WAIT_MAX_MS: Final = 200
+_EXPIRED_IN_A_ROW_MAX: Final = 10  # a manifest that is damaged fails for ever, however many snapshots follow
+
+T = TypeVar("T")
+
+_Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskResult:
+    """The result of one task: files that are durable and in no snapshot yet."""
+
+    task: CompactTask
+    result: CompactResult
+
+    @property
+    def message(self) -> CommitMessage:
+        key, result = self.task.key, self.result
+        return CommitMessage(
+            key.partition,
+            key.bucket,
+            self.task.total_buckets,
+            compact_before=result.before,
+            compact_after=result.after,
+            compact_changelog=result.changelog,
+            compact_reason=str(result.reason),
+            compact_tombstones=result.tombstones,
+            known_files=result.known_files,
+        )
+
+
+def compact_table(
+    context: TableContext,
+    request: CompactionRequest | None = None,
+    *,
+    cancellation: CancellationToken | None = None,
+    threads: int | None = None,
+    environment: CommitEnvironment | None = None,
+) -> CompactionReport:
+    """Under the newest schema, whatever the context has.
+
+    Ends also while others write: it does what was due when it began, and what becomes due by that. Then old snapshots
+    expire.
+
+    threads: how many buckets are compacted at a time; None: as many as there are cores.
+    Raises CorruptFile for files that can't be read, when the other buckets are done. Raises BadInput and
+    UnsupportedFeature for what can't be done to this table, CommitConflict when other commits were first too often,
+    CommitOutcomeUnknown (what was written is left, for it may be part of the table).
+    """
+    cancellation = cancellation or CancellationToken()
+    with JobExpiry(cancellation) as expiry:
+        report = _Job(context, request or CompactionRequest(), cancellation, expiry, threads, environment).run()
+    if report.error is not None:
+        raise report.error
+    return report
+
+
+def compact_round(
+    context: TableContext,
+    request: CompactionRequest,
+    *,
+    cancellation: CancellationToken,
+    expiry: JobExpiry,
+    cache: MetadataCache | None = None,
+    threads: int | None = None,
+) -> CompactionReport:
+    """One look, and what is due by it: a part of a job that has no end. cache: of manifests, for many rounds.
+
+    Damaged files, and a conflict that lost everything, are in the report's error, not raised.
+    planned_snapshot_id: unless has_more is set, nothing is left to
+    do in the snapshot of this id; it is another's when others committed meanwhile.
+    """
+    return _Job(context, request, cancellation, expiry, threads, cache=cache).one_round()
+
+
+class _Job:
+    def __init__(
+        self,
+        context: TableContext,
+        request: CompactionRequest,
+        cancellation: CancellationToken,
+        expiry: JobExpiry,
+        threads: int | None,
+        environment: CommitEnvironment | None = None,
+        cache: MetadataCache | None = None,
+    ) -> None:
+        self._is_write_only = context.options.write_only
+        self._request = request
+        self._context = request.prepare(context)
+        # What a table without a key needs is done at once; in a tree, one compaction may make another one due.
+        self._is_single_pass = request.full or not context.schema.has_primary_key
+        self._cancellation = cancellation
+        self._expiry = expiry
+        self._threads = threads or os.cpu_count() or 1
+        self._environment = _with_retry_wait_limit(
+            environment or CommitEnvironment(), context.options.commit_min_retry_wait_ms
+        )
+        self._cache = cache or MetadataCache()
+        self._manifests = ManifestStore(self._context, self._cache)
+        self._store = SnapshotStore(context.io, context.paths)
+        self._schemas = SchemaStore(context.io, context.paths)
+        self._commit_user = new_commit_user(context.options)
+        self._seen_id: int | None = None
+        self._scope = JobScope()
+        self._finished: set[BucketKey] = set()
+        self._buckets: list[BucketCompaction] = []
+        self._snapshot_ids: list[int] = []
+        self._lost = 0
+        self._unreadable: list[tuple[CompactTask, CorruptFile]] = []  # in this round
+        self._damage: list[CorruptFile] = []
+        self._has_failed = threading.Event()
+
+    def run(self) -> CompactionReport:
+        lost_in_a_row = 0
+        while True:
+            planned_snapshot_id, tasks = self._plan()
+            if not tasks or self._cancellation.is_cancelled:
+                return self._report(planned_snapshot_id, is_cancelled=bool(tasks))
+            conflict = self._round(tasks)
+            lost_in_a_row = 0 if conflict is None else lost_in_a_row + 1
+            if conflict is not None and lost_in_a_row >= _LOST_IN_A_ROW_MAX:
+                raise self._conflict_error(conflict, "some", f" {lost_in_a_row} times in a row") from conflict
+
+    def one_round(self) -> CompactionReport:
+        planned_snapshot_id, tasks = self._plan()
+        if not tasks or self._cancellation.is_cancelled:
+            return self._report(planned_snapshot_id, is_cancelled=bool(tasks))
+        conflict = self._round(tasks)
+        if planned_snapshot_id is not None:
+            planned_snapshot_id += len(self._snapshot_ids)
+        report = self._report(
+            planned_snapshot_id,
+            is_cancelled=self._cancellation.is_cancelled,  # which buckets were skipped because of it is unknown
+            has_more=bool(self._lost or (self._buckets and not self._is_single_pass)),
+        )
+        if conflict is None or report.buckets or report.error is not None:
+            return report
+        return replace(report, error=self._conflict_error(conflict, "all"))
+
+    def _conflict_error(self, conflict: CommitConflict, share: str, how_often: str = "") -> CommitConflict:
+        remedy = (
+            "its writers are write-only; if another compaction job runs on it, stop one of them"
+            if self._is_write_only
+            else "set write-only = true on the table's writers"
+        )
+        return CommitConflict(
+            f"{self._context.name}: other commits touched {share} of the files being compacted{how_often}; {remedy}. "
+            f"The last time: {conflict}"
+        )
+
+    def _plan(self) -> tuple[int | None, list[CompactTask]]:
+        """The snapshot looked at, and what is due in it."""
+        planned_snapshot_id, live = self._read_live_files()
+        entries = self._scope.filter(live)
+        tasks = CompactPlanner(self._context, self._request, PIECE_BYTES // self._threads).plan(entries, self._finished)
+        self._scope.narrow(entries, {task.key for task in tasks})
+        return planned_snapshot_id, tasks
+
+    def _round(self, tasks: Sequence[CompactTask]) -> CommitConflict | None:
+        """Do what was planned, and publish it. Returns the conflict by which some of it was lost."""
+        conflict: CommitConflict | None = None
+        to_do = Counter(task.key for task in tasks)
+        for group in _groups(tasks):
+            ready = self._compact(group)
+            lost, found = self._publish([one for one in ready if not one.result.is_empty])
+            conflict = found or conflict
+            for one in lost:
+                self._scope.refresh(one.task.key)
+            done = [one for one in ready if self._is_single_pass or one.result.is_empty]
+            to_do.subtract(one.task.key for one in done if one not in lost)
+            # Now, not at the end: an error in a later group must not have all this done again.
+            self._finished |= {one.task.key for one in done if not to_do[one.task.key]}
+        return self._check_unreadable() or conflict
+
+    def _read_live_files(self) -> tuple[int | None, list[ManifestEntry]]:
+        """The newest snapshot and its files, under a schema that knows all their columns: under an older one, those
+        of a newer would be lost.
+        """
+
+        def look() -> tuple[int | None, list[ManifestEntry]]:
+            latest = self._store.latest()
+            schema = self._schemas.latest()
+            if schema is None:
+                raise BadInput(f"{self._context.name} is no table any more: it was dropped")
+            if schema.id != self._context.schema.id:
+                self._context = self._request.prepare(self._context.with_schema(schema))
+                self._manifests = ManifestStore(self._context, self._cache)
+            if latest is None:
+                return None, []
+            return latest.id, live_entries(self._context, latest, manifests=self._manifests)
+
+        self._seen_id, live = self._retry_when_expired(look)
+        return self._seen_id, live
+
+    def _retry_when_expired(self, action: Callable[[], T]) -> T:
+        """What reads metadata of the newest snapshot, which may expire meanwhile: then there is a newer one."""
+        seen_id = self._seen_id
+        for _ in range(_EXPIRED_IN_A_ROW_MAX):
+            try:
+                return action()
+            except (CorruptFile, FileNotFoundError):
+                latest_id = self._store.latest_id()
+                if latest_id == seen_id:
+                    raise
+                seen_id = latest_id
+        return action()
+
+    def _check_unreadable(self) -> CommitConflict | None:
+        """A file may be missing because another commit replaced it, and it expired. Else it is damaged, and its bucket
+        is left alone.
+        """
+        unreadable, self._unreadable = self._unreadable, []
+        if not unreadable:
+            return None
+        _, live = self._read_live_files()
+        there = _places(live)
+        conflict: CommitConflict | None = None
+        for task, error in unreadable:
+            if _is_there(task.key, task.files, there):
+                self._damage.append(error)
+                self._finished.add(task.key)
+            else:
+                self._lost += 1
+                self._scope.refresh(task.key)
+                conflict = CommitConflict(str(error))
+        return conflict
+
+    def _report(
+        self, planned_snapshot_id: int | None, *, is_cancelled: bool = False, has_more: bool = False
+    ) -> CompactionReport:
+        return CompactionReport(
+            self._context.name,
+            planned_snapshot_id,
+            tuple(self._buckets),
+            tuple(self._snapshot_ids),
+            self._lost,
+            is_cancelled,
+            has_more,
+            self._damage_error(),
+        )
+
+    def _damage_error(self) -> CorruptFile | None:
+        if not self._damage:
+            return None
+        first, count = self._damage[0], len(self._damage)
+        others = f", and {count - 1} more like it" if count > 1 else ""
+        remedy = (
+            f"{first.found}{others}. Other buckets were compacted all the same; `tidelake table verify "
+            f"{self._context.name}` lists all damage"
+        )
+        return CorruptFile(first.path, first.expected, remedy, first.offset)
+
+    # ------------------------------------------------------------ rewriting
+
+    def _compact(self, tasks: Sequence[CompactTask]) -> list[_TaskResult]:
+        """What was not begun when the job is cancelled is left out, and what can't be read. After another error, as
+        of a full disk, no file is left behind.
+        """
+        self._has_failed.clear()
+        with ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
+            futures = [pool.submit(self._run, task) for task in tasks]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                for future in futures:
+                    if future.done():
+                        future.result()
+            except BaseException:  # theirs, or an interrupt while we waited
+                self._has_failed.set()
+                wait(futures)
+                self._discard(_results(future for future in futures if future.exception() is None))
+                raise
+        return _results(futures)
+
+    def _run(self, task: CompactTask) -> _TaskResult | None:
+        if self._cancellation.is_cancelled or self._has_failed.is_set():
+            return None
+        try:
+            return _TaskResult(task, task.run(lambda: self._cancellation.is_cancelled_now or self._has_failed.is_set()))
+        except CompactionCancelled:
+            return None
+        except CorruptFile as e:
+            self._unreadable.append((task, e))
+            return None
+
+    def _discard(self, done: Iterable[_TaskResult]) -> None:
+        for one in done:
+            BucketFiles(self._context, one.task.key).delete(one.result.new_files)
+
+    # ------------------------------------------------------------ publishing
+
+    def _publish(self, done: Sequence[_TaskResult]) -> tuple[Sequence[_TaskResult], CommitConflict | None]:
+        """What could not be published because another commit was first, and the conflict. Its files are deleted."""
+        lost: list[_TaskResult] = []
+        conflict: CommitConflict | None = None
+        conflicts = 0
+        while done:
+            try:
+                snapshot_id = self._commit(done)
+            except CommitConflict as e:
+                conflict = e
+                conflicts += 1
+                done, lost_now = self._split_by_conflict(done)
+                if not lost_now and conflicts < _LOST_IN_A_ROW_MAX:
+                    continue  # others were only quicker
+                done, lost_now = (done, lost_now) if lost_now else ([], done)
+                self._discard(lost_now)
+                lost += lost_now
+                _log.warning("compaction discarded", table=self._context.name, buckets=len(lost_now), reason=str(e))
+            except CommitOutcomeUnknown:
+                raise
+            except Exception:  # surely not published
+                self._discard(done)
+                raise
+            else:
+                self._record_commit(snapshot_id, done)
+                break
+        self._lost += len(lost)
+        return lost, conflict if lost else None
+
+    def _commit(self, done: Sequence[_TaskResult]) -> int:
+        committable = Committable(BATCH_COMMIT_IDENTIFIER, [one.message for one in done])
+        commit = TableCommit(self._context, self._commit_user, environment=self._environment, manifests=self._manifests)
+        snapshot_id = self._retry_when_expired(lambda: commit.commit(committable))
+        assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
+        return snapshot_id
+
+    def _split_by_conflict(self, done: Sequence[_TaskResult]) -> tuple[list[_TaskResult], list[_TaskResult]]:
+        """What can still be published, and what is lost as its files are gone."""
+        _, live = self._read_live_files()
+        there = _places(live)
+        publishable: list[_TaskResult] = []
+        lost: list[_TaskResult] = []
+        for one in done:
+            (publishable if _is_there(one.task.key, one.result.before, there) else lost).append(one)
+        return publishable, lost
+
+    def _record_commit(self, snapshot_id: int, done: Sequence[_TaskResult]) -> None:
+        self._snapshot_ids.append(snapshot_id)
+        self._expiry.published(self._context, snapshot_id)
+        for one in done:
+            self._scope.add(one.task.key, one.result.after)
+            compacted = BucketCompaction.of(self._context, one.task.key, one.result)
+            self._buckets.append(compacted)
+            _log.info("compacted", table=self._context.name, snapshot=snapshot_id, **compacted.to_members())
+
+
+def _places(live: Iterable[ManifestEntry]) -> set[_Place]:
+    return {(BucketKey(e.partition, e.bucket), e.file.place) for e in live}
+
+
+def _is_there(key: BucketKey, files: Iterable[DataFileMeta], places: set[_Place]) -> bool:
+    return all((key, file.place) in places for file in files)
+
+
+def _results(futures: Iterable[Future[_TaskResult | None]]) -> list[_TaskResult]:
+    return [done for future in futures if (done := future.result()) is not None]
+
+
+def _groups(tasks: Sequence[CompactTask]) -> Iterator[list[CompactTask]]:
+    """In the order given; each is committed before the next begins."""
+    group: list[CompactTask] = []
+    size = 0
+    for task in tasks:
+        group.append(task)
+        size += task.size_bytes
+        if size >= _COMMIT_BYTES_MAX:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _with_retry_wait_limit(environment: CommitEnvironment, min_wait_ms: float) -> CommitEnvironment:
+    most_ms = max(_RETRY_WAIT_MAX_MS, min_wait_ms)
+    return replace(environment, sleep_ms=lambda wait_ms: environment.sleep_ms(min(wait_ms, most_ms)))

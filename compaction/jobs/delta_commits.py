@@ -1,0 +1,36 @@
+"""Counts the commits of rows since the last full compaction, from the table's snapshots.
+
+Source: Java `flink/sink/GlobalFullCompactionSinkWrite.java`, which counts its own checkpoints.
+"""
+
+from __future__ import annotations
+
+from compaction.merge_tree.compact_unit import PickReason
+from storage.format import COMPACTION_REASON_PROPERTY, CommitKind
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+
+class DeltaCommitCounter:
+    """Of one table, for as long as it is watched: each snapshot is read once."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._counted_to: int | None = None
+        self._count = 0
+
+    def is_full_due(self, store: SnapshotStore, latest_id: int) -> bool:
+        """Whether `full-compaction.delta-commits` is reached."""
+        if self._counted_to is None or latest_id < self._counted_to:  # at first, or after a rollback
+            self._count = 0
+            self._counted_to = max(0, latest_id - 3 * self.every)  # rows and compactions alternate, more or less
+        for snapshot in store.range(self._counted_to + 1, latest_id):
+            if snapshot.commit_kind is CommitKind.APPEND:
+                self._count += 1
+            elif _is_full(snapshot):
+                self._count = 0
+        self._counted_to = latest_id
+        return self._count >= self.every
+
+
+def _is_full(snapshot: Snapshot) -> bool:
+    return PickReason.FULL in snapshot.properties.get(COMPACTION_REASON_PROPERTY, "")

@@ -1,0 +1,43 @@
+"""Snapshots expire after the commits of a compaction job, by the table's options.
+
+Also where the table is write-only: there the job is what its writers leave maintenance to.
+
+Source: Java `flink/action/CompactAction.java`, `table/AbstractFileStoreTable.newExpireRunnable`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from compaction.cancellation import CancellationToken
+from storage.expire.expiry_worker import Committed, ExpiryWorker
+from storage.table import TableContext
+
+
+class JobExpiry:
+    """Of all tables that a job compacts, in a thread of its own. What fails is logged; the compaction stands.
+
+    Leaving it gives each table a last round, unless it was cancelled at once.
+    """
+
+    def __init__(self, cancellation: CancellationToken) -> None:
+        self._cancellation = cancellation
+        self._worker = ExpiryWorker()
+        # options change with the schema; a table that was created again has another time
+        self._tables: dict[tuple[str, int, int], Committed] = {}
+
+    def published(self, context: TableContext, snapshot_id: int) -> None:
+        """context: as `CompactionRequest.prepare` gave it, which is never write-only."""
+        key = (context.location, context.schema.id, context.schema.time_ms)
+        if key not in self._tables:
+            self._tables[key] = self._worker.watch(context)
+        self._tables[key](snapshot_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.close(finish=not self._cancellation.is_cancelled_now)

@@ -1,0 +1,60 @@
+"""The files that a one-off job compacts while others go on writing: without this limit it might never end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from storage.files.data_file import DataFileMeta
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.write.bucket_router import BucketKey
+
+
+class JobScope:
+    """At first everything; after `narrow` the buckets in which something was due, with the files they held then and
+    what was made of them.
+
+    Rows that arrive later are as if not there: the older files are compacted as they would have been had the job been
+    quicker. A bucket in which somebody else compacts is left to them; without their files its levels would be wrong.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[BucketKey, set[str] | None] | None = None  # None for a bucket: whatever it holds
+
+    def filter(self, live: Sequence[ManifestEntry]) -> Sequence[ManifestEntry]:
+        if self._names is None:
+            return live
+        for entry in live:
+            names = self._names.get(_key(entry))
+            if names is not None and entry.file.level > 0 and entry.file.file_name not in names:
+                del self._names[_key(entry)]
+        return [entry for entry in live if self._takes(entry)]
+
+    def narrow(self, entries: Iterable[ManifestEntry], due: Collection[BucketKey]) -> None:
+        names: dict[BucketKey, set[str] | None] = {key: set() for key in due}
+        for entry in entries:
+            if (known := names.get(_key(entry))) is not None:
+                known.add(entry.file.file_name)
+        self._names = names
+
+    def add(self, key: BucketKey, files: Iterable[DataFileMeta]) -> None:
+        """What was made in the bucket."""
+        names = None if self._names is None else self._names.get(key)
+        if names is not None:
+            names |= {file.file_name for file in files}
+
+    def refresh(self, key: BucketKey) -> None:
+        """A compaction of the bucket was lost to a conflict: the next plan takes all its files."""
+        if self._names is not None:
+            self._names[key] = None
+
+    def _takes(self, entry: ManifestEntry) -> bool:
+        assert self._names is not None
+        key = _key(entry)
+        if key not in self._names:
+            return False
+        names = self._names[key]
+        return names is None or entry.file.file_name in names
+
+
+def _key(entry: ManifestEntry) -> BucketKey:
+    return BucketKey(entry.partition, entry.bucket)

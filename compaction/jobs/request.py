@@ -1,0 +1,65 @@
+"""What a compaction job is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction.append.clustering import ClusteringStrategy
+from compaction.append.sort_rewriter import Clustering
+from storage.bucketing import BucketMode, bucket_mode
+from storage.errors import BadInput
+from storage.option_support import check_supported
+from storage.options import Operation
+from storage.read.predicate import Predicate
+from storage.table import TableContext
+
+_JOB_OPTIONS: Final = {
+    "write-only": "false",  # this is the job that write-only tables leave compaction to
+    "lookup-compact": "radical",  # `gentle` counts calls; here each call is a decision of the user's
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """full: everything, not only what is due. where: on partition columns; None takes all partitions.
+
+    order_by: lay all rows out by these columns; strategy: how, None chooses by their number.
+    """
+
+    full: bool = False
+    where: Predicate | None = None
+    order_by: tuple[str, ...] = ()
+    strategy: ClusteringStrategy | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy is not None and not self.order_by:
+            raise BadInput(f"strategy {self.strategy} says how to sort; name the columns to sort by")
+
+    def prepare(self, context: TableContext) -> TableContext:
+        """The table as the job must see it. Raises BadInput or UnsupportedFeature for what can't be done to it."""
+        compacting = context.with_options(_JOB_OPTIONS)
+        check_supported(compacting, Operation.COMPACT)
+        if self.where is not None:
+            _check_where(self.where.columns, context.schema.partition_keys, context.name)
+            self.where.expression(context.schema.arrow)
+        if self.order_by:
+            self.clustering(context)
+        return compacting
+
+    def clustering(self, context: TableContext) -> Clustering:
+        if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
+            why = "their key orders them" if context.schema.has_primary_key else "they keep their order in buckets"
+            raise BadInput(
+                f"{context.name}: rows can't be sorted, {why}. Sorting is for append tables with bucket = -1; compact "
+                "this one without"
+            )
+        return Clustering.of(context, self.order_by, self.strategy)
+
+
+def _check_where(columns: frozenset[str], partition_keys: Sequence[str], table_name: str) -> None:
+    others = sorted(columns - set(partition_keys))
+    if others:
+        by = f"is partitioned by {', '.join(partition_keys)}" if partition_keys else "is not partitioned"
+        raise BadInput(f"{table_name} {by}; a condition on {others[0]!r} can't choose what to compact")

@@ -1,0 +1,200 @@
+"""Compaction as a service: looks at tables again whenever they have a new snapshot.
+
+Beside writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
+each other's work away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from compaction.cancellation import CancellationToken
+from compaction.jobs.compact_job import compact_round
+from compaction.jobs.delta_commits import DeltaCommitCounter
+from compaction.jobs.job_expiry import JobExpiry
+from compaction.jobs.request import CompactionRequest
+from compaction.report import CompactionReport
+from storage.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
+from storage.logs import get_logger
+from storage.manifests.metadata_cache import MetadataCache
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+_WAIT_MS_MIN: Final = 50
+_WAIT_MS_MAX: Final = 60_000
+_RETRY_MS_MIN: Final = 100
+_RETRY_MS_MAX: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """The back-off of a table after failures in a row: skipped until due_ms."""
+
+    wait_ms: int
+    due_ms: int
+
+    @classmethod
+    def after(cls, last: _Retry | None, now_ms: int) -> _Retry:
+        wait_ms = _RETRY_MS_MIN if last is None else min(last.wait_ms * 2, _RETRY_MS_MAX)
+        return cls(wait_ms, now_ms + wait_ms)
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def watch(
+    names: Callable[[], Iterable[str]],
+    open_table: Callable[[str], TableContext],
+    request: CompactionRequest,
+    cancellation: CancellationToken,
+    on_report: Callable[[CompactionReport], None] = lambda _: None,
+    *,
+    keep_going: bool = False,
+    threads: int | None = None,
+    now_ms: Callable[[], int] = _monotonic_ms,
+) -> None:
+    """Until it is cancelled. on_report: called after each round that compacted something.
+
+    Tables take turns: one round each, and old snapshots of what was compacted expire beside it. names: of the tables to
+    look after, asked before each turn. open_table: called again each time, for schema and options may have changed.
+    BadInput, as for a table that was dropped, ends the watch like any other error.
+    keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done
+    here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.
+    Either way it is tried again, after a wait that doubles with every failure in a row. Between two looks there is a
+    wait, which grows up to the smallest `continuous.discovery-interval` of the tables while nothing happens. now_ms: of
+    any clock that is never set back.
+    """
+    if request.full or request.order_by:
+        raise BadInput("watching does what is due; compact in full, or sort, without watching")
+    found = list(names())  # who asks for what isn't there hears of it at once, also when it is to keep going
+    wait_ms = _WAIT_MS_MIN
+    with JobExpiry(cancellation) as expiry:
+        tables = _WatchedTables(open_table, request, cancellation, on_report, expiry, keep_going, threads, now_ms)
+        while not cancellation.is_cancelled:
+            has_new_snapshot, interval_ms = tables.run_round(found)
+            wait_ms = _WAIT_MS_MIN if has_new_snapshot else min(wait_ms * 2, interval_ms)
+            cancellation.wait_ms(wait_ms)
+            found = _list_tables_with_retry(names, cancellation, now_ms) if keep_going else list(names())
+
+
+def _list_tables_with_retry(
+    names: Callable[[], Iterable[str]], cancellation: CancellationToken, now_ms: Callable[[], int]
+) -> list[str]:
+    """As often as it takes to get an answer."""
+    retry: _Retry | None = None
+    while not cancellation.is_cancelled:
+        try:
+            return list(names())
+        except (TidelakeError, OSError) as e:
+            retry = _Retry.after(retry, now_ms())
+            _log.warning("tables can't be listed", error=str(e), retry_in_ms=retry.wait_ms)
+            cancellation.wait_ms(retry.wait_ms)
+    return []
+
+
+class _WatchedTables:
+    """What is known of each table that is watched, by name."""
+
+    def __init__(
+        self,
+        open_table: Callable[[str], TableContext],
+        request: CompactionRequest,
+        cancellation: CancellationToken,
+        on_report: Callable[[CompactionReport], None],
+        expiry: JobExpiry,
+        keep_going: bool,
+        threads: int | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._open_table = open_table
+        self._request = request
+        self._cancellation = cancellation
+        self._on_report = on_report
+        self._expiry = expiry
+        self._keeps_going = keep_going
+        self._threads = threads
+        self._now_ms = now_ms
+        self._cache = MetadataCache()
+        self._compacted_up_to: dict[str, int | None] = {}  # the newest snapshot in which nothing was left to do
+        self._delta_commit_counters: dict[str, DeltaCommitCounter] = {}
+        self._retries: dict[str, _Retry] = {}
+        self._logged_failures: dict[str, tuple[str, int]] = {}  # what, and the wait after it
+
+    def run_round(self, names: Iterable[str]) -> tuple[bool, int]:
+        """A round for each table that has news. Returns whether one had, and how long to wait at most if none had."""
+        interval_ms = _WAIT_MS_MAX
+        has_new_snapshot = False
+        for name in names:
+            if self._cancellation.is_cancelled:
+                break
+            retry = self._retries.get(name)
+            if retry is not None and (remaining_ms := retry.due_ms - self._now_ms()) > 0:
+                interval_ms = min(interval_ms, remaining_ms)
+                continue
+            try:
+                context = self._open_table(name)
+                interval_ms = min(interval_ms, context.options.discovery_interval_ms)
+                has_new_snapshot |= self._round(name, context)
+            except (TidelakeError, OSError) as e:
+                if not (self._keeps_going or isinstance(e, CommitConflict)):
+                    raise
+                self._retries[name] = retry = _Retry.after(self._retries.get(name), self._now_ms())
+                interval_ms = min(interval_ms, retry.wait_ms)
+                self._log_failure(name, e, retry)
+            else:
+                self._retries.pop(name, None)
+                self._logged_failures.pop(name, None)
+        return has_new_snapshot, interval_ms
+
+    def _round(self, name: str, context: TableContext) -> bool:
+        """Whether there was something to look at. Raises what kept it from coming to its end."""
+        store = SnapshotStore(context.io, context.paths)
+        latest_id = store.latest_id()
+        if self._compacted_up_to.get(name, 0) == latest_id:
+            return False
+        report = compact_round(
+            context,
+            self._request_for(name, context, store, latest_id),
+            cancellation=self._cancellation,
+            expiry=self._expiry,
+            cache=self._cache,
+            threads=self._threads,
+        )
+        if report.buckets or report.lost:
+            self._on_report(report)
+        if report.error is not None:
+            if report.buckets:  # they are not to wait for what can't be read
+                self._retries.pop(name, None)
+            raise report.error
+        if not (report.has_more or report.is_cancelled):
+            self._compacted_up_to[name] = report.planned_snapshot_id
+        return True
+
+    def _request_for(
+        self, name: str, context: TableContext, store: SnapshotStore, latest_id: int | None
+    ) -> CompactionRequest:
+        """Writers that compact count for themselves."""
+        every = context.options.full_compaction_delta_commits
+        if every is None or latest_id is None or not (context.options.write_only and context.schema.has_primary_key):
+            return self._request
+        counted = self._delta_commit_counters.get(name)
+        if counted is None or counted.every != every:
+            counted = self._delta_commit_counters[name] = DeltaCommitCounter(every)
+        return replace(self._request, full=True) if counted.is_full_due(store, latest_id) else self._request
+
+    def _log_failure(self, name: str, error: Exception, retry: _Retry) -> None:
+        text, longest_ms = self._logged_failures.get(name, ("", 0))
+        if text == str(error) and (retry.wait_ms <= longest_ms or isinstance(error, UnsupportedFeature)):
+            return
+        self._logged_failures[name] = str(error), retry.wait_ms
+        if isinstance(error, UnsupportedFeature):
+            _log.warning("table skipped", table=name, reason=str(error))
+            return
+        what = "compaction conflicts" if isinstance(error, CommitConflict) else "compaction failed"
+        _log.warning(what, table=name, error=str(error), retry_in_ms=retry.wait_ms)

@@ -1,0 +1,111 @@
+"""Merging in a compaction that makes a changelog: the rows to write, and what changed by them.
+
+Source: Java `mergetree/compact/FullChangelogMergeFunctionWrapper.java`, `LookupChangelogMergeFunctionWrapper.java`,
+`FirstRowMergeFunctionWrapper.java`; vectors `full_changelog_wrapper.json`, `lookup_changelog_wrapper.json`,
+`first_row_wrapper.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from storage.format import LEVEL_COLUMN
+from storage.merge.key_groups import Groups
+from storage.merge.merge_functions import MergeFunction
+from storage.merge.row_changes import KeyedRows, row_changes
+from storage.merge.sort_order import RowIndices
+from storage.options import TableOptions
+from storage.schema.table_schema import TableSchema
+
+_KEY_NUMBER: Final = "_KEY_NUMBER"  # which group a merged row comes from; internal to the merge
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """rows: what is left of each key, retracts too. changes: of these keys, rows of a changelog; None: none."""
+
+    rows: pa.RecordBatch
+    changes: pa.RecordBatch | None = None
+
+
+class CompactionMerge(Protocol):
+    """What a compaction makes of rows of equal keys. They hold all columns of a row, and `_LEVEL` if it is needed."""
+
+    @property
+    def needs_levels(self) -> bool: ...
+
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged: ...
+
+    def of_single_run(self, rows: pa.RecordBatch) -> Merged:
+        """Of rows whose keys have no other row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMerge:
+    """For tables without a changelog from compaction. shows_single_rows: the engine sees rows that are alone, too."""
+
+    engine: MergeFunction
+    shows_single_rows: bool = False
+
+    @property
+    def needs_levels(self) -> bool:
+        return LEVEL_COLUMN in self.engine.columns_needed(())
+
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
+        return Merged(self.engine.merge(rows, groups))
+
+    def of_single_run(self, rows: pa.RecordBatch) -> Merged:
+        return self(rows, Groups.singles(rows.num_rows)) if self.shows_single_rows else Merged(rows)
+
+
+def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str] | None:
+    """Which columns tell whether an update changed anything; None: every update is a change."""
+    if not options.changelog_row_deduplicate:
+        return None
+    ignored = options.changelog_row_deduplicate_ignore_fields
+    return [name for name in schema.names if name not in ignored and name not in schema.primary_keys]
+
+
+@dataclass(frozen=True, slots=True)
+class FullCompactionMerge:
+    """Into the highest level: what changes is the row that lay there.
+
+    compared: see `compared_columns`.
+    """
+
+    engine: MergeFunction
+    max_level: int
+    compared: Sequence[str] | None = None
+    needs_levels: bool = True
+
+    def of_single_run(self, rows: pa.RecordBatch) -> Merged:
+        return self(rows, Groups.singles(rows.num_rows))
+
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
+        is_old = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows] == self.max_level
+        if is_old.all():
+            return Merged(rows if len(groups) == rows.num_rows else self.engine.merge(rows, groups))
+        old = groups.last(is_old)
+        merged = merged_by_key(self.engine, rows, groups)
+        is_touched = (old < 0) | (groups.lengths > 1)
+        touched_old = np.flatnonzero((old >= 0) & is_touched)
+        before = KeyedRows(rows.take(pa.array(groups.rows[old[touched_old]])), touched_old)
+        after = merged.of(is_touched).adds()
+        return Merged(merged.rows, row_changes(before.adds(), after, len(groups), self.compared))
+
+
+def merged_by_key(
+    engine: MergeFunction, rows: pa.RecordBatch, groups: Groups, shortcut: np.ndarray | None = None
+) -> KeyedRows:
+    """What the engine makes of each group. Not every group need have a row then."""
+    numbers = np.zeros(rows.num_rows, np.int64)
+    numbers[groups.rows] = groups.spread(np.arange(len(groups)))
+    merged = engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), groups, shortcut)
+    keys: RowIndices = merged.column(_KEY_NUMBER).to_numpy()
+    return KeyedRows(merged.select(rows.schema.names), keys)

@@ -1,0 +1,214 @@
+"""The LSM tree of one bucket: picks what to compact by the table's options, and rewrites it.
+
+    tree = MergeTree(context, key, files)          # files: the live ones of the bucket
+    unit = tree.pick(full=True)                     # pure and quick; None: nothing to do
+    result = tree.compact(unit)                     # slow: reads and writes files, changes nothing else
+    tree.install(result)                            # the tree after it; publish the result with a commit
+
+`pick` and `install` belong to one thread at a time; `compact` may run beside them.
+
+Source: Java `mergetree/compact/MergeTreeCompactManager.java`, `MergeTreeCompactManagerFactory.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from compaction.cancellation import IsCancelled
+from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, PlainMerge, compared_columns
+from compaction.merge_tree.compact_unit import CompactUnit
+from compaction.merge_tree.drop_delete import can_drop_deletes
+from compaction.merge_tree.full_compaction import pick_full_compaction
+from compaction.merge_tree.levels import Levels
+from compaction.merge_tree.lookup_merge import LookupMerge, rewrite_needs_lookup, sections_with_higher_levels
+from compaction.merge_tree.record_level_expire import RecordLevelExpire
+from compaction.merge_tree.rewrite_plan import RewritePlanner, Step, Upgrade
+from compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
+from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
+from compaction.merge_tree.upgrade_strategy import (
+    UpgradeStrategy,
+    full_compaction_upgrade_strategy,
+    lookup_upgrade_strategy,
+)
+from storage.clock import epoch_ms
+from storage.files.data_file import DataFileMeta
+from storage.merge.merge_functions import merge_function_of
+from storage.merge.row_order import sequence_numbers_decide
+from storage.merge.sorted_run import Section
+from storage.options import ChangelogProducer, MergeEngine
+from storage.schema.table_schema import KIND_FIELD
+from storage.table import TableContext
+from storage.types.row_kinds import is_retract, row_kinds
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactResult
+
+
+class MergeTree:
+    """context: of a table with a primary key. files: what the bucket holds now.
+
+    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory. now_ms:
+    asked once for each pick and each compaction, so that all rows of one expire by the same second.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        key: BucketKey,
+        files: Iterable[DataFileMeta],
+        spill_directory: str | None = None,
+        now_ms: Callable[[], int] = epoch_ms,
+    ) -> None:
+        options = context.options
+        self._context = context
+        self._files = BucketFiles(context, key)
+        self._spill_directory = spill_directory
+        self._now_ms = now_ms
+        self._merge_function = merge_function_of(context)
+        self._sequence_numbers_decide = sequence_numbers_decide(context.schema, options)
+        self._expiry = RecordLevelExpire.of(context)
+        self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
+        oldest_level = [file for file in self.levels.files if file.level == options.num_levels - 1]
+        last_full_ms = max((file.created_epoch_ms or 0 for file in oldest_level), default=None)
+        self._picker = UniversalCompaction(UniversalCompactionOptions.of(options), last_full_ms)
+
+    @property
+    def run_count(self) -> int:
+        return len(self.levels.runs)
+
+    def pick(self, *, full: bool = False) -> CompactUnit | None:
+        """full: everything, to the highest level; None when it is there already, and nothing in it must go."""
+        levels = self.levels
+        now_ms = self._now_ms()
+        if full:
+            return pick_full_compaction(levels, must_rewrite=self._must_rewrite(now_ms // 1000))
+        local_hour = time.localtime(now_ms / 1000).tm_hour
+        unit = self._picker.pick(levels.runs, levels.max_level, now_ms=now_ms, local_hour=local_hour)
+        return None if unit is None or unit.changes_nothing else unit
+
+    def compact(self, unit: CompactUnit, is_cancelled: IsCancelled = lambda: False) -> CompactResult:
+        """unit: as picked. is_cancelled: asked often; then CompactionCancelled is raised. After an exception nothing is
+        left behind.
+        """
+        levels = self.levels
+        context = self._context
+        now_s = self._now_ms() // 1000
+        must_rewrite = self._must_rewrite(now_s)
+        planner = RewritePlanner(
+            levels.key_types,
+            levels.max_level,
+            context.options.compaction_file_size_bytes(has_primary_key=True),
+            lambda file: must_rewrite(file) or self._has_uncounted_deletes(file),
+            lambda file: self._upgrade(file, unit.output_level),
+        )
+        drop_deletes = can_drop_deletes(unit.output_level, levels.highest_level)
+        before: list[DataFileMeta] = []
+        after: list[DataFileMeta] = []
+        changelog: list[DataFileMeta] = []
+        tombstones: list[DataFileMeta] = []
+        written: list[DataFileMeta] = []
+        try:
+            for step in planner.plan(unit):
+                rewritten = self._carry_out(step, unit.output_level, drop_deletes, now_s, is_cancelled)
+                written += rewritten.all_files
+                changelog += rewritten.changelog
+                tombstones += rewritten.tombstones
+                if isinstance(step, Upgrade):
+                    before.append(step.file)
+                    after.append(replace(step.file, level=unit.output_level))
+                else:
+                    before += step.files
+                    after += rewritten.files
+        except BaseException:
+            self._files.delete(written)
+            raise
+        return CompactResult(
+            tuple(before),
+            tuple(after),
+            tuple(changelog),
+            reason=unit.reason.value,
+            tombstones=tuple(tombstones),
+            known_files=frozenset(file.file_name for file in levels.files) if tombstones else frozenset(),
+        )
+
+    def add(self, files: Sequence[DataFileMeta]) -> None:
+        """Add files that a flush wrote."""
+        self.levels = self.levels.updated(after=files)
+
+    def with_known_files(self, result: CompactResult) -> CompactResult:
+        """A result of `compact`, before `install`: with the files that were added while it ran as known_files."""
+        if not result.tombstones:
+            return result
+        return replace(result, known_files=result.known_files.union(file.file_name for file in self.levels.files))
+
+    def install(self, result: CompactResult) -> None:
+        self.levels = self.levels.updated(result.before, result.after)
+
+    def discard(self, result: CompactResult) -> None:
+        """Delete the files of a compaction whose result will not be published."""
+        self._files.delete(result.new_files)
+
+    def _has_uncounted_deletes(self, file: DataFileMeta) -> bool:
+        """Whether a file of level 0 holds deletes and counts none, as pypaimon's do. Higher up the count is trusted."""
+        if file.level != 0 or file.may_hold_deletes:
+            return False
+        return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
+
+    def _carry_out(
+        self, step: Step, output_level: int, drop_deletes: bool, now_s: int, is_cancelled: IsCancelled
+    ) -> RewriteResult:
+        if isinstance(step, Upgrade) and not step.produces_changelog:
+            return RewriteResult()
+        sections: Sequence[Section] = step.sections
+        merge, sections = self._merge(sections, step.files, output_level)
+        rewriter = MergeTreeRewriter(
+            self._context,
+            self._files,
+            merge,
+            self._expiry,
+            now_s,
+            is_cancelled,
+            self._spill_directory,
+            keeps_dropped_deletes=not self._sequence_numbers_decide,
+        )
+        if isinstance(step, Upgrade):
+            return rewriter.read_changes(sections, output_level)
+        return rewriter.rewrite(sections, output_level, drop_deletes=drop_deletes)
+
+    def _merge(
+        self, sections: Sequence[Section], files: Sequence[DataFileMeta], output_level: int
+    ) -> tuple[CompactionMerge, Sequence[Section]]:
+        levels, options = self.levels, self._context.options
+        if self._tells_changes(output_level):
+            compared = compared_columns(self._context.schema, options)
+            return FullCompactionMerge(self._merge_function, levels.max_level, compared), sections
+        if rewrite_needs_lookup(options, levels, files, output_level):
+            drops_existing_keys = options.merge_engine is MergeEngine.FIRST_ROW
+            looking_up = LookupMerge(self._merge_function, output_level, drops_existing_keys)
+            return PlainMerge(looking_up, shows_single_rows=True), sections_with_higher_levels(
+                files, levels, output_level
+            )
+        return PlainMerge(self._merge_function), sections
+
+    def _tells_changes(self, output_level: int) -> bool:
+        """With changelog-producer = full-compaction: what reaches the highest level is a change."""
+        producer = self._context.options.changelog_producer
+        return producer is ChangelogProducer.FULL_COMPACTION and output_level == self.levels.max_level
+
+    def _upgrade(self, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
+        options, max_level = self._context.options, self.levels.max_level
+        if options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
+            return full_compaction_upgrade_strategy(output_level, max_level)
+        if options.needs_lookup:
+            return lookup_upgrade_strategy(options, file, output_level, max_level)
+        return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+
+    def _must_rewrite(self, now_s: int) -> Callable[[DataFileMeta], bool]:
+        def must_rewrite(file: DataFileMeta) -> bool:
+            if self._context.options.force_rewrite_all_files:
+                return True
+            return self._expiry is not None and bool(self._expiry.has_expired_rows([file], now_s)[0])
+
+        return must_rewrite

@@ -1,0 +1,89 @@
+"""Rows that are too old to be kept (`record-level.expire-time`): left out when their file is rewritten.
+
+Nothing else expires rows: reading shows them until then, and so does Java. A partition lies in files of its own, so
+its rows expire when one of its buckets is compacted.
+
+Source: Java `io/RecordLevelExpire.java`; vectors `record_level_expire.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.files.data_file import DataFileMeta
+from storage.files.statistics import value_bounds
+from storage.table import TableContext
+
+_MILLISECONDS_FROM = 1_000_000_000_000  # a BIGINT this large counts milliseconds, a smaller one seconds
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLevelExpire:
+    """time_field: a column of type INT (seconds), BIGINT (seconds or milliseconds), TIMESTAMP or TIMESTAMP_LTZ."""
+
+    context: TableContext
+    time_field: str
+    expire_time_s: int
+
+    @classmethod
+    def of(cls, context: TableContext) -> RecordLevelExpire | None:
+        """None unless the table asks for it. Raises BadInput when it doesn't say by which column."""
+        expire_time_s, field = context.options.record_level_expire_time_s, context.options.record_level_time_field
+        if expire_time_s is None:
+            return None
+        if field is None:
+            raise BadInput(
+                f"{context.name}: option record-level.expire-time is set and record-level.time-field is not; "
+                "name the column that holds a row's time, or unset the former"
+            )
+        return cls(context, field, expire_time_s)
+
+    def filter_expired(self, batches: Iterator[pa.RecordBatch], now_s: int) -> Iterator[pa.RecordBatch]:
+        """batches: with the time field. Expired rows go before merging, so an older row may come out again, as in
+        Java.
+        """
+        for batch in batches:
+            kept = unexpired_rows(batch.column(self.time_field), self.expire_time_s, now_s)
+            yield batch if kept.all() else batch.filter(pa.array(kept))
+
+    def has_expired_rows(self, files: Sequence[DataFileMeta], now_s: int) -> NDArray[np.bool_]:
+        """(n,): files whose statistics show an expired row. False without statistics."""
+        if not files:
+            return np.zeros(0, np.bool_)
+        oldest = value_bounds(self.context, files)(self.time_field).minimum
+        return ~unexpired_rows(oldest, self.expire_time_s, now_s)
+
+
+def unexpired_rows(times: pa.Array, expire_time_s: int, now_s: int) -> NDArray[np.bool_]:
+    """(n,): rows that have not expired. A row without a time never does."""
+    seconds = seconds_of(times)
+    kept = pc.or_kleene(pc.is_null(seconds), pc.greater_equal(seconds, now_s - expire_time_s))
+    mask: NDArray[np.bool_] = kept.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def seconds_of(times: pa.Array) -> pa.Array:
+    """Epoch seconds, int64; null where there is no time. Milliseconds are cut towards 1970, as Java's division does."""
+    if pa.types.is_timestamp(times.type):
+        per_second = _PER_SECOND[times.type.unit]
+        numbers = times.cast(pa.int64())
+        if per_second > 1000:
+            numbers = _floor_divide(numbers, per_second // 1000)
+        return pc.divide(numbers, min(per_second, 1000))
+    numbers = times.cast(pa.int64())
+    if times.type != pa.int64():
+        return numbers
+    return pc.if_else(pc.greater_equal(numbers, _MILLISECONDS_FROM), pc.divide(numbers, 1000), numbers)
+
+
+def _floor_divide(numbers: pa.Array, by: int) -> pa.Array:
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False) // by
+    return pa.array(values, mask=numbers.is_null().to_numpy(zero_copy_only=False))

@@ -1,0 +1,101 @@
+"""What a compaction does with each file of its unit: rewrite it, or upgrade it to the output level without a rewrite.
+
+Large files that overlap nothing keep their data: raising a level costs a line in a manifest. Small ones are rewritten
+with their neighbours, so that they don't stay small.
+
+Source: Java `mergetree/compact/MergeTreeCompactTask.java`, `FileRewriteCompactTask.java`; vectors `compact_task.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from compaction.merge_tree.compact_unit import CompactUnit
+from compaction.merge_tree.upgrade_strategy import UpgradeStrategy
+from storage.files.data_file import DataFileMeta
+from storage.merge.sorted_run import Section, interval_partition, key_ranges
+from storage.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Sections in key order; their rows go to one series of files."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        return tuple(file for section in self.sections for run in section for file in run)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Only the file's level changes. produces_changelog: its rows are read for the changelog."""
+
+    file: DataFileMeta
+    produces_changelog: bool = False
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return ([[self.file]],)
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        return (self.file,)
+
+
+Step: TypeAlias = Rewrite | Upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePlanner:
+    """max_level: of the bucket. min_file_size_bytes: smaller files are rewritten with their neighbours.
+
+    must_rewrite: files that can't be upgraded without a rewrite: they hold expired rows, or an option says so.
+    upgrade: what raising a file means for the changelog.
+    """
+
+    key_types: Sequence[DataType]
+    max_level: int
+    min_file_size_bytes: int
+    must_rewrite: Callable[[DataFileMeta], bool]
+    upgrade: Callable[[DataFileMeta], UpgradeStrategy] = lambda _: UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+
+    def plan(self, unit: CompactUnit) -> list[Step]:
+        """Steps in key order, which together take every file of the unit, but for those that can stay as they are."""
+        if unit.rewrites_each_file:
+            return [Rewrite(([[file]],)) for file in unit.files]
+        steps: list[Step] = []
+        candidates: list[Section] = []  # neighbours, to be rewritten together
+        for section in interval_partition(key_ranges(unit.files, self.key_types)):
+            if len(section) > 1:
+                candidates.append(section)
+                continue
+            for file in section[0]:
+                if file.file_size < self.min_file_size_bytes:
+                    candidates.append([[file]])
+                else:
+                    # what lies before it must not be merged with what lies behind it: the run would be out of order
+                    steps += self._rewrite(candidates, unit.output_level)
+                    candidates = []
+                    steps += self._upgrade(file, unit.output_level)
+        return steps + self._rewrite(candidates, unit.output_level)
+
+    def _rewrite(self, candidates: list[Section], output_level: int) -> list[Step]:
+        match candidates:
+            case []:
+                return []
+            case [[run]]:  # a single one has nothing to be merged with
+                return [step for file in run for step in self._upgrade(file, output_level)]
+            case _:
+                return [Rewrite(tuple(candidates))]
+
+    def _upgrade(self, file: DataFileMeta, output_level: int) -> list[Step]:
+        if (output_level == self.max_level and file.may_hold_deletes) or self.must_rewrite(file):
+            return [Rewrite(([[file]],))]
+        if file.level == output_level:
+            return []
+        strategy = self.upgrade(file)
+        return [Rewrite(([[file]],))] if strategy.rewrites else [Upgrade(file, strategy.produces_changelog)]

@@ -1,0 +1,147 @@
+"""Merging the files of sections into files of one level.
+
+Rows stream: one batch of each run is open, whatever the size of the runs (`storage.merge.merge_reader`), and what is
+merged goes to files that roll over at the target size.
+
+Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from compaction.cancellation import CompactionCancelled, IsCancelled
+from compaction.merge_tree.changelog_merge import CompactionMerge, Merged
+from compaction.merge_tree.record_level_expire import RecordLevelExpire
+from storage.files.data_file import DataFileMeta
+from storage.files.writer import RollingFileWriter
+from storage.format import FileSource
+from storage.merge.section_merge import SectionMerge
+from storage.merge.sections import BatchSize
+from storage.merge.sorted_run import Section, SortedRun
+from storage.schema.table_schema import LEVEL_FIELD
+from storage.table import TableContext
+from storage.types import DataField
+from storage.types.row_kinds import is_retract, row_kinds
+from storage.write.bucket_files import BucketFiles
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """Durable files, in no snapshot yet. tombstones: of level 0, with the dropped deletes. changelog: what changed."""
+
+    files: Sequence[DataFileMeta] = ()
+    tombstones: Sequence[DataFileMeta] = ()
+    changelog: Sequence[DataFileMeta] = ()
+
+    @property
+    def all_files(self) -> list[DataFileMeta]:
+        return [*self.files, *self.tombstones, *self.changelog]
+
+
+@dataclass(frozen=True)
+class MergeTreeRewriter:
+    """files: of the bucket. now_s: rows that have expired by then are left out. is_cancelled: polled between batches;
+    once true, CompactionCancelled is raised.
+
+    merge: what becomes of rows of equal keys, and which changes that makes. spill_directory: None is the system's
+    temporary directory. keeps_dropped_deletes: whether deletes that are left out are written too
+    (`storage.commit.tombstones`).
+    """
+
+    context: TableContext
+    files: BucketFiles
+    merge: CompactionMerge
+    expiry: RecordLevelExpire | None
+    now_s: int
+    is_cancelled: IsCancelled
+    spill_directory: str | None = None
+    keeps_dropped_deletes: bool = False
+
+    def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> RewriteResult:
+        """The new files, in key order; none when no row is left. sections: in key order.
+
+        Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
+        """
+        kept = self.files.data(output_level, FileSource.COMPACT)
+        dropped_deletes = self.files.data(0, FileSource.COMPACT)
+        changelog = self.files.changelog(output_level)
+        with _aborted_on_error(kept, dropped_deletes, changelog):
+            for merged in self._merged(sections):
+                rows, deletes = _split(merged.rows) if drop_deletes else (merged.rows, None)
+                self._write(kept, rows)
+                if self.keeps_dropped_deletes:
+                    self._write(dropped_deletes, deletes)
+                self._write(changelog, merged.changes)
+            return RewriteResult(kept.close(), dropped_deletes.close(), changelog.close())
+
+    def read_changes(self, sections: Sequence[Section], output_level: int) -> RewriteResult:
+        """The changelog alone, of files whose rows stay where they are."""
+        changelog = self.files.changelog(output_level)
+        with _aborted_on_error(changelog):
+            for merged in self._merged(sections):
+                self._write(changelog, merged.changes)
+            return RewriteResult(changelog=changelog.close())
+
+    def _write(self, output: RollingFileWriter, rows: pa.RecordBatch | None) -> None:
+        if rows is not None and rows.num_rows:
+            output.write(self.files.file_rows(rows))
+
+    def _merged(self, sections: Sequence[Section]) -> Generator[Merged]:
+        for section in sections:
+            with closing(self._merged_section(section)) as merged:
+                for one in merged:
+                    self._check_cancelled()
+                    yield one
+
+    def _merged_section(self, section: Section) -> Generator[Merged]:
+        merging = SectionMerge.of(self.context, section)
+        size = merging.batch_size
+        if len(section) == 1:  # every key has one row
+            yield from (self.merge.of_single_run(batch) for batch in self._read_run(section[0], size))
+            return
+        yield from merging.merge(
+            lambda run: self._read_run(run, size), self._fields, self.merge, spill_directory=self.spill_directory
+        )
+
+    def _check_cancelled(self) -> None:
+        if self.is_cancelled():
+            raise CompactionCancelled
+
+    @cached_property
+    def _fields(self) -> list[DataField]:
+        """What is read of each row."""
+        return [*self.files.row_fields, *([LEVEL_FIELD] if self.merge.needs_levels else ())]
+
+    def _read_run(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
+        batches = self._read_until_cancelled(run, size)
+        return batches if self.expiry is None else self.expiry.filter_expired(batches, self.now_s)
+
+    def _read_until_cancelled(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
+        for file in run:
+            for batch in self.files.read(file, self._fields, batch_rows=size.rows, batch_bytes=size.bytes):
+                self._check_cancelled()
+                yield batch
+
+
+@contextmanager
+def _aborted_on_error(*outputs: RollingFileWriter) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for output in outputs:
+            output.abort()
+        raise
+
+
+def _split(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Rows that a reader sees, and deletes, if there are any."""
+    retract = is_retract(row_kinds(rows))
+    if not retract.any():
+        return rows, None
+    return rows.filter(pa.array(~retract)), rows.filter(pa.array(retract))

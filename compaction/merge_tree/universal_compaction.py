@@ -1,0 +1,178 @@
+"""Which sorted runs are compacted together next: universal compaction, as RocksDB calls it.
+
+Reads grow with the number of runs, writes with how often a row is rewritten, space with what is kept twice. The first
+rule that holds picks:
+
+    early full           optional, by time or size: everything, to the highest level
+    size amplification   what is newer than the oldest run takes too much space beside it: everything
+    size ratio           young runs of like size: as many as fit the growing sum
+    run count            more runs than the trigger allows: at least the ones that are too many
+    level 0 forced up    optional, where rows of level 0 are not visible yet
+
+Runs are picked from the newest on without a gap, so that levels stay in the order of age. No clock is read and no file
+opened here.
+
+Source: Java `mergetree/compact/UniversalCompaction.java`, `EarlyFullCompaction.java`, `ForceUpLevel0Compaction.java`;
+https://github.com/facebook/rocksdb/wiki/Universal-Compaction; vectors `universal_compaction.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from compaction.merge_tree.levels import LevelSortedRun
+from compaction.merge_tree.off_peak_hours import OffPeakHours
+from storage.errors import BadInput
+from storage.options import LookupCompact, TableOptions
+
+Runs = Sequence[LevelSortedRun]  # newest first
+
+
+@dataclass(frozen=True, slots=True)
+class UniversalCompactionOptions:
+    """force_level_0_every: None never; n: level 0 must go up at the n-th call in which no other rule picked."""
+
+    trigger: int = 5
+    max_size_amplification_percent: int = 200
+    size_ratio_percent: int = 1
+    off_peak: OffPeakHours = field(default_factory=OffPeakHours)
+    optimization_interval_ms: int | None = None
+    total_size_threshold_bytes: int | None = None
+    incremental_size_threshold_bytes: int | None = None
+    force_level_0_every: int | None = None
+
+    @classmethod
+    def of(cls, options: TableOptions) -> UniversalCompactionOptions:
+        """Raises BadInput for a trigger that no bucket could ever come down to."""
+        trigger = options.compaction_trigger
+        if trigger < 1:
+            raise BadInput(
+                f"option num-sorted-run.compaction-trigger = {trigger}: compaction leaves 1 sorted run; "
+                "set it to 1 or more"
+            )
+        return cls(
+            trigger=trigger,
+            max_size_amplification_percent=options.max_size_amplification_percent,
+            size_ratio_percent=options.size_ratio_percent,
+            off_peak=OffPeakHours(options.offpeak_start_hour, options.offpeak_end_hour, options.offpeak_ratio_percent),
+            optimization_interval_ms=options.optimization_interval_ms,
+            total_size_threshold_bytes=options.compaction_total_size_threshold_bytes,
+            incremental_size_threshold_bytes=options.compaction_incremental_size_threshold_bytes,
+            force_level_0_every=_force_level_0_every(options),
+        )
+
+
+def _force_level_0_every(options: TableOptions) -> int | None:
+    if options.needs_lookup and options.lookup_compact is LookupCompact.GENTLE:
+        return options.lookup_compact_max_interval
+    return 1 if options.needs_lookup or options.force_up_level_0 else None
+
+
+class UniversalCompaction:
+    """Of one bucket. last_full_ms: when everything was compacted last, as far as the files tell; None: never."""
+
+    def __init__(self, settings: UniversalCompactionOptions, last_full_ms: int | None = None) -> None:
+        self._settings = settings
+        self._last_full_ms = last_full_ms
+        self._calls_without_pick = 0
+
+    def pick(self, runs: Runs, max_level: int, *, now_ms: int, local_hour: int) -> CompactUnit | None:
+        """now_ms: epoch milliseconds. local_hour: of the day, where the process runs."""
+        unit = self._pick(runs, max_level, now_ms, local_hour)
+        if unit is not None and len(unit.files) == sum(len(run.files) for run in runs):
+            self._last_full_ms = now_ms
+        return unit
+
+    def _pick(self, runs: Runs, max_level: int, now_ms: int, local_hour: int) -> CompactUnit | None:
+        settings = self._settings
+        extra_percent = settings.size_ratio_percent + settings.off_peak.ratio_at(local_hour)
+        if (reason := self._early_full(runs, max_level, now_ms)) is not None:
+            return pick_all_runs(runs, max_level, reason)
+        if len(runs) >= settings.trigger:
+            if _exceeds_size_amplification(runs, settings.max_size_amplification_percent):
+                return pick_all_runs(runs, max_level, PickReason.SIZE_AMPLIFICATION)
+            if (unit := pick_by_size_ratio(runs, max_level, extra_percent)) is not None:
+                return unit
+        if len(runs) > settings.trigger:
+            too_many = len(runs) - settings.trigger + 1
+            return pick_by_size_ratio(runs, max_level, extra_percent, too_many, PickReason.RUN_COUNT)
+        return self._force_level_0(runs, max_level, extra_percent)
+
+    def _early_full(self, runs: Runs, max_level: int, now_ms: int) -> PickReason | None:
+        settings, last_ms = self._settings, self._last_full_ms
+        if len(runs) <= 1:
+            return None
+        interval_ms = settings.optimization_interval_ms
+        if interval_ms is not None and (last_ms is None or now_ms - last_ms > interval_ms):
+            return PickReason.OPTIMIZATION_INTERVAL
+        total = settings.total_size_threshold_bytes
+        if total is not None and sum(run.size_bytes for run in runs) < total:
+            return PickReason.TOTAL_SIZE
+        incremental = settings.incremental_size_threshold_bytes
+        if incremental is not None and sum(r.size_bytes for r in runs if r.level != max_level) > incremental:
+            return PickReason.INCREMENTAL_SIZE
+        return None
+
+    def _force_level_0(self, runs: Runs, max_level: int, extra_percent: int) -> CompactUnit | None:
+        every = self._settings.force_level_0_every
+        if every is None:
+            return None
+        self._calls_without_pick += 1
+        if self._calls_without_pick < every:
+            return None
+        self._calls_without_pick = 0
+        young = sum(run.level == 0 for run in runs)
+        if not young:
+            return None
+        return pick_by_size_ratio(runs, max_level, extra_percent, young, PickReason.FORCED_LEVEL_0)
+
+
+def pick_all_runs(runs: Runs, max_level: int, reason: PickReason) -> CompactUnit:
+    return CompactUnit(max_level, tuple(file for run in runs for file in run.files), reason)
+
+
+def pick_by_size_ratio(
+    runs: Runs, max_level: int, extra_percent: int, first: int = 1, reason: PickReason = PickReason.SIZE_RATIO
+) -> CompactUnit | None:
+    """The first runs, and every next one that is no larger than all before it together (with the size ratio on top).
+
+    first: how many are taken in any case; with 1, another must join it, or there is nothing to do.
+    Once more than one is taken, a run of level 0 or 1 joins whatever its size.
+    """
+    count = first
+    size = sum(run.size_bytes for run in runs[:count])
+    is_triggered = count > 1 or reason is not PickReason.SIZE_RATIO
+    for run in runs[count:]:
+        if size * (100.0 + extra_percent) / 100.0 < run.size_bytes and (not is_triggered or run.level > 1):
+            break
+        size += run.size_bytes
+        count += 1
+        is_triggered = True
+    return create_unit(runs, max_level, count, reason) if is_triggered else None
+
+
+def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> CompactUnit:
+    """The first `count` runs go to the level below the next run, so that the order of age stays.
+
+    Nothing goes to level 0: when the next run lies on level 0 or 1, more runs join, up to the first that is higher than
+    level 0, and the output takes its place.
+    """
+    if count == len(runs):
+        return pick_all_runs(runs, max_level, reason)
+    output_level = max(0, runs[count].level - 1)
+    if output_level == 0:
+        for run in runs[count:]:
+            count += 1
+            if run.level != 0:
+                output_level = run.level
+                break
+    if count == len(runs):
+        output_level = max_level
+    return CompactUnit(output_level, tuple(file for run in runs[:count] for file in run.files), reason)
+
+
+def _exceeds_size_amplification(runs: Runs, max_percent: int) -> bool:
+    newer = sum(run.size_bytes for run in runs[:-1])
+    return newer * 100 > max_percent * runs[-1].size_bytes

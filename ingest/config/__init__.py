@@ -1,0 +1,1 @@
+"""A pipeline's configuration: YAML, environment and flags, read and checked."""

@@ -1,0 +1,138 @@
+"""A pipeline's configuration, read and checked."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ingest.config.config_layers import add_environment, add_flags, read_yaml
+from ingest.config.config_messages import config_error
+from ingest.config.table_option_checks import option_errors
+from ingest.config.yaml_settings import ConfigError, Path
+from ingest.formats.connect_schema import spelled_source_type
+from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
+from storage.errors import BadInput
+from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
+
+_CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
+
+
+def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
+    """Read a YAML file; `TIDELAKE_…` variables win over it, flags (`checkpoint.interval_ms=5000`) over both.
+
+    environment: None takes the process's. Relative paths count from the current directory. A pipeline without a name
+    gets the file's. Raises ConfigError naming the place, the reason and the remedy.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_CHARACTERS_MAX + 1)
+    except (OSError, ValueError) as error:  # not UTF-8, or a zero byte in the path
+        raise ConfigError(f"{path}: can't be read: {error}. Give the path of a configuration file") from error
+    if len(text) > _CHARACTERS_MAX:
+        raise ConfigError(
+            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Give the path of a configuration file"
+        )
+    return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
+
+
+def parse_config(
+    text: str, name: str, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None, pipeline: str = ""
+) -> Config:
+    """The same for a text. name: for messages. pipeline: the default of that setting."""
+    given = read_yaml(text, name)
+    add_environment(given, environment or {}, Config.__struct_fields__)
+    add_flags(given, flags)
+    if pipeline:
+        given.values.setdefault("pipeline", pipeline)
+    try:
+        config = msgspec.convert(given.values, Config, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise config_error(str(error), given) from None
+    for path, reason, remedy in _contradictions(config):
+        raise given.place(path).error(reason, remedy)
+    return config
+
+
+def shown(config: Config) -> Any:
+    """The configuration with all defaults, as plain values for printing: secrets are hidden."""
+    return _without_secrets(msgspec.to_builtins(config, enc_hook=str, str_keys=True))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: HIDDEN if v is not None and SECRET_NAME.search(k) else _without_secrets(v) for k, v in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    if wanted is Options:
+        return Options(msgspec.convert(value, dict[str, str], strict=False))
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    return wanted(value)
+
+
+def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
+    """What no single setting shows: (path, reason, remedy)."""
+    if isinstance(config.source, KafkaSettings):
+        yield from _kafka_contradictions(config.source)
+    elif _is_folder(config.dead_letters, config.source.path):
+        yield (
+            ("errors", "dead_letters") if config.errors.dead_letters else ("source", "path"),
+            "records would be read from the folder that dead letters are written to, and taken for dead letters",
+            "Name another folder, or another pipeline.",
+        )
+    names = [table.name for table in config.tables]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield (
+                ("tables", at, "name"),
+                f"table {name} is configured twice",
+                "One entry a table; `match` may be a list.",
+            )
+    for at, table in enumerate(config.tables):
+        if missing := set(table.partition_by) - set(table.primary_key) if table.primary_key else ():
+            yield (
+                ("tables", at, "partition_by"),
+                f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
+                "Add them to `primary_key`.",
+            )
+        for column, word in table.source_types.items():
+            try:
+                spelled_source_type(column, word)
+            except BadInput as error:
+                yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the word."
+        for option, reason, remedy in option_errors(table):
+            yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
+
+
+def _is_folder(location: str, folder: pathlib.Path) -> bool:
+    return scheme_of(location) == LOCAL_SCHEME and os.path.realpath(local_path(location)) == os.path.realpath(folder)
+
+
+def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    at: Path = ("source",)
+    if not source.topic_names and source.topic_pattern is None:
+        yield at, "no topic is named", "Add `topics: […]` or `topic_pattern: …`."
+    if source.topic_pattern is not None:
+        try:
+            re.compile(source.topic_pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            yield (*at, "topic_pattern"), f"not a regular expression: {error}", "Example: `shop\\.public\\..*`."
+    if isinstance(source.start, StartSettings):
+        given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]
+        if len(given) != 1:
+            reason = f"`start` names {' and '.join(given) or 'nothing'}"
+            yield (*at, "start"), reason, f"Give one of: {', '.join(StartSettings.__struct_fields__)}."
+    needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
+    if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
+        yield (
+            (*at, "security_protocol"),
+            f"{source.security_protocol} with {source.sasl_mechanism} needs a user and a password",
+            "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
+        )

@@ -1,0 +1,92 @@
+"""Settings out of a YAML text, the environment and flags, each remembering where it was written.
+
+Later layers win: file, then environment, then flags. `TIDELAKE_SOURCE__BOOTSTRAP_SERVERS=…` and
+`source.bootstrap_servers=…` (a flag) both set `bootstrap_servers` below `source`. Their values are text; one that
+begins with `[` or `{` is YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ingest.config.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, SettingPlace, read_settings
+from ingest.settings import HIDDEN, SECRET_NAME
+
+ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
+_LEVEL: Final = "__"
+
+
+@dataclass(slots=True)
+class ConfigLayers:
+    """values: nested mappings and lists of plain values. places: path of each mapping member and list item."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[Path, SettingPlace] = field(default_factory=dict)
+
+    def place(self, path: Path) -> SettingPlace:
+        """Where this path was written, or the nearest thing around it."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, SettingPlace("configuration"))
+
+    def put(self, path: Path, text: str, place: SettingPlace) -> None:
+        """Set one value from a layer that holds text. Raises ConfigError when a part of the path is no mapping."""
+        target: Any = self.values
+        for depth, part in enumerate(path[:-1], start=1):
+            target = target.setdefault(part, {})
+            self.places.setdefault(path[:depth], place)
+            if not isinstance(target, dict):
+                inner = ".".join(map(str, path[:depth]))
+                raise place.error(f"`{inner}` is not a group of settings", f"Set `{inner}` as a whole.")
+        target[path[-1]] = text if _is_secret(path) else _from_text(text, place)
+        self.places[path] = place
+
+
+def read_yaml(text: str, name: str) -> ConfigLayers:
+    """The first layer. name: of the file, for messages. Raises ConfigError for what is no YAML mapping of settings."""
+    values, places = read_settings(text, name)
+    if values is None:
+        values = {}
+    elif not isinstance(values, dict):
+        raise SettingPlace(f"{name}:1").error("this is no group of settings", "Begin with `pipeline: …` and the like.")
+    return ConfigLayers(values, {(): SettingPlace(name), **places})
+
+
+def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[str]) -> None:
+    """The second layer. known: the outermost names; variables that begin otherwise are somebody else's."""
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            path = tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split(_LEVEL))
+            if path[0] in known:
+                layer.put(path, text, SettingPlace(f"environment variable {variable}", _shown(path, text)))
+
+
+def add_flags(layer: ConfigLayers, flags: Iterable[str]) -> None:
+    """The third layer: `source.path=/data/changes`. Raises ConfigError for a flag without `=`."""
+    for flag in flags:
+        name, equals, text = flag.partition("=")
+        path = tuple(name.strip().split("."))
+        if not equals or not all(path):
+            raise SettingPlace(f"flag {name}").error(
+                "a setting is given as name=value", "Example: checkpoint.interval_ms=5000"
+            )
+        layer.put(path, text, SettingPlace(f"flag {name}", _shown(path, text)))
+
+
+def _shown(path: Path, text: str) -> str:
+    return HIDDEN if _is_secret(path) else SECRET_IN_TEXT.sub(rf"\1: {HIDDEN}", text)
+
+
+def _is_secret(path: Path) -> bool:
+    return any(SECRET_NAME.search(str(part)) for part in path)
+
+
+def _from_text(text: str, place: SettingPlace) -> Any:
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        return read_settings(text, place.name)[0]
+    except ConfigError:
+        raise place.error("not YAML", "A value that begins with [ or { is a YAML list or mapping.") from None

@@ -1,0 +1,96 @@
+"""What is wrong with a configuration, explained to the person who wrote it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import inspect
+
+from ingest.config.config_layers import ConfigLayers
+from ingest.config.yaml_settings import ConfigError, Path
+from ingest.settings import TABLE_NAME_PATTERN, Config
+
+_MESSAGE: Final = re.compile(r"(?P<reason>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_WRONG_CHOICE: Final = re.compile(r"Invalid (?:enum )?value '?([^']*)'?")
+
+# YAML took `no`, `1.0` or `~` for something other than text.
+_SCALAR: Final = re.compile(r"got `(?:bool|int|float|null)`")
+
+
+def config_error(message: str, given: ConfigLayers) -> ConfigError:
+    """msgspec's message, with the place in the file and the fix."""
+    found = _MESSAGE.fullmatch(message)
+    assert found is not None
+    reason, path = found["reason"], _path(found["path"] or "")
+    setting = _dotted(path)
+    types = _types_at(path, given.values)
+    if unknown := _UNKNOWN.fullmatch(reason):
+        names = [f.encode_name for struct in types if isinstance(struct, inspect.StructType) for f in struct.fields]
+        where = f" in `{setting}`" if setting else ""
+        return given.place((*path, unknown[1])).error(f"no setting `{unknown[1]}`{where}", _remedy(unknown[1], names))
+    if missing := _MISSING.fullmatch(reason):
+        return given.place(path).error(f"`{_dotted((*path, missing[1]))}` is missing", f"Add `{missing[1]}: …`.")
+    if wrong := _WRONG_CHOICE.fullmatch(reason):
+        choices = [str(v) for literal in types if isinstance(literal, inspect.LiteralType) for v in literal.values]
+        return given.place(path).error(f"`{setting}` can't be `{wrong[1]}`", _remedy(wrong[1], choices))
+    if repr(TABLE_NAME_PATTERN) in reason:
+        return given.place(path).error(f"`{setting}` is no name of a table", "Give it as `database.table`.")
+    quotes = any(isinstance(type_, inspect.StrType) for type_ in types) and _SCALAR.search(reason)
+    remedy = "Put it in quotes." if quotes else "Give such a value."
+    return given.place(path).error(f"`{setting}`: {reason[:1].lower()}{reason[1:]}", remedy)
+
+
+def _path(text: str) -> Path:
+    """`.tables[0].name` as a path; it ends where the name of a member is left out (`[...]`)."""
+    path: list[str | int] = []
+    while step := _STEP.match(text):
+        path.append(step[1] or int(step[2]))
+        text = text[step.end() :]
+    return tuple(path)
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def _remedy(given: str, choices: list[str]) -> str:
+    near = difflib.get_close_matches(given, choices, n=1)
+    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(choices)}."
+
+
+def _types_at(path: Path, values: Any) -> list[inspect.Type]:
+    """What the settings allow at a path, a union's members one by one. What was given (`type: kafka`) narrows it."""
+    types = [inspect.type_info(Config)]
+    for step in path:
+        types = [inner for type_ in types for option in _within(type_, step) for inner in _options(option)]
+        values = (
+            values.get(step) if isinstance(values, dict) else values[int(step)] if isinstance(values, list) else None
+        )
+    return [type_ for type_ in types if not _is_another(type_, values)]
+
+
+def _within(type_: inspect.Type, step: str | int) -> Iterable[inspect.Type]:
+    match type_:
+        case inspect.StructType(fields=fields, tag_field=tag_field, tag=tag):
+            return [f.type for f in fields if f.encode_name == step] or [inspect.LiteralType((tag,))] * (
+                step == tag_field
+            )
+        case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
+            return [inner]
+    return []
+
+
+def _options(type_: inspect.Type) -> Iterable[inspect.Type]:
+    return type_.types if isinstance(type_, inspect.UnionType) else [type_]
+
+
+def _is_another(type_: inspect.Type, values: Any) -> bool:
+    if not isinstance(type_, inspect.StructType) or type_.tag_field is None or not isinstance(values, dict):
+        return False
+    return values.get(type_.tag_field) != type_.tag

@@ -1,0 +1,71 @@
+"""What is wrong with the table options of a configuration, before any table is made from them.
+
+What depends on the columns can only be said once a record has shown them (`ingest.tables.pipeline_tables`); all else is
+said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from ingest.settings import TableSettings
+from storage.bucketing import BucketMode, bucket_mode
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.memory import MemoryFileIO
+from storage.format import UNAWARE_BUCKET
+from storage.messages.suggestions import did_you_mean
+from storage.option_support import check_supported
+from storage.options import Operation, TableOptions
+from storage.options.registry import TABLE_REGISTRY, find_option
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.types import STRING, DataField
+
+_KEYS: Final = {"primary-key": "primary_key", "partition": "partition_by"}
+
+
+def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]:
+    """(option, reason, remedy) of each fault; the option is None for one of several together.
+
+    Names that Paimon doesn't know either pass if they look like none that it does: tables may carry what others read.
+    """
+    options = table.option_texts
+    for key, text in options.items():
+        if key in _KEYS:
+            yield key, f"option {key} says what `{_KEYS[key]}` says", f"Set `{_KEYS[key]}` instead."
+        elif (option := find_option(key)) is None:
+            if hint := did_you_mean(key, TABLE_REGISTRY.keys):
+                yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."
+        else:
+            try:
+                option.kind.check(text)
+            except BadInput as error:
+                yield key, f"option {key} = {text!r}: {error}", "Correct the value."
+                return
+    try:
+        check_supported(_draft_table(table, options), Operation.WRITE)
+    except UnsupportedFeature as error:
+        named = next((key for key in options if f"option {key} " in error.feature), None)
+        yield named, f"{error.feature}: {error.reason}", error.remedy
+    except BadInput as error:
+        yield None, str(error), "Correct the options."
+
+
+def _draft_table(table: TableSettings, options: dict[str, str]) -> TableContext:
+    """A table with these options, which is nowhere; only its keys have columns."""
+    names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
+    fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))
+    buckets = {"bucket": "1" if table.primary_key else str(UNAWARE_BUCKET)}
+    schema = TableSchema(
+        0,
+        fields,
+        len(fields),
+        primary_keys=tuple(table.primary_key),
+        partition_keys=tuple(table.partition_by),
+        options={**buckets, **options},
+    )
+    if not table.primary_key and bucket_mode(schema, TableOptions(schema.options)) is BucketMode.FIXED:
+        schema = TableSchema(0, fields, len(fields), options={**schema.options, **buckets})
+    return TableContext(MemoryFileIO(), "memory://nowhere", table.name, schema, TableOptions(schema.options))

@@ -1,0 +1,59 @@
+"""Concatenated JSON: objects of an Arrow array as one run of bytes, for a parser that reads object after object.
+
+Values of an Arrow array lie side by side, and such a parser needs nothing in between: `}{` is never part of one object,
+so neighbours cannot run into each other. Where each value begins with { and ends with }, and as many objects are found
+as there are values, each value was one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[NDArray[np.int64]]:
+    """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes."""
+    if not len(rows):
+        return
+    positions, _ = _layout(values)
+    begin = 0
+    while begin < len(rows):
+        by_bytes = int(np.searchsorted(positions[rows + 1], positions[rows[begin]] + bytes_max, "right"))
+        end = max(begin + 1, min(begin + rows_max, by_bytes))
+        yield rows[begin:end]
+        begin = end
+
+
+def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes = b"") -> bytes | memoryview:
+    """What stands in these rows, one after another; behind `prefix` and without the last brace, if there is one.
+
+    values: binary, no nulls in `rows`. Copies nothing when the rows follow one another and there is no prefix.
+    Raises ValueError when a value is not framed by braces, or does not begin with the prefix.
+    """
+    positions, data = _layout(values)
+    begins, ends = positions[rows], positions[rows + 1]
+    octets = np.frombuffer(data, np.uint8)
+    if np.any(begins >= ends) or np.any(octets[begins] != ord("{")) or np.any(octets[ends - 1] != ord("}")):
+        raise ValueError("not one JSON object each, without blanks around it")
+    if not prefix and np.array_equal(begins[1:], ends[:-1]):
+        return data[begins[0] : ends[-1]]
+    found = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        value = data[begin:end].tobytes()  # compared as bytes: a memoryview compares octet by octet
+        if prefix:
+            if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
+                raise ValueError("another beginning, or more than one object behind it")
+            value = value[len(prefix) : -1]
+        found.append(value)
+    return b"".join(found)
+
+
+def _layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
+    """(n + 1 positions, data) of a binary array: value i lies at positions i to i + 1."""
+    wide = pa.types.is_large_binary(values.type)
+    _, offsets, data = values.buffers()
+    positions = np.frombuffer(offsets, np.int64 if wide else np.int32)[values.offset : values.offset + len(values) + 1]
+    return positions.astype(np.int64), memoryview(data if data is not None else b"")

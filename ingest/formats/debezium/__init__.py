@@ -1,0 +1,1 @@
+"""Debezium JSON: envelope, record schema, row changes."""

@@ -1,0 +1,88 @@
+"""Rows of one table out of a part of a raw batch, and how such parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import TableRows, Target, UnavailableValues
+from ingest.formats.debezium.key_changes import find_key_changes
+from ingest.raw_batch import RawBatch
+from storage.format import KIND_COLUMN
+
+_KIND_FIELD = pa.field(KIND_COLUMN, pa.int8(), False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedRows:
+    """n rows of one target.
+
+    rows (n,): row of the raw batch that each came from. kinds (n,): int8 row kinds. columns: in the table's order.
+    flags: column name to (n,) flags of cells whose old value must stay.
+    old_keys: for flagged rows that came to their key from another one, the primary key they had, as cells.
+    """
+
+    target: Target
+    rows: NDArray[np.int64]
+    kinds: NDArray[np.int8]
+    columns: Sequence[pa.Array]
+    flags: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    old_keys: Mapping[int, Sequence[object]] = field(default_factory=dict)
+
+
+def merge_decoded(pieces: Sequence[DecodedRows], batch: RawBatch) -> TableRows:
+    """The pieces of one target as one batch, in source order. At least one piece."""
+    target = pieces[0].target
+    schema = target.schema.arrow
+    rows = np.concatenate([piece.rows for piece in pieces])
+    kinds = np.concatenate([piece.kinds for piece in pieces])
+    columns = [_joined([piece.columns[i] for piece in pieces]) for i in range(len(schema))]
+    whole = pa.record_batch([*columns, pa.array(kinds)], schema=schema.append(_KIND_FIELD))
+    flags, old_keys = _all_flags(pieces), _all_old_keys(pieces)
+    if np.any(rows[1:] < rows[:-1]):  # records of several shapes took turns
+        order = np.argsort(rows, kind="stable")
+        place = np.argsort(order)
+        rows, whole = rows[order], whole.take(pa.array(order))
+        flags = {name: of_column[order] for name, of_column in flags.items()}
+        old_keys = {int(place[row]): key for row, key in old_keys.items()}
+    unavailable = _unavailable(flags, whole.select(target.schema.primary_keys), old_keys) if flags else None
+    return TableRows(target, whole, batch.offsets[rows], unavailable, find_key_changes(rows, batch, old_keys))
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _all_flags(pieces: Sequence[DecodedRows]) -> dict[str, NDArray[np.bool_]]:
+    names = sorted({name for piece in pieces for name in piece.flags})
+    return {
+        name: np.concatenate([piece.flags.get(name, np.zeros(len(piece.rows), np.bool_)) for piece in pieces])
+        for name in names
+    }
+
+
+def _all_old_keys(pieces: Sequence[DecodedRows]) -> dict[int, Sequence[object]]:
+    starts = np.cumsum([0, *(len(piece.rows) for piece in pieces[:-1])]).tolist()
+    return {
+        start + row: key for start, piece in zip(starts, pieces, strict=True) for row, key in piece.old_keys.items()
+    }
+
+
+def _unavailable(
+    flags: Mapping[str, NDArray[np.bool_]], keys: pa.RecordBatch, old_keys: Mapping[int, Sequence[object]]
+) -> UnavailableValues:
+    """flags, keys: of all n rows."""
+    rows = np.flatnonzero(np.logical_or.reduce(list(flags.values())))
+    moved = sorted(old_keys)
+    take = rows.copy()  # from the rows' own keys, with the old ones behind them
+    take[np.searchsorted(rows, moved)] = np.arange(len(keys), len(keys) + len(moved))
+    columns = [
+        pa.concat_arrays([column, pa.array([old_keys[row][i] for row in moved], column.type)]).take(pa.array(take))
+        for i, column in enumerate(keys.columns)
+    ]
+    flagged_keys = pa.record_batch(columns, schema=keys.schema) if columns else keys.take(pa.array(rows))
+    return UnavailableValues(rows, {name: of_column[rows] for name, of_column in flags.items()}, flagged_keys)

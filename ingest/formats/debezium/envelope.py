@@ -1,0 +1,108 @@
+"""The outside of a Debezium JSON record: schema and payload apart, and what kind of record it is.
+
+SourceInfo: Debezium 3.5 `data/DebeziumEnvelope`, `pipeline/txmetadata`, `relational/history`, `heartbeat`; Connect
+`JsonConverter`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+from storage.errors import BadInput
+
+ROW_OPS: Final = frozenset("crud")
+TRUNCATE_OP: Final = "t"
+_MESSAGE_OP: Final = "m"
+_HEARTBEAT_MEMBERS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+
+
+class _Wrapped(msgspec.Struct):
+    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SourceInfo(msgspec.Struct, frozen=True):
+    """The member `source`, as far as it names a table."""
+
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    connector: str | None = None
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic, self.db, self.schema, self.table)
+
+
+class DebeziumEnvelope(msgspec.Struct):
+    """A payload: a row change when `op` says so. Images are raw JSON; `null` and absent are the same."""
+
+    op: str | None = None
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    after: msgspec.Raw = msgspec.Raw(b"null")
+    source: SourceInfo = SourceInfo()
+
+
+_read_wrapped: Final = msgspec.json.Decoder(_Wrapped).decode
+_read_envelope: Final = msgspec.json.Decoder(DebeziumEnvelope).decode
+
+
+def split_schema(value: bytes) -> tuple[bytes | None, bytes | msgspec.Raw]:
+    """(schema, payload) of a JSON object. Without a member `schema` it is all payload; one that is null counts as None.
+
+    Raises BadValue for what is no JSON object, or has a schema and no payload.
+    """
+    try:
+        wrapped = _read_wrapped(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"not a JSON object: {e}") from None
+    if wrapped.schema is msgspec.UNSET:
+        return None, value
+    if wrapped.payload is msgspec.UNSET:
+        raise BadValue("a member schema without payload")
+    schema = bytes(wrapped.schema)
+    return (None if schema == b"null" else schema), wrapped.payload
+
+
+def image_schema(schema: bytes) -> ConnectSchema:
+    """The schema of the row images in a record's schema. Raises BadValue when there is none."""
+    try:
+        envelope = parse_connect_schema(schema)
+    except BadInput as e:
+        raise BadValue(str(e)) from None
+    for image in ("after", "before"):
+        if (found := envelope.member(image)) is not None:
+            return found
+    raise BadValue("the record's schema has neither after nor before")
+
+
+def read_envelope(payload: bytes | msgspec.Raw) -> DebeziumEnvelope:
+    """Raises BadValue for a payload that is no JSON object, or whose op or source are of a wrong type."""
+    try:
+        return _read_envelope(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"not a Debezium payload: {e}") from None
+
+
+def control_record_kind(envelope: DebeziumEnvelope, payload: bytes | msgspec.Raw) -> Skipped:
+    """What a record without a row is. Raises BadValue for one that is nothing Debezium sends."""
+    if envelope.op == _MESSAGE_OP:
+        return Skipped.MESSAGE
+    if envelope.op is not None:
+        raise BadValue(f"unknown op {envelope.op!r}; expected c, r, u, d, t or m")
+    members = read_object(payload).keys()
+    if members >= {"status", "id"} and "before" not in members:
+        return Skipped.TRANSACTION
+    if "databaseName" in members and members & {"ddl", "tableChanges"}:
+        return Skipped.SCHEMA_CHANGE
+    if members and members <= _HEARTBEAT_MEMBERS:
+        return Skipped.HEARTBEAT
+    raise BadValue(
+        "no member op: not a Debezium change record. If the connector flattens its records (ExtractNewRecordState), "
+        "take that transformation out"
+    )

@@ -1,0 +1,128 @@
+"""Columns whose type is narrower than what the source sends: by the record's schema, or by a value.
+
+A schema is believed where it says a type that the column can't hold in full: more digits of a DECIMAL, a DOUBLE for a
+FLOAT, a finer TIMESTAMP. Not for integers, texts and bytes, where nothing can get lost in silence and Connect's type is
+only what has room (MySQL's TINYINT comes as int16); nor for times of day, which MySQL always sends in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ingest.formats.base import Target
+from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, Meaning, SourceType
+from ingest.formats.debezium.table_inference import inferred_type
+from ingest.formats.values.decimals import wide_decimal
+from ingest.formats.values.json_text import BadValue
+from storage.messages.alter_command import alter_command, path_text, set_type
+from storage.schema.table_schema import TableSchema
+from storage.schema.type_changes import can_change
+from storage.types import (
+    DOUBLE,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    VectorType,
+    nullable,
+    timestamp_unit,
+)
+
+_ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # modes in which the unit says nothing of the source
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowColumn:
+    """path: the column, or a member of it. type: what it is. fits: what would hold the values, and all that it holds.
+    reason: what doesn't fit. can_round: whether only digits would get lost.
+    """
+
+    path: tuple[str, ...]
+    type: DataType
+    fits: DataType
+    reason: str
+    can_round: bool
+
+
+class NarrowColumns(BadValue):
+    """Good values that the table's columns can't hold exactly."""
+
+    def __init__(self, target: Target, found: Sequence[NarrowColumn]) -> None:
+        self.columns = tuple(".".join(column.path) for column in found)
+        what = "; ".join(
+            f"column {path_text(c.path)} of {target.name} is {nullable(c.type)}: {c.reason}" for c in found
+        )
+        super().__init__(f"{what}. {_remedy(target, found)}")
+
+
+def narrow_by_schema(
+    path: tuple[str, ...], source: SourceType, target: DataType, settings: ConnectorSettings
+) -> Iterator[NarrowColumn]:
+    """The column, or its members, that can't hold what the record's schema says of them. source: what it says."""
+    fits = _wider(source, target, settings)
+    if fits is not None:
+        said = f"the record's schema says {nullable(inferred_type(source))}"
+        yield NarrowColumn(path, target, fits, said, can_round=True)
+    for step, inner_source, inner_target in _members(source, target):
+        if inner_source is not None:
+            yield from narrow_by_schema((*path, step), inner_source, inner_target, settings)
+
+
+def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) -> DataType | None:
+    """A type for both, where the source's is wider."""
+    if not isinstance(target, AtomicType):
+        return None
+    match source.meaning:
+        case Meaning.DECIMAL if target.root is Root.DECIMAL:
+            whole_digits = max(0, source.precision - source.scale) if source.precision else 0
+            if source.scale > target.scale or whole_digits > target.precision - target.scale:
+                return wide_decimal(target, whole_digits, source.scale)
+        case Meaning.TIMESTAMP if target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE:
+            # whole seconds come in milliseconds as well
+            if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):
+                return AtomicType(target.root, precision=len(str(source.per_second)) - 1)
+        case Meaning.PLAIN if target.root is Root.FLOAT and source.connect in DOUBLE_WORDS:
+            return DOUBLE
+    return None
+
+
+def _members(source: SourceType, target: DataType) -> Iterator[tuple[str, SourceType | None, DataType]]:
+    match target:
+        case ArrayType() | VectorType():
+            yield "element", source.element, target.element
+        case MapType():
+            yield "key", source.key, target.key
+            yield "value", source.value, target.value
+        case RowType():
+            for field in target.fields:
+                yield field.name, source.fields.get(field.name), field.type
+
+
+# ---------------------------------------------------------------- what can be done
+
+
+def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
+    changes = [set_type(c.path, c.fits) for c in found if _may_change(c, target.schema)]
+    fixed = [f"{path_text(c.path)} {nullable(c.fits)}" for c in found if not _may_change(c, target.schema)]
+    said = []
+    if changes:
+        fits = ", ".join(str(nullable(c.fits)) for c in found if _may_change(c, target.schema))
+        said.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
+    if fixed:
+        said.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
+    if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
+        said.append(
+            "or have digits cut off: `inexact_values: round` in `format_options`, or for these columns only "
+            "`rounded_columns` of the table"
+        )
+    return "; ".join(said)
+
+
+def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:
+    is_key = column.path[0] in (*schema.primary_keys, *schema.partition_keys) or "key" in column.path[1:]
+    return not is_key and can_change(column.type, column.fits)

@@ -1,0 +1,168 @@
+"""How records of one source table, under one schema, become rows of one table: a value decoder and a column decoder
+for each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from ingest.formats.base import Target
+from ingest.formats.connect_schema import (
+    UNDECLARED,
+    ConnectorSettings,
+    ConnectSchema,
+    SourceType,
+    completed,
+    source_type,
+    spelled_source_type,
+)
+from ingest.formats.debezium.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
+from ingest.formats.debezium.table_inference import inferred_type
+from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, value_by_value
+from ingest.formats.values.dispatch import value_decoder_for
+from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
+from ingest.formats.values.nested import UnknownField
+from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from storage.messages.alter_command import add_column, alter_command
+from storage.types import STRING, DataType, arrow_type
+
+
+class UnknownColumns(BadValue):
+    """A record has columns that its table lacks.
+
+    paths: of the columns, and of fields inside columns.
+    types: what would hold their values; None where nothing says it.
+    """
+
+    def __init__(self, target: Target, paths: Sequence[tuple[str, ...]], types: Sequence[DataType | None]) -> None:
+        self.columns = tuple(map(".".join, paths))
+        names = ", ".join(map(repr, self.columns))
+        added = [add_column(path, type_ or STRING) for path, type_ in zip(paths, types, strict=True)]
+        guess = "" if None not in types else " (or of another type than STRING: the record doesn't say which)"
+        super().__init__(
+            f"column {names} is not in table {target.name}; add it with "
+            f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
+        )
+
+
+@dataclass(frozen=True)
+class RecordColumn:
+    """One column of the table and how its values are read. `decode_column` is None where only `decode` can."""
+
+    name: str
+    type: DataType
+    decode: ValueDecoder
+    decode_column: ColumnDecoder | None
+    by_value: ColumnDecoder
+    in_primary_key: bool
+
+    @cached_property
+    def in_memory(self) -> pa.DataType:
+        return arrow_type(self.type)
+
+
+class RecordSchema:
+    """One source table, one schema of its records, one target. Built once, used for many batches.
+
+    image_schema: the Connect schema of the row images, None where the records carry none.
+    key_columns: the columns in the records' keys; none where they have no key that names columns.
+    connector: `source.connector`, "" where there is none.
+    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        image_schema: ConnectSchema | None,
+        key_columns: frozenset[str],
+        connector: str,
+        settings: ConnectorSettings,
+        *,
+        rounds: bool = False,
+    ) -> None:
+        self.target = target
+        self.connector = connector
+        self.key_columns = key_columns
+        self.placeholders = UnavailablePlaceholders(settings.unavailable_value_placeholder)
+        declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
+        self._declared = declared
+        spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
+        # Never keys: rows that differ at the source would become one.
+        rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
+        self._rounded = rounded - set(target.schema.primary_keys)
+        # What a person says of a column overrules its schema.
+        self.narrow = tuple(
+            narrow
+            for f in target.schema.fields
+            if f.name in declared and f.name not in spelled and f.name not in self._rounded
+            for narrow in narrow_by_schema((f.name,), declared[f.name], f.type, settings)
+        )
+        self.columns = tuple(
+            self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or UNDECLARED, settings)
+            for f in target.schema.fields
+        )
+        self.by_name: Mapping[str, RecordColumn] = {column.name: column for column in self.columns}
+        self.primary_key = tuple(self.by_name[name] for name in target.schema.primary_keys)
+        self.primary_key_places = tuple(self.columns.index(column) for column in self.primary_key)
+
+    def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> RecordColumn:
+        rounds = name in self._rounded
+        decode = value_decoder_for(source, type_, self.connector, settings, rounds=rounds)
+        whole = completed(source, type_, self.connector, settings)
+        decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)
+        by_value = value_by_value(decode, type_, self.placeholders)
+        return RecordColumn(name, type_, decode, decode_column, by_value, name in self.target.schema.primary_keys)
+
+    @cached_property
+    def key_names_the_row(self) -> bool:
+        """Whether a record's key holds the table's whole primary key."""
+        return self.key_columns.issuperset(self.target.schema.primary_keys)
+
+    @cached_property
+    def needs_old_images(self) -> bool:
+        """Whether an update or delete is nothing without an old image: the table takes its values back, or only it can
+        say which row goes, because the records' keys name less than the table's primary key.
+
+        Records without a key get the benefit of the doubt.
+        """
+        return self.target.needs_retractions or (bool(self.key_columns) and not self.key_names_the_row)
+
+    @property
+    def needs_old_images_of_deletes(self) -> bool:
+        """Whether a delete is nothing without an old image that knows more than the key."""
+        return self.needs_old_images or self.target.is_ordered_by_columns
+
+    def check_types(self) -> None:
+        """Raises NarrowColumns where the records' schema says of a column what its type can't hold."""
+        if self.narrow:
+            raise NarrowColumns(self.target, self.narrow)
+
+    def unknown(self, paths: Sequence[tuple[str, ...]]) -> UnknownColumns:
+        """The error for columns that a record has and the table lacks, and for fields inside columns."""
+        return UnknownColumns(self.target, paths, [self._type_at(path) for path in paths])
+
+    def _type_at(self, path: tuple[str, ...]) -> DataType | None:
+        source: SourceType | None = self._declared.get(path[0])
+        for step in path[1:]:
+            if source is None:
+                break
+            source = {"element": source.element, "value": source.value}.get(step) or source.fields.get(step)
+        return None if source is None else inferred_type(source)
+
+    def read_value(self, column: RecordColumn, raw: bytes) -> object:
+        """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks;
+        NarrowColumns for a good value that the column can't hold exactly.
+        """
+        try:
+            return column.decode(raw)
+        except UnknownField as e:
+            raise self.unknown([(column.name, *e.path)]) from None
+        except TooNarrow as e:
+            narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round)
+            raise NarrowColumns(self.target, [narrow]) from None
+        except (ValueError, ArithmeticError) as e:
+            raise BadValue(f"column {column.name}: {e}") from None

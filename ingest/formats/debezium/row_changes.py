@@ -1,0 +1,209 @@
+"""What a row change of Debezium means for a table: every rule about keys and images, in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from ingest.formats.base import Target
+from ingest.formats.debezium.envelope import DebeziumEnvelope
+from ingest.formats.debezium.record_key import key_members
+from ingest.formats.debezium.record_schema import RecordColumn, RecordSchema
+from ingest.formats.debezium.replica_identity import has_values_outside_key
+from ingest.formats.values.json_text import BadValue, read_object
+from ingest.raw_batch import OLD_KEY_HEADER, Headers
+from storage.format import RowKind
+from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """cells: in the table's order. flagged: columns whose old value must stay; their cells are None.
+    old_key: the primary key it lies under, where the row has flagged columns and came from another key.
+    """
+
+    kind: RowKind
+    cells: Sequence[object]
+    flagged: tuple[str, ...] = ()
+    old_key: Sequence[object] | None = None
+
+
+def decode_change(
+    envelope: DebeziumEnvelope, record_schema: RecordSchema, key: bytes | None, headers: Headers
+) -> list[ChangedRow]:
+    """The rows of a c, r, u or d, in the order they are to be written. Raises BadValue when it can't be read.
+
+    key, headers: those of the record.
+    """
+    match envelope.op:
+        case "u":
+            return _rows_of_update(envelope, record_schema, headers)
+        case "d":
+            return [_deleted_row(envelope, record_schema, key)]
+        case _:
+            return [_new_row(envelope, RowKind.INSERT, record_schema, headers)]
+
+
+def _new_row(envelope: DebeziumEnvelope, kind: RowKind, record_schema: RecordSchema, headers: Headers) -> ChangedRow:
+    members = _members(envelope.after, "after")
+    if members is None:
+        raise BadValue(f"op {envelope.op} without an after image")
+    row = _row(kind, members, record_schema)
+    header = dict(headers).get(OLD_KEY_HEADER)
+    if header is None or not row.flagged:
+        return row
+    return replace(row, old_key=_old_key(record_schema, header, row.cells))
+
+
+def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, headers: Headers) -> list[ChangedRow]:
+    """+U alone, after -U where the target wants it, or -D and +I when the row moves to another key.
+
+    Without a before image the update is an upsert: PostgreSQL's default replica identity sends none.
+    """
+    after = _new_row(envelope, RowKind.UPDATE_AFTER, record_schema, headers)
+    before = _members(envelope.before, "before")
+    if before is None:
+        if record_schema.needs_old_images:
+            raise BadValue(_needs_old_image(record_schema, "the update has no before image"))
+        return [after]
+    old_key = _key_left_behind(before, after, record_schema)
+    if old_key is not None:
+        moved = replace(after, kind=RowKind.INSERT, old_key=old_key if after.flagged else None)
+        return [_row(RowKind.DELETE, before, record_schema), moved]
+    if record_schema.target.emit_update_before:
+        return [_row(RowKind.UPDATE_BEFORE, before, record_schema), after]
+    return [after]
+
+
+def _key_left_behind(
+    before: Mapping[str, bytes], after: ChangedRow, record_schema: RecordSchema
+) -> Sequence[object] | None:
+    """The row's primary key in the before image, where it differs from the one in the other.
+
+    A before image that lacks a key column says nothing about it. Nor does PostgreSQL's when the record's key names the
+    row: Debezium makes two records of a key change, and a replica identity of another index leaves the key made up.
+    """
+    if not record_schema.primary_key or (record_schema.connector == "postgresql" and record_schema.key_names_the_row):
+        return None
+    old = [before.get(column.name, b"null") for column in record_schema.primary_key]
+    if b"null" in old:
+        return None
+    old_key = [
+        record_schema.read_value(column, raw) for column, raw in zip(record_schema.primary_key, old, strict=True)
+    ]
+    return old_key if old_key != [after.cells[place] for place in record_schema.primary_key_places] else None
+
+
+def _deleted_row(envelope: DebeziumEnvelope, record_schema: RecordSchema, key: bytes | None) -> ChangedRow:
+    """The before image as it came, made-up values included: only the key counts, and NOT NULL columns need a value.
+
+    Where columns order rows, they count as well, so values that are made up are refused.
+    """
+    before = _members(envelope.before, "before")
+    if before is None:
+        if record_schema.target.needs_retractions or record_schema.target.is_ordered_by_columns:
+            raise BadValue(_needs_old_image(record_schema, "the delete has no before image"))
+        named = {} if key is None else key_members(key)
+        if not record_schema.primary_key or not named.keys() >= {column.name for column in record_schema.primary_key}:
+            raise BadValue("a delete without a before image, and its key doesn't name a row of the table")
+        before = {column.name: named[column.name] for column in record_schema.primary_key}
+    elif record_schema.needs_old_images_of_deletes and not has_values_outside_key(
+        raw for name, raw in before.items() if name not in record_schema.key_columns
+    ):
+        raise BadValue(_needs_old_image(record_schema, "the delete knows no column outside its key"))
+    return _row(RowKind.DELETE, before, record_schema)
+
+
+def _needs_old_image(record_schema: RecordSchema, what: str) -> str:
+    if record_schema.target.needs_retractions:
+        return (
+            f"{what}, and {record_schema.target.name} aggregates: the old values can't be taken out of it again. Set "
+            "REPLICA IDENTITY FULL at the source, or, where values are only ever to be added, the table option "
+            "ignore-delete"
+        )
+    if not record_schema.needs_old_images:
+        return (
+            f"{what}, and columns say which row of {record_schema.target.name} is the newest (sequence.field, or "
+            "sequence groups): the delete would count as the oldest, and the row would stay. "
+            "Set REPLICA IDENTITY FULL at the "
+            "source, or have a table without such columns"
+        )
+    wanted = ", ".join(column.name for column in record_schema.primary_key)
+    given = ", ".join(sorted(record_schema.key_columns))
+    return (
+        f"{what}, and its key ({given}) is not the whole primary key ({wanted}) of {record_schema.target.name}: "
+        "the old row can't be found. Set REPLICA IDENTITY FULL at the source"
+    )
+
+
+def _members(image: msgspec.Raw, which: str) -> dict[str, bytes] | None:
+    if bytes(image) == b"null":
+        return None
+    try:
+        return read_object(image)
+    except BadValue as e:
+        raise BadValue(f"{which} image: {e}") from None
+
+
+def _row(kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
+    unknown = [name for name in members if name not in record_schema.by_name]
+    if unknown:
+        raise record_schema.unknown([(name,) for name in unknown])
+    cells: list[object] = []
+    flagged: list[str] = []
+    for column in record_schema.columns:
+        raw = members.get(column.name, b"null")
+        cell: object = None
+        if record_schema.placeholders.stands_for(raw):
+            flagged.append(column.name)
+        elif raw != b"null":
+            cell = record_schema.read_value(column, raw)
+        if cell is None and not column.type.nullable and (column.in_primary_key or column.name not in flagged):
+            cell = _instead_of_null(column, kind, record_schema.target)
+        cells.append(cell)
+    return ChangedRow(kind, cells, tuple(flagged))
+
+
+def _instead_of_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
+    """A deleted row may lack all but its key; where the table wants a value, it gets one as empty as Debezium's own."""
+    if kind is RowKind.DELETE and not column.in_primary_key:
+        return _zero_value(column.type)
+    role = "a column of the primary key" if column.in_primary_key else "NOT NULL"
+    raise BadValue(f"column {column.name} has no value, and is {role} in {target.name}")
+
+
+def _zero_value(type_: DataType) -> object:
+    match type_:
+        case AtomicType(root=Root.CHAR | Root.VARCHAR):
+            return ""
+        case AtomicType(root=Root.BINARY | Root.VARBINARY | Root.BLOB):
+            return b""
+        case AtomicType(root=Root.BOOLEAN):
+            return False
+        case AtomicType():
+            return 0
+        case VectorType():
+            return [_zero_value(type_.element)] * type_.length
+        case ArrayType() | MapType():
+            return []
+        case RowType():
+            return {f.name: None if f.type.nullable else _zero_value(f.type) for f in type_.fields}
+        case _:
+            raise BadValue(f"{type_} has no empty value")
+
+
+def _old_key(record_schema: RecordSchema, header: bytes | None, cells: Sequence[object]) -> Sequence[object]:
+    """The primary key that a row had. Columns that the header leaves out are taken from the row.
+
+    Raises BadValue when the header can't be read: what did not change would then be looked for in the wrong row.
+    """
+    try:
+        members = key_members(header or b"")
+    except BadValue as e:
+        raise BadValue(f"header {OLD_KEY_HEADER}, needed to find values that did not change: {e}") from None
+    return [
+        record_schema.read_value(column, members[column.name]) if column.name in members else cells[place]
+        for column, place in zip(record_schema.primary_key, record_schema.primary_key_places, strict=True)
+    ]

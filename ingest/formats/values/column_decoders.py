@@ -1,0 +1,380 @@
+"""Whole columns of decoded JSON values to Arrow: what the value decoders do to one value, done to a list at once.
+
+A column decoder may refuse (raise ValueError, TypeError or OverflowError) whatever it would not read as the value
+decoder does; its caller then goes value by value. So column decoders are short, and never the place where a rule about
+values is decided.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, PER_SECOND, Meaning, SourceType
+from ingest.formats.values.json_text import BadValue, ValueDecoder
+from ingest.formats.values.numbers import rounds_twice
+from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from storage.types import (
+    BINARY_ROOTS,
+    INTEGER_ROOTS,
+    MAX_LENGTH,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    Root,
+    arrow_type,
+    timestamp_unit,
+)
+
+Flags: TypeAlias = NDArray[np.bool_]
+"""True where a value is a placeholder for the old one; its cell in the array is null."""
+
+
+float_hook: Final = str.encode
+"""For msgspec's decoder: a number's text, as bytes, which nothing else in JSON becomes. Not Decimal: that costs four
+times as much, and pyarrow 26 makes other numbers of Decimals with some 39 digits or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDecoder:
+    """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an
+    exponent in an `Any` are what `float_hook` makes of them.
+    to_arrow: n such values to n cells, and the flags, or None when no value is a placeholder.
+    """
+
+    json_type: Any
+    to_arrow: Callable[[Sequence[Any]], tuple[pa.Array, Flags | None]]
+
+
+def value_by_value(decode: ValueDecoder, target: DataType, placeholders: UnavailablePlaceholders) -> ColumnDecoder:
+    """Any column, one value at a time."""
+    in_memory = arrow_type(target)
+
+    def to_arrow(values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Flags | None]:
+        raws = [b"null" if value is None else bytes(value) for value in values]
+        flags = np.fromiter(map(placeholders.stands_for, raws), np.bool_, len(raws))
+        cells = [
+            None if flag or raw == b"null" else decode(raw) for raw, flag in zip(raws, flags.tolist(), strict=True)
+        ]
+        return pa.array(cells, in_memory), flags if flags.any() else None
+
+    return ColumnDecoder(msgspec.Raw, to_arrow)  # nullable as it is; in a union msgspec would not see it
+
+
+def column_decoder_for(
+    source: SourceType, target: DataType, placeholders: UnavailablePlaceholders, *, rounds: bool = False
+) -> ColumnDecoder | None:
+    """The decoder for values of `source` (as `completed`) in a column of type `target`, where there is a short one.
+
+    rounds: as for value decoders. Decimals are never rounded here.
+    """
+    root, meaning = target.root, source.meaning
+    if isinstance(target, ArrayType):
+        return _list_decoder(source, target, placeholders)
+    if not isinstance(target, AtomicType):
+        return None
+    match meaning:
+        case Meaning.PLAIN if root is Root.BOOLEAN:
+            return _unflagged(bool | None, lambda values: pa.array(values, pa.bool_()))
+        case Meaning.PLAIN if root is Root.DOUBLE and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
+            return _unflagged(int | float | str | None, _float64s)
+        case Meaning.PLAIN if root is Root.FLOAT and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
+            is_nearest = rounds or source.connect in FLOAT_WORDS
+            return _unflagged(int | float | str | None, _float32s if is_nearest else _same_float32s)
+        case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in ("", "string", "bytes"):
+            return ColumnDecoder(str | None, _text_decoder(target, placeholders))
+        case Meaning.BASE64 | Meaning.HEX | Meaning.BITS if root in BINARY_ROOTS:
+            return ColumnDecoder(str | None, _binary_decoder(meaning, target, placeholders))
+        case Meaning.PLAIN | Meaning.DECIMAL if root is Root.DECIMAL:
+            return _unflagged(Any, _decimal_decoder(source, target))
+        case Meaning.UNSIGNED if root is Root.DECIMAL and target.scale == 0:
+            return _unflagged(int | None, _unsigned_decoder(target))
+        case Meaning.DATE if root is Root.DATE:
+            return _unflagged(int | str | None, _dates)
+        case Meaning.TIME if root is Root.TIME:
+            return _unflagged(int | None, _time_decoder(source, rounds))
+        case Meaning.TIMESTAMP if root in TIMESTAMP_ROOTS:
+            return _unflagged(int | str | None, _timestamp_decoder(source, target, rounds))
+        case Meaning.PLAIN | Meaning.DATE | Meaning.TIME | Meaning.TIMESTAMP if root in INTEGER_ROOTS:
+            in_memory = arrow_type(target)
+            return _unflagged(int | None, lambda values: pa.array(values, in_memory))
+        case _:
+            return None
+
+
+def _unflagged(json_type: Any, to_array: Callable[[Sequence[Any]], pa.Array]) -> ColumnDecoder:
+    """For types that read no placeholder: one makes the decoder refuse."""
+    return ColumnDecoder(json_type, lambda values: (to_array(values), None))
+
+
+def _first(values: Sequence[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# ---------------------------------------------------------------- texts, bytes, lists
+
+
+def _text_decoder(
+    target: AtomicType, placeholders: UnavailablePlaceholders
+) -> Callable[..., tuple[pa.Array, Flags | None]]:
+    def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
+        column = pa.array(values, pa.string())
+        flags = placeholders.in_texts(column)
+        if flags is not None:
+            column = _without(column, flags)
+        if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(column)).as_py() or 0) > target.length:
+            raise BadValue(f"text too long for {target}")
+        return column, flags
+
+    return to_arrow
+
+
+def _binary_decoder(
+    meaning: Meaning, target: AtomicType, placeholders: UnavailablePlaceholders
+) -> Callable[..., tuple[pa.Array, Flags | None]]:
+    read: Callable[[str], bytes] = binascii.a2b_hex if meaning is Meaning.HEX else _strict_base64
+
+    def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_texts(pa.array(values, pa.string()))
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        data = [None if value is None else read(value) for value in values]
+        if meaning is Meaning.BITS:
+            data = [None if value is None else value[::-1] for value in data]
+        column = pa.array(data, pa.binary())
+        if target.root is not Root.BLOB and (pc.max(pc.binary_length(column)).as_py() or 0) > target.length:
+            raise BadValue(f"bytes too long for {target}")
+        return column, flags
+
+    return to_arrow
+
+
+def _strict_base64(text: str) -> bytes:
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+_PLAIN_ELEMENTS: Final = {
+    Root.BOOLEAN: (bool, ("", "boolean")),
+    **dict.fromkeys(INTEGER_ROOTS, (int, ("", "int8", "int16", "int32", "int64"))),
+    Root.VARCHAR: (str, ("", "string")),
+}
+
+
+def _list_decoder(source: SourceType, target: ArrayType, placeholders: UnavailablePlaceholders) -> ColumnDecoder | None:
+    """Lists whose elements are in JSON what they are in Arrow."""
+    element = target.element
+    plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
+    python_type, declared = plain
+    said = source.element
+    if said is not None and (said.meaning is not Meaning.PLAIN or said.connect not in declared):
+        return None
+    if python_type is None or not element.nullable or getattr(element, "length", 0) not in (0, MAX_LENGTH):
+        return None
+    in_memory = arrow_type(target)
+
+    def to_arrow(values: Sequence[list[Any] | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_lists(values)
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        return pa.array(values, in_memory), flags
+
+    json_type: Any = list[python_type | None]  # type: ignore[valid-type]
+    return ColumnDecoder(json_type | None, to_arrow)
+
+
+def _without(column: pa.Array, flags: Flags) -> pa.Array:
+    return pc.if_else(pa.array(~flags), column, pa.scalar(None, column.type))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _float64s(values: Sequence[float | str | None]) -> pa.Array:
+    """Arrow refuses integers beyond 2**53, which may have more digits than a double."""
+    try:
+        return pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts among them: NaN and the infinities
+        return pa.array([_special_float(v) if type(v) is str else v for v in values], pa.float64())
+
+
+def _special_float(text: str) -> float:
+    if text not in ("NaN", "Infinity", "-Infinity"):
+        raise BadValue(f"text {text!r} is left to the value decoder")
+    return float(text)
+
+
+def _same_float32s(values: Sequence[float | str | None]) -> pa.Array:
+    """Refuses doubles that are no float, and not what a float prints either."""
+    wide = _float64s(values)
+    with np.errstate(over="ignore"):
+        column = wide.cast(pa.float32(), safe=False)
+    back = column.cast(pa.float64())
+    differs = pc.and_(pc.not_equal(back, wide), pc.invert(pc.is_nan(wide)))
+    if pc.any(differs).as_py():
+        number, float_ = wide.filter(differs), column.filter(differs)
+        if pc.any(pc.not_equal(float_.cast(pa.string()).cast(pa.float64()), number)).as_py():
+            raise BadValue("numbers with more digits than a float keeps")
+    return column
+
+
+def _float32s(values: Sequence[float | str | None]) -> pa.Array:
+    wide = _float64s(values)
+    doubles: NDArray[np.float64] = wide.fill_null(0).to_numpy()
+    with np.errstate(over="ignore"):
+        floats = doubles.astype(np.float32)
+    overflown = np.isinf(floats) & np.isfinite(doubles)
+    if overflown.any() or rounds_twice(doubles).any():
+        raise BadValue("values that need their digits to round right, or are out of range")
+    # 16777217.0 stands for the float nearest to it; an integer is meant with all of its digits
+    inexact = np.flatnonzero((np.abs(doubles) > 2**24) & (floats != doubles))
+    if any(type(values[at]) is int for at in inexact.tolist()):
+        raise BadValue("integers that are no float")
+    return pc.if_else(wide.is_valid(), pa.array(floats), pa.scalar(None, pa.float32()))
+
+
+def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+
+    def to_array(values: Sequence[str | bytes | int | None]) -> pa.Array:
+        first = _first(values)
+        if source.meaning is Meaning.DECIMAL and not isinstance(first, str) and str in set(map(type, values)):
+            raise BadValue("bytes among numbers")
+        if source.meaning is not Meaning.DECIMAL or not isinstance(first, str):
+            texts = values if isinstance(first, str) else _with_integer_texts(values)
+            return _decimals_of_digits(texts, in_memory)
+        if set(map(type, values)) - {str, type(None)}:
+            raise BadValue("numbers among bytes")
+        if target.scale - source.scale > 38:
+            raise BadValue("a scale too far from the column's")
+        return _by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
+
+    return to_array
+
+
+def _by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
+    """Cast with room for 38 digits behind 38 others: Arrow's casts to a larger scale notice not every overflow of 128
+    bits, and would give another number. Raises ArrowInvalid for what does not fit.
+    """
+    return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
+
+
+def _with_integer_texts(values: Sequence[Any]) -> Sequence[Any]:
+    if int not in (types := set(map(type, values))):
+        return values
+    if bool in types:
+        raise BadValue("no number")
+    return [str(value) if type(value) is int else value for value in values]
+
+
+def _without_exponents(values: Sequence[Any]) -> list[Any]:
+    """JSON's numbers as plain digits. Refuses those of more digits than any column has, and texts."""
+    return [_plain_digits(value) if value is not None and _has_exponent(value) else value for value in values]
+
+
+def _has_exponent(value: str | bytes) -> bool:
+    return "e" in value.lower() if isinstance(value, str) else b"e" in value.lower()
+
+
+def _plain_digits(number: str | bytes) -> str:
+    if isinstance(number, str):
+        raise BadValue("a text with an exponent")
+    try:
+        value = Decimal(number.decode())
+    except ArithmeticError:
+        raise BadValue("an exponent beyond all bounds") from None
+    if abs(value.adjusted()) > 76:
+        raise BadValue("an exponent beyond what fits")
+    return f"{value:f}"
+
+
+def _decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:
+    """Texts of numbers. Raises ArrowInvalid for one that has more digits than the type."""
+    texts = pa.array(values, pa.string())
+    _, positions, data = texts.buffers()
+    ends = np.frombuffer(positions, np.int32)[: len(texts) + 1]
+    octets = np.frombuffer(data, np.uint8)[: ends[-1]] if ends[-1] else np.empty(0, np.uint8)
+    digits_max = int(np.diff(ends).max(initial=0)) + in_memory.scale
+    if ((octets | 0x20) == ord("e")).any():
+        return _decimals_of_digits(_without_exponents(values), in_memory)
+    if digits_max > 76:
+        raise BadValue("more digits than fit")
+    return texts.cast(in_memory) if digits_max <= 38 else _by_256_bits(texts, in_memory)
+
+
+def _unsigned_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+    return lambda values: pa.array([v + 2**64 if v is not None and v < 0 else v for v in values], in_memory)
+
+
+def _unscaled_decimals(values: Sequence[Any], scale: int) -> pa.Array:
+    """base64 of big-endian integers. Refuses integers of more than 38 digits, and no bytes at all."""
+    given = pa.array(values, pa.string())
+    if pc.min(pc.binary_length(given)).as_py() == 0:
+        raise BadValue("an empty text is no decimal")
+    words = (b"" if v is None else _strict_base64(v) for v in values)
+    data = b"".join(int.from_bytes(w, "big", signed=True).to_bytes(16, "little", signed=True) for w in words)
+    buffers = [given.buffers()[0], pa.py_buffer(data)]
+    column = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), buffers)
+    column.validate(full=True)
+    return column
+
+
+# ---------------------------------------------------------------- dates and times
+
+
+def _dates(values: Sequence[int | str | None]) -> pa.Array:
+    if isinstance(_first(values), str):
+        return pa.array(values, pa.string()).cast(pa.date32())
+    return pa.array(values, pa.int32()).view(pa.date32())
+
+
+def _time_decoder(source: SourceType, rounds: bool) -> Callable[[Sequence[Any]], pa.Array]:
+    day = 86_400 * source.per_second
+
+    def to_array(values: Sequence[int | None]) -> pa.Array:
+        counts = pa.array(values, pa.int64())
+        bounds = pc.min_max(counts)
+        if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= day:
+            raise BadValue("a time outside one day")
+        return _rescaled(counts, source.per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
+
+    return to_array
+
+
+def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+    unit = timestamp_unit(target.precision)
+
+    def to_array(values: Sequence[int | str | None]) -> pa.Array:
+        first = _first(values)
+        if not isinstance(first, str):
+            counts = pa.array(values, pa.int64())
+            return _rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)
+        texts = pa.array(values, pa.string())
+        zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
+        return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
+
+    return to_array
+
+
+def _rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
+    """Counts in another unit. rounds: cut downwards, also before 1970. Raises ValueError for a count that would be cut
+    otherwise, and when one leaves 64 bits.
+    """
+    if wanted >= per_second:
+        return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)
+    whole, finer = np.divmod(counts.fill_null(0).to_numpy(), per_second // wanted)
+    if finer.any() and not rounds:
+        raise BadValue("counts of a finer unit")
+    return pc.if_else(counts.is_valid(), pa.array(whole), pa.scalar(None, pa.int64()))

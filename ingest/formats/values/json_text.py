@@ -1,0 +1,101 @@
+"""Raw JSON values: telling their kinds apart, reading texts and digits without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from storage.types import DataType
+
+ValueDecoder: TypeAlias = Callable[[bytes], object]
+
+
+class BadValue(ValueError):
+    """A value that its column cannot hold. The message says why, without naming the column."""
+
+
+class TooNarrow(BadValue):
+    """A good value that the type of its column, or of a member of it, can't hold exactly.
+
+    reason: the value, and why. target: that type. fits: a type that holds it. can_round: whether it would lose nothing
+    but digits. path: from the column to the member, without the column (see `nested.UnknownField`).
+    """
+
+    def __init__(
+        self, reason: str, target: DataType, fits: DataType, *, can_round: bool = False, path: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(reason)
+        self.target = target
+        self.fits = fits
+        self.can_round = can_round
+        self.path = path
+
+    def inside(self, step: str) -> TooNarrow:
+        return TooNarrow(str(self), self.target, self.fits, can_round=self.can_round, path=(step, *self.path))
+
+
+class JsonKind(StrEnum):
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    OBJECT = "object"
+    NULL = "null"
+
+
+_KIND_OF_FIRST: Final = {
+    ord('"'): JsonKind.TEXT,
+    ord("t"): JsonKind.BOOLEAN,
+    ord("f"): JsonKind.BOOLEAN,
+    ord("["): JsonKind.ARRAY,
+    ord("{"): JsonKind.OBJECT,
+    ord("n"): JsonKind.NULL,
+}
+_read_text: Final = msgspec.json.Decoder(str).decode
+_read_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def kind_of(raw: bytes) -> JsonKind:
+    """By the first character, which is enough for JSON that a parser has accepted."""
+    return _KIND_OF_FIRST.get(raw[0], JsonKind.NUMBER)
+
+
+def read_text(raw: bytes) -> str:
+    try:
+        return _read_text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, not UTF-8
+        raise BadValue(f"{shown(raw)} is not a readable text ({e})") from None
+
+
+def read_list(raw: bytes) -> list[bytes]:
+    try:
+        return [bytes(item) for item in _read_list(raw)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"{shown(raw)} is not a readable array ({e})") from None
+
+
+def read_object(raw: bytes | msgspec.Raw) -> dict[str, bytes]:
+    """Members in order; of members with one name the last counts."""
+    try:
+        return {name: bytes(value) for name, value in _read_object(raw).items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadValue(f"{shown(bytes(raw))} is not a readable object ({e})") from None
+
+
+def compact(raw: bytes) -> bytes:
+    """The same JSON without white space between its tokens."""
+    return msgspec.json.format(raw, indent=-1)
+
+
+def shown(raw: bytes) -> str:
+    """A value as an error message shows it: short, and with its quotes."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def wrong_kind(raw: bytes, wanted: str) -> BadValue:
+    return BadValue(f"{kind_of(raw)} {shown(raw)} is no {wanted}")

@@ -1,0 +1,133 @@
+"""JSON to ARRAY, MAP, ROW and VECTOR, member by member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ingest.formats.values.json_text import (
+    BadValue,
+    JsonKind,
+    TooNarrow,
+    ValueDecoder,
+    kind_of,
+    read_list,
+    read_object,
+    read_text,
+    wrong_kind,
+)
+from storage.types import ArrayType, DataField, MapType, RowType, VectorType
+
+
+class UnknownField(BadValue):
+    """A field that a ROW lacks. path: from the column to the field, without the column; `element` and `value` lead
+    into an ARRAY and a MAP.
+    """
+
+    def __init__(self, path: tuple[str, ...], target: RowType) -> None:
+        super().__init__(f"field {path[-1]!r} is not in {target}")
+        self.path = path
+        self.target = target
+
+    def inside(self, step: str) -> UnknownField:
+        return UnknownField((step, *self.path), self.target)
+
+
+def _or_null(decode: ValueDecoder, nullable: bool, what: str, step: str) -> ValueDecoder:
+    """step: the way from the parent to what `decode` reads, for messages."""
+
+    def checked(raw: bytes) -> object:
+        if raw != b"null":
+            return _inside(decode, raw, step)
+        if nullable:
+            return None
+        raise BadValue(f"null {what}, which is NOT NULL")
+
+    return checked
+
+
+def _inside(decode: ValueDecoder, raw: bytes, step: str) -> object:
+    try:
+        return decode(raw)
+    except (UnknownField, TooNarrow) as e:
+        raise e.inside(step) from None
+
+
+def _inside_text(raw: bytes, opening: bytes) -> bytes:
+    """A nested value may come as a text that holds JSON (json columns, hstore)."""
+    if kind_of(raw) is JsonKind.TEXT:
+        text = read_text(raw).strip().encode()
+        if text.startswith(opening):
+            return text
+    return raw
+
+
+def array_decoder(target: ArrayType, element: ValueDecoder) -> ValueDecoder:
+    """A JSON array, also inside a text; `a,b` of a MySQL SET becomes [a, b], and an empty one no element."""
+    item = _or_null(element, target.element.nullable, "element", "element")
+
+    def decode(raw: bytes) -> list[object]:
+        inner = _inside_text(raw, b"[")
+        if kind_of(inner) is JsonKind.ARRAY:
+            return [item(member) for member in read_list(inner)]
+        if kind_of(raw) is JsonKind.TEXT:
+            words = raw[1:-1]
+            return [item(b'"' + word + b'"') for word in words.split(b",")] if words else []
+        raise wrong_kind(raw, str(target))
+
+    return decode
+
+
+def vector_decoder(target: VectorType, element: ValueDecoder) -> ValueDecoder:
+    def decode(raw: bytes) -> list[object]:
+        inner = _inside_text(raw, b"[")
+        if kind_of(inner) is not JsonKind.ARRAY:
+            raise wrong_kind(raw, str(target))
+        members = read_list(inner)
+        if len(members) != target.length or b"null" in members:
+            raise BadValue(f"{len(members)} elements, or nulls among them, for {target}")
+        return [_inside(element, member, "element") for member in members]
+
+    return decode
+
+
+def map_decoder(target: MapType, key: ValueDecoder, value: ValueDecoder) -> ValueDecoder:
+    """A JSON object, also inside a text, or the pairs [[k, v], …] that Connect writes when keys are no strings."""
+    value = _or_null(value, target.value.nullable, "value", "value")
+
+    def decode(raw: bytes) -> list[tuple[object, object]]:
+        inner = _inside_text(raw, b"{")
+        if kind_of(inner) is JsonKind.OBJECT:
+            return [(_inside(key, _quoted(name), "key"), value(member)) for name, member in read_object(inner).items()]
+        if kind_of(inner) is JsonKind.ARRAY:
+            pairs = [read_list(pair) if kind_of(pair) is JsonKind.ARRAY else [] for pair in read_list(inner)]
+            if all(len(pair) == 2 and pair[0] != b"null" for pair in pairs):
+                return [(_inside(key, k, "key"), value(v)) for k, v in pairs]
+        raise wrong_kind(raw, str(target))
+
+    return decode
+
+
+def row_decoder(target: RowType, decoders: Mapping[str, ValueDecoder]) -> ValueDecoder:
+    """A JSON object, also inside a text. Fields it lacks are null; a field that the ROW lacks is refused."""
+    fields: Mapping[str, DataField] = {f.name: f for f in target.fields}
+    checked = {
+        name: _or_null(decode, fields[name].type.nullable, f"field {name!r}", name) for name, decode in decoders.items()
+    }
+
+    def decode(raw: bytes) -> dict[str, object]:
+        inner = _inside_text(raw, b"{")
+        if kind_of(inner) is not JsonKind.OBJECT:
+            raise wrong_kind(raw, str(target))
+        members = read_object(inner)
+        for name in members:
+            if name not in fields:
+                raise UnknownField((name,), target)
+        return {name: decode_field(members.get(name, b"null")) for name, decode_field in checked.items()}
+
+    return decode
+
+
+def _quoted(name: str) -> bytes:
+    return msgspec.json.encode(name)

@@ -1,0 +1,159 @@
+"""JSON to BOOLEAN, the integers and the floating point types."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, Meaning, SourceType
+from ingest.formats.values.binaries import bits_as_int
+from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
+from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown, wrong_kind
+from storage.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
+
+_TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
+_FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}")
+_BITS_OF: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
+_WIDER_INTEGERS: Final = ((16, SMALLINT), (32, INT), (64, BIGINT))
+_SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_FLOAT_DIGITS_MAX: Final = 767  # of a 64-bit float, written out
+_DECIMAL_MEANINGS: Final = frozenset({Meaning.DECIMAL, Meaning.VARIABLE_DECIMAL})
+
+
+def boolean_decoder() -> ValueDecoder:
+    """true and false; 1 and 0; the words t, true, y, yes, f, false, n, no in any case, as Paimon's CDC reads them."""
+
+    def decode(raw: bytes) -> bool:
+        word = read_text(raw).lower() if kind_of(raw) is JsonKind.TEXT else raw.decode()
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+        raise wrong_kind(raw, "BOOLEAN")
+
+    return decode
+
+
+def integer_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
+    """Whole numbers, also as texts, with a zero fraction, as decimals or bits; true is 1. Never rounds, never wraps."""
+    limit = 1 << (_BITS_OF[target.root] - 1)
+
+    def decode(raw: bytes) -> int:
+        value = _whole_number(raw, source, target)
+        if not -limit <= value < limit:
+            raise TooNarrow(f"{value} is out of the range of {target}", target, _integer_that_holds(value, target))
+        return value
+
+    return decode
+
+
+def _integer_that_holds(value: int, target: AtomicType) -> DataType:
+    for bits, wider in _WIDER_INTEGERS:
+        if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            return wider
+    return decimal_that_holds(Decimal(value), target)
+
+
+def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
+    kind = kind_of(raw)
+    if source.meaning is Meaning.BITS and kind is JsonKind.TEXT:
+        return bits_as_int(raw)
+    if kind is JsonKind.BOOLEAN:
+        return int(raw == b"true")
+    if source.meaning not in _DECIMAL_MEANINGS and kind in (JsonKind.NUMBER, JsonKind.TEXT):
+        text = read_text(raw) if kind is JsonKind.TEXT else raw.decode()
+        if _INTEGER.fullmatch(text):
+            return unsigned(int(text)) if source.meaning is Meaning.UNSIGNED else int(text)
+        if kind is JsonKind.TEXT:
+            raise wrong_kind(raw, str(target))
+    number = exact_decimal(raw, source)
+    if number.adjusted() > 40 or number != number.to_integral_value():
+        fits = DOUBLE if source.connect in (*FLOAT_WORDS, *DOUBLE_WORDS) else decimal_that_holds(number, target)
+        raise TooNarrow(f"{shown(raw)} is no whole number in the range of {target}", target, fits)
+    return int(number)
+
+
+def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
+    """NaN and the infinities as Debezium's texts; a finite value never turns infinite. rounds: the nearest there is.
+
+    Else a number must be one that the column gives back: what the source holds as FLOAT or DOUBLE in a column that is
+    no narrower (such a number stands for the nearest there is), anything else if no digit gets lost (`keeps_digits`).
+    A number with a fraction or an exponent of which no schema says more counts as a DOUBLE.
+    """
+    narrow = target.root is Root.FLOAT
+    nearest = nearest_float32 if narrow else float
+    is_floating = source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS) and source.meaning not in _DECIMAL_MEANINGS
+    is_no_wider = is_floating and (not narrow or source.connect in FLOAT_WORDS)
+
+    def decode(raw: bytes) -> float:
+        kind = kind_of(raw)
+        if kind is JsonKind.TEXT and source.meaning not in _DECIMAL_MEANINGS:
+            text = read_text(raw)
+            if text in _SPECIAL:
+                return _SPECIAL[text]
+        number: Decimal | float | None  # what must not get lost
+        if kind is JsonKind.NUMBER and is_floating and not _INTEGER.fullmatch(raw.decode()):
+            text = raw.decode()
+            number = None if rounds or is_no_wider else float(text)
+        else:
+            exact = exact_decimal(raw, source) or Decimal(0)  # JSON's -0 is an integer
+            text, number = str(exact), None if rounds else exact
+        value = nearest(text)
+        if not np.isfinite(value):
+            fits: DataType = DOUBLE if narrow and np.isfinite(float(text)) else STRING
+            raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, fits)
+        if isinstance(number, float) and not _float32_keeps(number, value):
+            raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT keeps", target, DOUBLE, can_round=True)
+        if isinstance(number, Decimal) and not keeps_digits(number, value, narrow):
+            fits = DOUBLE if narrow and keeps_digits(number, float(text), False) else _decimal_or_text(number)
+            raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} keeps", target, fits, can_round=True)
+        return value
+
+    return decode
+
+
+def _decimal_or_text(number: Decimal) -> DataType:
+    return decimal_that_holds(number, AtomicType(Root.DECIMAL))
+
+
+def _float32_keeps(number: float, value: float) -> bool:
+    """Whether 32-bit `value` is `number`, or stands for it. A 32-bit float that was sent as a 64-bit one is itself."""
+    return value == number or keeps_digits(Decimal(repr(number)), value, True)
+
+
+def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
+    """Whether a float gives a number back, printed with as many digits as that has, or with as few as tell it from its
+    neighbours. narrow: of 32 bits.
+    """
+    digits = significant_digits(number)
+    if digits > _FLOAT_DIGITS_MAX:  # no float prints so many but zeros at the end
+        return False
+    printed = Decimal(f"{value:.{digits - 1}e}")
+    return printed == number or Decimal(str(np.float32(value)) if narrow else repr(value)) == number
+
+
+def nearest_float32(text: str) -> float:
+    """The 32-bit float nearest to a decimal number; infinite beyond the last one."""
+    double = float(text)
+    if rounds_twice(np.array([double]))[0]:
+        nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
+        return nearest
+    with np.errstate(over="ignore"):
+        return float(np.float32(double))
+
+
+def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where going from a double on to a 32-bit float may give a neighbour of the float nearest to the original digits.
+
+    A double half way between two floats may have been rounded to there; so may any where floats get sparse, near zero.
+    """
+    half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
+    near_zero = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
+    errs: NDArray[np.bool_] = half_way | near_zero
+    return errs

@@ -1,0 +1,187 @@
+"""JSON to DATE, TIME and TIMESTAMP, with integers all the way: no year, no digit is out of Python's reach."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
+from ingest.formats.values.json_text import (
+    BadValue,
+    JsonKind,
+    TooNarrow,
+    ValueDecoder,
+    kind_of,
+    read_text,
+    shown,
+    wrong_kind,
+)
+from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
+
+UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of a second
+
+_DAY: Final = 86_400
+_FRACTION_DIGITS: Final = 18  # as many as a text may have
+_YEAR_0: Final = -719_528  # its first day; years before it have a sign
+_DATE: Final = r"(?P<year>[+-]?\d{4,6})-(?P<month>\d\d)-(?P<day>\d\d)"
+_CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,18}))?)?"
+_ZONE: Final = r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?"
+_DATE_TEXT: Final = re.compile(_DATE, re.ASCII)
+_TIME_TEXT: Final = re.compile(_CLOCK + _ZONE, re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(f"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", re.ASCII)
+
+
+def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
+    """Days since 1970-01-01 (the proleptic Gregorian calendar, as Debezium counts), or ISO text."""
+
+    def decode(raw: bytes) -> int:
+        if kind_of(raw) is JsonKind.TEXT:
+            match = _DATE_TEXT.fullmatch(read_text(raw))
+            days = None if match is None else _days(match)
+        else:
+            days = _count(raw, source, Meaning.DATE, target)
+        if days is None:
+            raise wrong_kind(raw, "date")
+        if not -(1 << 31) <= days < 1 << 31:
+            raise BadValue(f"{shown(raw)} is out of the range of {target}")
+        return days
+
+    return decode
+
+
+def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
+    """Milliseconds of a day, whatever precision the column declares. rounds: what is finer is cut.
+
+    Refuses what lies outside one day, as a MariaDB `time` may.
+    """
+
+    def decode(raw: bytes) -> int:
+        if kind_of(raw) is JsonKind.TEXT:
+            match = _TIME_TEXT.fullmatch(read_text(raw))
+            clock = None if match is None else _clock(match, PER_SECOND["ms"])
+            if match is None or clock is None:
+                raise wrong_kind(raw, "time of day")
+            if not rounds and _digits(match) > 3:
+                raise _too_fine(raw, target, STRING)
+            return (clock - _offset(match) * PER_SECOND["ms"]) % (_DAY * PER_SECOND["ms"])
+        count = _count(raw, source, Meaning.TIME, target)
+        if not 0 <= count < _DAY * source.per_second:
+            clock_text = interval_text(count, source.per_second)
+            raise TooNarrow(f"{clock_text} ({shown(raw)}) is no time of one day", target, STRING)
+        milliseconds, finer = divmod(count * PER_SECOND["ms"], source.per_second)
+        if finer and not rounds:
+            raise _too_fine(raw, target, STRING)
+        return milliseconds
+
+    return decode
+
+
+def _too_fine(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
+    unit = "ms" if target.root is Root.TIME else timestamp_unit(target.precision)
+    return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
+
+
+def _timestamp_with(digits: int, target: AtomicType) -> DataType:
+    """Of the same kind, with so many digits of a second. STRING beyond nanoseconds."""
+    precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
+    return STRING if precision is None else nullable(replace(target, precision=precision))
+
+
+def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
+    """Units since 1970 in the column's own unit. A text without zone is UTC. rounds: what is finer is cut downwards."""
+    unit = timestamp_unit(target.precision)
+    per_second = PER_SECOND[unit]
+
+    def decode(raw: bytes) -> int:
+        if kind_of(raw) is JsonKind.TEXT:
+            match = _TIMESTAMP_TEXT.fullmatch(read_text(raw))
+            days = None if match is None else _days(match)
+            clock = None if match is None else _clock(match, per_second)
+            if match is None or days is None or clock is None:
+                raise wrong_kind(raw, "timestamp")
+            if not rounds and _digits(match) > UNIT_DIGITS[unit]:
+                raise _too_fine(raw, target, _timestamp_with(_digits(match), target))
+            return _within((days * _DAY - _offset(match)) * per_second + clock, raw, target)
+        if source.meaning is Meaning.DATE:
+            return _within(_count(raw, source, Meaning.DATE, target) * _DAY * per_second, raw, target)
+        count, finer = divmod(_count(raw, source, Meaning.TIMESTAMP, target) * per_second, source.per_second)
+        if finer and not rounds:
+            raise _too_fine(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
+        return _within(count, raw, target)
+
+    return decode
+
+
+def _count(raw: bytes, source: SourceType, wanted: Meaning, target: AtomicType) -> int:
+    if kind_of(raw) is not JsonKind.NUMBER or not raw.lstrip(b"-").isdigit():
+        raise wrong_kind(raw, str(target))
+    if source.meaning is not wanted:
+        raise BadValue(
+            f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; "
+            "if it counts days or time, say so in source_types, for example 'timestamp ms'"
+        )
+    return int(raw)
+
+
+def _within(value: int, raw: bytes, target: AtomicType) -> int:
+    if -(1 << 63) <= value < 1 << 63:
+        return value
+    raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, STRING)
+
+
+def _days(match: re.Match[str]) -> int | None:
+    try:
+        return int(np.datetime64("-".join(match.group("year", "month", "day")), "D").astype(np.int64))
+    except ValueError:  # no such month, or no such day in it
+        return None
+
+
+def _clock(match: re.Match[str], per_second: int) -> int | None:
+    """Units since midnight; no clock at all is midnight."""
+    hour, minute, second = (int(part or 0) for part in match.group("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    fraction = int((match["fraction"] or "").ljust(_FRACTION_DIGITS, "0")) * per_second // 10**_FRACTION_DIGITS
+    return (hour * 3600 + minute * 60 + second) * per_second + fraction
+
+
+def _digits(match: re.Match[str]) -> int:
+    """Of the fraction of a second, without zeros at its end."""
+    return len((match["fraction"] or "").rstrip("0"))
+
+
+def _offset(match: re.Match[str]) -> int:
+    """Seconds east of UTC."""
+    zone = match["zone"]
+    if zone is None or zone == "Z":
+        return 0
+    digits = zone[1:].replace(":", "")
+    seconds = sum(
+        int(digits[i : i + 2]) * unit for i, unit in zip(range(0, len(digits), 2), (3600, 60, 1), strict=False)
+    )
+    return -seconds if zone[0] == "-" else seconds
+
+
+def date_text(days: int) -> str:
+    """ISO date of a day since 1970-01-01, for any year."""
+    try:
+        year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    except OverflowError:
+        raise BadValue(f"no calendar has a day {days}") from None
+    return f"{int(year):0{5 if days < _YEAR_0 else 4}d}-{month}-{day}"
+
+
+def interval_text(count: int, per_second: int) -> str:
+    """`[-]HH:MM:SS[.fraction]`, as MariaDB prints a time, which may have more than 24 hours."""
+    seconds, fraction = divmod(abs(count), per_second)
+    digits = f".{fraction:0{len(str(per_second)) - 1}d}".rstrip("0") if fraction else ""
+    return f"{'-' if count < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
+
+
+def timestamp_text(count: int, per_second: int) -> str:
+    """`YYYY-MM-DD HH:MM:SS[.fraction]`, as databases print it."""
+    days, rest = divmod(count, _DAY * per_second)
+    return f"{date_text(days)} {interval_text(rest, per_second)}"

@@ -1,0 +1,48 @@
+"""JSON to CHAR, VARCHAR and STRING."""
+
+from __future__ import annotations
+
+from ingest.formats.connect_schema import Meaning, SourceType
+from ingest.formats.values.binaries import bits_as_digits
+from ingest.formats.values.decimals import exact_decimal, plain_text, unsigned
+from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown
+from ingest.formats.values.temporals import date_text, interval_text, timestamp_text
+from storage.types import STRING, AtomicType
+
+
+def text_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
+    """Texts as they are; all else as its JSON text, unless the schema says what it stands for: then as that prints.
+
+    A date of epoch days becomes `2024-03-01`, decimals in bytes their digits, bits zeros and ones. Bytes stay base64.
+    Refuses a text with more characters than declared.
+    """
+
+    def decode(raw: bytes) -> str:
+        text = _printed(raw, source)
+        if len(text) > target.length:
+            raise TooNarrow(f"{len(text)} characters {shown(raw)} are too long for {target}", target, STRING)
+        return text
+
+    return decode
+
+
+def _printed(raw: bytes, source: SourceType) -> str:
+    kind = kind_of(raw)
+    match source.meaning:
+        case Meaning.DECIMAL if kind in (JsonKind.TEXT, JsonKind.NUMBER):
+            return plain_text(exact_decimal(raw, source))
+        case Meaning.VARIABLE_DECIMAL if kind is JsonKind.OBJECT:
+            return plain_text(exact_decimal(raw, source))
+        case Meaning.BITS if kind is JsonKind.TEXT:
+            return bits_as_digits(raw, source.length)
+        case Meaning.ESCAPED_ENUM if kind is JsonKind.TEXT:
+            return read_text(raw).replace(r"\,", ",")
+        case Meaning.UNSIGNED if raw.lstrip(b"-").isdigit():
+            return str(unsigned(int(raw)))
+        case Meaning.DATE if raw.lstrip(b"-").isdigit():
+            return date_text(int(raw))
+        case Meaning.TIME if raw.lstrip(b"-").isdigit():
+            return interval_text(int(raw), source.per_second)
+        case Meaning.TIMESTAMP if raw.lstrip(b"-").isdigit():
+            return timestamp_text(int(raw), source.per_second)
+    return read_text(raw) if kind is JsonKind.TEXT else raw.decode()

@@ -1,0 +1,80 @@
+"""Debezium's stand-ins for values it does not have: large values of PostgreSQL and Oracle that an update left alone.
+
+Source: Debezium's `UnchangedToastedPlaceholder`; shapes seen in captures.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.formats.values.json_text import compact
+
+
+@dataclass(frozen=True)
+class UnavailablePlaceholders:
+    """The shapes that the connector's `unavailable.value.placeholder` takes on, one for each kind of column."""
+
+    text: str
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """As a text: itself; bytes as base64 or hex; an hstore as JSON text."""
+        data = self.text.encode()
+        hstore = msgspec.json.encode({self.text: self.text}).decode()
+        return (self.text, base64.b64encode(data).decode(), data.hex(), hstore)
+
+    @cached_property
+    def lists(self) -> tuple[list[str | int], ...]:
+        """As an array: of texts, of bytes, of the text's character codes where numbers are wanted, of UUIDs."""
+        data = self.text.encode()
+        name_uuid = uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3)
+        return ([self.text], [base64.b64encode(data).decode()], [data.hex()], [str(name_uuid)], list(data))
+
+    @cached_property
+    def _raw(self) -> frozenset[bytes]:
+        hstore = {self.text: self.text}
+        return frozenset(msgspec.json.encode(shape) for shape in (*self.texts, *self.lists, hstore))
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._raw))
+
+    def stands_for(self, raw: bytes) -> bool:
+        """Whether a raw JSON value is one of the shapes."""
+        if raw in self._raw:
+            return True
+        # Somebody may have written the JSON anew, with blanks after commas.
+        return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
+
+    @cached_property
+    def _in_every_text(self) -> tuple[bytes, ...]:
+        """One of these is part of each of `texts`."""
+        return tuple(text.encode() for text in self.texts[:3])
+
+    def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        """Which rows of a string column are placeholders; None when none is, the rule, which costs next to nothing."""
+        data = column.buffers()[2]
+        octets = b"" if data is None else data.to_pybytes()
+        if not any(part in octets for part in self._in_every_text):
+            return None
+        found = pc.is_in(column, value_set=pa.array(self.texts, column.type))
+        flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return flags if flags.any() else None
+
+    def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
+        """The same for a column of lists."""
+        if not any(shape in values for shape in self.lists):
+            return None
+        return np.fromiter((value in self.lists for value in values), np.bool_, len(values))

@@ -1,0 +1,265 @@
+"""Puts one decoded batch into the tables, and its failures where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from checkpoint.offsets import TopicPartition
+from ingest.dead_letters import DeadLetters
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
+from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
+from ingest.raw_batch import RawBatch
+from ingest.tables.moved_rows import MovedRow, MovedRowsByTable
+from ingest.tables.table_rows import drop_records, slice_by_offset
+from ingest.tables.table_sink import TableSink
+from ingest.tables.unavailable_values import (
+    AwaitedRow,
+    FilledRows,
+    fill_unavailable,
+    key_change_halves,
+    rows_leaving_key,
+)
+from storage.errors import BadInput
+from storage.write.table_writer import RoutedRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedBatch:
+    """A batch as far as it can be written: whole, or up to a record that can't be.
+
+    opens_buckets: whether a table must be looked into before it takes its rows. key_changes: by table, halves of key
+    changes in their order, each with what the row held where it leaves its key. next_offset, refused, awaited: as of
+    WriteResult, once this is written.
+    """
+
+    raw: RawBatch
+    parts: Sequence[tuple[TableRows, RoutedRows]]
+    key_changes: Mapping[str, Sequence[KeyChange | MovedRow]]
+    dead_letters: Sequence[DecodeFailure]
+    opens_buckets: bool
+    next_offset: int
+    refused: RecordRefused | None
+    awaited: AwaitedRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """next_offset: the tables have all of the partition below it. rows: how many they got. dead_letters: how many
+    records were set aside.
+
+    refused: why nothing from `next_offset` on was taken. awaited: the record there needs what a row held that was not
+    seen leaving its key yet. unblocked: partitions whose awaited row is there now. is_memory_short: `make_room` before
+    the next write.
+    """
+
+    next_offset: int
+    rows: int
+    dead_letters: int
+    refused: RecordRefused | None
+    awaited: AwaitedRow | None
+    unblocked: Sequence[TopicPartition]
+    is_memory_short: bool
+
+
+class BatchWriter:
+    """Every method blocks; call it from one thread at a time.
+
+    sinks: may grow, from any thread. floors: table to partition to the offset below which the table has everything:
+    after a restart the source is read from the smallest position of all tables. moved: rows on their way to another
+    key.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, TableSink],
+        floors: Mapping[str, Mapping[TopicPartition, int]],
+        dead_letters: DeadLetters,
+        policy: ErrorPolicy,
+        moved: MovedRowsByTable,
+    ) -> None:
+        self._sinks = sinks
+        self._floors = floors
+        self._dead_letters = dead_letters
+        self._policy = policy
+        self._moved = moved
+
+    def stage(
+        self,
+        raw: RawBatch,
+        batch: DecodedBatch,
+        start: int = 0,
+        *,
+        fail_waiting: bool = False,
+        waiting: Collection[AwaitedRow] = (),
+    ) -> StagedBatch:
+        """Get the records from offset `start` on ready to be written, as far as it goes. Looks up left-out values,
+        which may take long; quick for a batch without any.
+
+        It goes up to the first failure that isn't tolerated, or to a record that moved a row which was not seen leaving
+        its key yet; fail_waiting: past such records, as long as this batch can't help them. waiting: what partitions
+        wait for. Raises BadInput when a table refuses rows that could be decoded; then nothing was taken.
+        """
+        new = [self._new_rows(raw, rows, start) for rows in batch.tables]
+        fail_up_to = _first_awaited_offset(new, waiting, raw.next_offset) if fail_waiting else None
+        parts = [self._filled(raw, rows, fail_up_to) for rows in new]
+        awaited = min((p.awaited for p in parts if p.awaited is not None), key=lambda w: w.offset, default=None)
+        waits_at = None if awaited is None else awaited.offset
+        failures = [*batch.failures, *(failure for part in parts for failure in part.failures)]
+        due = sorted(
+            (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
+            key=lambda failure: failure.row,
+        )
+        fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.contains(raw, failure))
+        stop = waits_at if fatal is None else fatal.offset
+        taken = [rows for part in parts if len((rows := slice_by_offset(part.rows, 0, stop)).rows)]
+        routed = [(rows, self._routed(raw, rows)) for rows in taken]
+        return StagedBatch(
+            raw=raw,
+            parts=routed,
+            key_changes={
+                part.rows.target.name: changes for part in parts if (changes := self._key_changes(part, stop))
+            },
+            dead_letters=[f for f in due if stop is None or f.offset < stop],
+            opens_buckets=any(self._sink_of(rows).opens_buckets(parts) for rows, parts in routed),
+            next_offset=raw.next_offset if stop is None else stop,
+            refused=None if fatal is None else self._policy.refusal(fatal, raw),
+            awaited=awaited if fatal is None else None,
+        )
+
+    def write(self, staged: StagedBatch, waiting: Mapping[TopicPartition, AwaitedRow]) -> WriteResult:
+        """Quick where no bucket is opened. Failures that are tolerated become dead letters. waiting: what partitions
+        wait for.
+
+        After an error all that was written since the last commit must be dropped.
+        """
+        for rows, parts in staged.parts:
+            self._sink_of(rows).write(parts)
+        self._dead_letters.add(staged.raw, staged.dead_letters)
+        left = {(table, id_) for table, changes in staged.key_changes.items() for id_ in self._move(table, changes)}
+        return WriteResult(
+            next_offset=staged.next_offset,
+            rows=sum(len(rows.rows) for rows, _ in staged.parts),
+            dead_letters=len(staged.dead_letters),
+            refused=staged.refused,
+            awaited=staged.awaited,
+            unblocked=[p for p, awaited in waiting.items() if (awaited.table, awaited.change.id) in left],
+            is_memory_short=self._dead_letters.should_flush
+            or any(self._sink_of(rows).is_memory_short for rows, _ in staged.parts),
+        )
+
+    def make_room(self) -> None:
+        """Have dead letters, and rows until those of all tables fit, leave memory. May take long."""
+        if self._dead_letters.should_flush:
+            self._dead_letters.flush()
+        for sink in list(self._sinks.values()):
+            if sink.is_memory_short:
+                sink.make_room()
+
+    def _sink_of(self, rows: TableRows) -> TableSink:
+        return self._sinks[rows.target.name]
+
+    def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
+        """What the table doesn't have yet."""
+        floor = self._floors[rows.target.name].get(TopicPartition(raw.topic, raw.partition), 0)
+        return slice_by_offset(rows, max(floor, start), None)
+
+    def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledRows:
+        """With left-out cells filled in; records whose cells could not be are left out. fail_up_to: up to this offset
+        no record waits for anything any more.
+        """
+        moved = self._moved.of(rows.target.name)
+        read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
+        unavailable = rows.unavailable
+        if unavailable is None:
+            return _FilledRows(rows, rows, FilledRows.of(rows), read_again)
+        filled = fill_unavailable(rows, unavailable, self._sink_of(rows), moved, read_again)
+        whole = replace(rows, rows=filled.rows, unavailable=None)
+        if not filled.lost.any():
+            return _FilledRows(rows, whole, filled, read_again)
+        waiting = {int(rows.offsets[row]): change for row, change in filled.waiting.items()}
+        waits_at = min((offset for offset in waiting if fail_up_to is None or offset > fail_up_to), default=None)
+        awaited = None if waits_at is None else AwaitedRow(waits_at, rows.target.name, waiting[waits_at])
+        reasons = {int(rows.offsets[row]): reason for row, reason in filled.reasons.items()}
+        failures = [
+            DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
+            for offset, reason in reasons.items()
+        ]
+        return _FilledRows(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
+
+    def _key_changes(self, part: _FilledRows, stop: int | None) -> list[KeyChange | MovedRow]:
+        """The halves of key changes below the offset `stop`. Looks up rows that leave and don't come there, too."""
+        batch = slice_by_offset(part.came, 0, stop)
+        found = list(key_change_halves(batch))
+        if not found:
+            return []
+        moved = self._moved.of(batch.target.name)
+        pairs = moved.pairs.subset({change.id for _, change, _ in found})
+        for row, change, is_departure in found:
+            if is_departure:
+                pairs.add_departure(change, row)
+            else:
+                pairs.match_arrival(change)
+        staying = sorted(kept for kept in pairs if isinstance(kept, int))  # the others' other half is in the batch
+        left: dict[int, MovedRow] = {}
+        if staying:
+            sink, at = self._sink_of(batch), np.array(staying, np.int64)
+            left = dict(
+                zip(staying, rows_leaving_key(part.came, part.filled, at, sink, moved, part.read_again), strict=True)
+            )
+        return [
+            left.get(row) or MovedRow(change, None, moved.now_ms) if is_departure else change
+            for row, change, is_departure in found
+        ]
+
+    def _move(self, table: str, changes: Sequence[KeyChange | MovedRow]) -> Iterator[bytes]:
+        """Ids of rows that left."""
+        moved = self._moved.of(table)
+        for change in changes:
+            if isinstance(change, MovedRow):
+                moved.add_departure(change)
+                yield change.change.id
+            else:
+                moved.add_arrival(change)
+
+    def _routed(self, raw: RawBatch, part: TableRows) -> RoutedRows:
+        try:
+            return self._sink_of(part).route(part.rows)
+        except BadInput as error:
+            offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
+            raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
+
+
+def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[AwaitedRow], end: int) -> int:
+    """The offset of the first record whose row leaves a key and is waited for; `end` when there is none.
+
+    What waits for it is written next, and may bring what later records of this batch wait for. Up to it, one try gives
+    up all that wait: they would find nothing between one try and the next.
+    """
+    awaited = {(one.table, one.change.id) for one in waiting}
+    offsets = [
+        int(rows.offsets[row])
+        for rows in batch
+        for row, change, is_departure in (key_change_halves(rows) if awaited else ())
+        if is_departure and (rows.target.name, change.id) in awaited
+    ]
+    return min(offsets, default=end)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FilledRows:
+    """A table's rows as they came, and those that can be written.
+
+    filled: the rows that came, with their cells. read_again: which of those the table has had before. failures: records
+    without rows. awaited: by the first of them that may find its values later.
+    """
+
+    came: TableRows
+    rows: TableRows
+    filled: FilledRows
+    read_again: NDArray[np.bool_]
+    failures: Sequence[DecodeFailure] = ()
+    awaited: AwaitedRow | None = None

@@ -1,0 +1,164 @@
+"""A pipeline made from its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from checkpoint.coordinator import CheckpointPolicy
+from checkpoint.offsets import TopicPartition
+from checkpoint.routing import Routing
+from ingest.dead_letters import DeadLetters
+from ingest.formats.base import Decoder, TargetOf
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.formats.debezium.options import DEBEZIUM_JSON, debezium_settings
+from ingest.formats.debezium.table_inference import infer_table
+from ingest.pipeline.error_policy import ErrorPolicy
+from ingest.pipeline.pending_batches import PendingBatches
+from ingest.pipeline.pipeline import Pipeline, PipelineDependencies
+from ingest.pipeline.progress_file import ProgressFile, progress_path
+from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.pipeline.run_metrics import RunMetrics
+from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
+from ingest.sources.change_log_folder import ChangeLogFolder
+from ingest.tables.moved_rows import MovedRowsBudget
+from ingest.tables.pipeline_tables import PipelineTables
+from ingest.tables.table_differences import Difference, check_differences, differences
+from ingest.tables.table_history import history_snapshots_of_each
+from ingest.tables.table_sink import StorageTableSink
+from ingest.threads import map_parallel
+from storage.catalog.opening import open_catalog
+from storage.errors import UnsupportedFeature
+from storage.expire.expiry_worker import ExpiryWorker
+from storage.fileio import open_file_io
+from storage.logs import get_logger
+from storage.write.memory_budget import MemoryBudget
+
+_log = get_logger(__name__)
+
+
+def build_pipeline(
+    config: Config, recovery_flags: RecoveryFlags | None = None, command: str = "tidelake ingest run CONFIG"
+) -> Pipeline:
+    """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
+
+    recovery_flags: what a person decided about positions that can't be proven. command: what runs this pipeline, for
+    messages. Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    """
+    catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
+    memory = MemoryBudget(config.write.memory_bytes)
+    expiry = ExpiryWorker()
+    history = history_snapshots_of_each(len(config.tables))
+    others = {table.name: table.other_users for table in config.tables}
+    tables = PipelineTables(
+        config.tables,
+        catalog,
+        lambda context: StorageTableSink(
+            context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name], history
+        ),
+        infer_table,
+    )
+    check_differences(tables.differences)
+    for difference in tables.differences:
+        _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
+    return Pipeline(
+        PipelineDependencies(
+            source=build_source(config),
+            decoder=_decoder(config, tables.router.target_of),
+            router=tables.router,
+            sinks=tables.sinks,
+            create=tables.create,
+            dead_letters=DeadLetters(open_file_io(config.dead_letters, options), config.dead_letters),
+            errors=ErrorPolicy(config.errors.tolerance),
+            start=build_start(config),
+            checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
+            queue_bytes=config.write.queue_bytes,
+            waiting=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
+            routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
+            progress=ProgressFile(
+                open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
+            ),
+            recovery_flags=recovery_flags or RecoveryFlags(),
+            command=command,
+            expiry=expiry,
+            moved=MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max),
+        )
+    )
+
+
+def configuration_differences(config: Config) -> list[Difference]:
+    """Where the configuration contradicts tables that exist. Blocks."""
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+
+    def of(table: TableSettings) -> list[Difference]:
+        return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
+
+    return [difference for found in map_parallel(of, config.tables) for difference in found]
+
+
+async def run(
+    config: Config,
+    watch: Callable[[RunMetrics], None] | None = None,
+    recovery_flags: RecoveryFlags | None = None,
+    command: str = "tidelake ingest run CONFIG",
+) -> RunMetrics:
+    """Run a pipeline until its source ends, it fails, or SIGTERM or SIGINT comes (see `Pipeline.stop`).
+
+    watch: gets the progress once, at the start; it changes while the pipeline runs. The rest: see `build_pipeline`.
+    """
+    pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command)
+    if watch is not None:
+        watch(pipeline.metrics)
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_, pipeline.stop)
+    try:
+        return await pipeline.run()
+    finally:
+        for signal_ in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signal_)
+
+
+def build_source(config: Config) -> Source:
+    """Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
+    match config.source:
+        case FolderSettings() as settings:
+            return ChangeLogFolder(
+                Path(settings.path),
+                follow=settings.until == "forever",
+                poll_interval_ms=settings.poll_interval_ms,
+                max_record_bytes=settings.max_record_bytes,
+            )
+        case KafkaSettings() as settings:
+            try:
+                from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+            except ImportError as error:
+                from ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
+
+                raise unsupported_client(str(error)) from error
+            return KafkaSource(settings)
+
+
+def build_start(config: Config) -> Start:
+    if isinstance(config.source, FolderSettings) or config.source.start == "earliest":
+        return Earliest()
+    start = config.source.start
+    if start == "latest":
+        return Latest()
+    if start.timestamp_ms is not None:
+        return AtTimestamp(start.timestamp_ms)
+    if start.group is not None:
+        return FromGroup(start.group)
+    topics = (start.offsets or {}).items()
+    return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})
+
+
+def _decoder(config: Config, target_of: TargetOf) -> Decoder:
+    if config.format != DEBEZIUM_JSON:
+        raise UnsupportedFeature(
+            f"format = {config.format}", "this release decodes Debezium JSON only", f"Set {DEBEZIUM_JSON}."
+        )
+    return DebeziumJsonDecoder(target_of, *debezium_settings(config.format_options))

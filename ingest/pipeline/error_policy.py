@@ -1,0 +1,65 @@
+"""Which failures a pipeline lives with, and what it says when it doesn't."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from ingest.formats.base import DecodeFailure, FailureKind
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+
+_REMEDIES: Final = {
+    FailureKind.BAD_RECORD: "Fix the source, or set `errors.tolerance` to keep such records aside and go on",
+    FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
+    FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
+    FailureKind.TRUNCATE: "Decide what becomes of the rows; `truncates: skip` in `format_options` passes it over",
+}
+
+
+class RecordRefused(BadInput):
+    """A record stops the pipeline. What came before it is committed; it is read again at the next start."""
+
+
+class ErrorPolicy:
+    """tolerance: how many bad records one run may set aside, as `errors.tolerance` says it.
+
+    Each record counts once: one that a run before has set aside, and that is read again as no table has passed it, is
+    free. So every start gets further than the one before, by as many as it may set aside.
+
+    Unknown columns, columns of a type that is too narrow, and truncates always stop the pipeline: setting them aside
+    would lose good rows.
+    """
+
+    def __init__(self, tolerance: Literal["none", "all"] | int) -> None:
+        self._allowed = {"none": 0, "all": math.inf}[tolerance] if isinstance(tolerance, str) else tolerance
+        self._left = self._allowed
+
+    def first_fatal(
+        self, failures: Sequence[DecodeFailure], is_set_aside: Callable[[DecodeFailure], bool]
+    ) -> DecodeFailure | None:
+        """The first of these, in order, that is too much; those before it are counted as tolerated.
+
+        is_set_aside: whether a run before has set the record aside for good.
+        """
+        for failure in failures:
+            if failure.kind is not FailureKind.BAD_RECORD:
+                return failure
+            if is_set_aside(failure):
+                continue
+            if self._left < 1:
+                return failure
+            self._left -= 1
+        return None
+
+    def refusal(self, failure: DecodeFailure, batch: RawBatch) -> RecordRefused:
+        """Says which record, why, and what to do."""
+        remedy = _REMEDIES[failure.kind]
+        if failure.kind is FailureKind.BAD_RECORD and self._allowed:
+            count = "1 record" if self._allowed == 1 else f"{self._allowed} records"
+            remedy = (
+                f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "
+                "at them, and fix the source or raise the number. They count once: the next start goes on from here"
+            )
+        return RecordRefused(f"{failure.describe(batch)}. {remedy}")

@@ -1,0 +1,304 @@
+"""Recovery of a pipeline: where it goes on in each table, checked against the source, or as a person decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from checkpoint.idle_progress import IdleProgress
+from checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
+from checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, identity_changes
+from checkpoint.other_users import overlaps_with_other_users
+from checkpoint.position_problems import POSITION_LOST, PositionProblem, SourceState, compare_with_source
+from checkpoint.recovery import RecoveredTable, position_of, recover_table, resume_offsets
+from checkpoint.recovery_options import (
+    RefusedTable,
+    decided_position,
+    offsets_past_gap,
+    position_refused,
+    rewound_offsets,
+)
+from checkpoint.routing import Routing
+from checkpoint.table_state import MISSING_TABLE, TableState
+from ingest.pipeline.progress_file import ProgressFile
+from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.sources.base import AtOffsets, Earliest, Source, Start
+from ingest.tables.table_router import TableRouter
+from ingest.tables.table_sink import TableSink
+from ingest.threads import map_uncancellable
+from storage.errors import BadInput
+
+_TABLES_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredPipeline:
+    """Where a run begins.
+
+    positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
+    pipeline never committed to. chosen: those of them for which `start` chose a place that is another one tomorrow.
+    last_identifier, last_epoch: the largest of the pipeline. progress: what the progress file said. moved_rows: by
+    table, what is on its way to another key. moved_row_files: by table, the files that its snapshots name for that.
+    """
+
+    positions: Mapping[str, SourcePosition]
+    starts: Mapping[TopicPartition, int]
+    fresh: Sequence[str]
+    chosen: Sequence[str]
+    last_identifier: int
+    last_epoch: int
+    progress: IdleProgress
+    moved_rows: Mapping[str, MovedRowsState]
+    moved_row_files: Mapping[str, frozenset[str]]
+
+
+class PipelineRecovery:
+    """routings: what the configuration says of each table; tables that are absent are not compared.
+
+    start: for tables that the pipeline is new to. command: runs the pipeline, for messages.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        router: TableRouter,
+        sinks: Mapping[str, TableSink],
+        start: Start,
+        routings: Mapping[str, Routing],
+        progress: ProgressFile | None,
+        recovery_flags: RecoveryFlags,
+        command: str,
+    ) -> None:
+        self._source = source
+        self._router = router
+        self._sinks = sinks
+        self._start = start
+        self._routings = routings
+        self._progress = progress
+        self._recovery_flags = recovery_flags
+        self._command = command
+        self._unused_flags = set(recovery_flags.tables)
+        self._source_partitions: frozenset[TopicPartition] | None = None
+
+    async def recover(self) -> RecoveredPipeline:
+        """Look at the tables as they are now, and at the source. Writes nothing; may be called again.
+
+        Raises PositionRefused with the recovery options, and BadInput for a flag where nothing was refused.
+        """
+        progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
+        table_states = await self._table_states()
+        recovered_tables = {
+            table: recover_table(table, seen, progress, self._routings.get(table))
+            for table, seen in table_states.items()
+        }
+        if self._source_partitions is None:
+            known = resume_offsets(s.position for s in recovered_tables.values()).keys() | self._read_by_others(
+                table_states
+            )
+            self._source_partitions = await self._source.open(known)
+        source = SourceState(
+            self._source.identity, self._source_partitions, await self._source.bounds(self._source_partitions)
+        )
+        proven: dict[str, SourcePosition] = {}
+        refused: list[RefusedTable] = []
+        for table, recovered in recovered_tables.items():
+            position, findings = await self._position(table, recovered, table_states[table], source)
+            if findings:
+                refused.append(RefusedTable(table, recovered, findings, table_states[table], self._routed(table)))
+            proven[table] = position
+        if refused:
+            raise position_refused(refused, source, self._command)
+        positions, chosen = await self._with_new_partitions(proven)
+        moved = {
+            table: self._moved_rows(table, table_states[table], recovered_tables[table], at, source)
+            for table, at in positions.items()
+        }
+        starts = {p: at for p, at in resume_offsets(positions.values()).items() if p in self._source_partitions}
+        return RecoveredPipeline(
+            positions,
+            starts,
+            fresh=[table for table, recovered in recovered_tables.items() if recovered.is_fresh],
+            chosen=chosen,
+            last_identifier=max((s.identifier for s in recovered_tables.values()), default=0),
+            last_epoch=max((s.epoch for s in recovered_tables.values()), default=0),
+            progress=progress,
+            moved_rows=moved,
+            moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
+        )
+
+    def flag_used(self, table: str) -> None:
+        """The table says now where it stands: what was decided for it is done, and doesn't count again."""
+        self._unused_flags.discard(table)
+
+    async def _table_states(self) -> dict[str, TableState]:
+        def of(table: str) -> TableState:
+            sink = self._sinks.get(table)
+            return MISSING_TABLE if sink is None else sink.read_state()
+
+        tables = self._router.tables
+        return dict(zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True))
+
+    def _read_by_others(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
+        """Partitions that others have read for tables of ours."""
+        return {
+            partition
+            for table, seen in table_states.items()
+            for snapshot in seen.newest_of_others
+            if (position := position_of(snapshot)) is not None
+            for partition in position.ranges
+            if table in self._router.tables_of(partition.topic)
+        }
+
+    def _routed(self, table: str) -> frozenset[TopicPartition]:
+        return frozenset(p for p in self._source_partitions or () if table in self._router.tables_of(p.topic))
+
+    # ------------------------------------------------------------ one table
+
+    async def _position(
+        self, table: str, recovered: RecoveredTable, table_state: TableState, source: SourceState
+    ) -> tuple[SourcePosition, Sequence[PositionProblem]]:
+        """The position to go on from, and what speaks against it."""
+        findings = list(recovered.findings)
+        if not {finding.problem for finding in findings} & POSITION_LOST:
+            findings += compare_with_source(table, recovered.position, source)
+        if recovered.is_fresh and findings:
+            # nothing of ours is in it: then it is read as `start` says
+            recovered, findings = replace(recovered, position=SourcePosition()), []
+        position = recovered.position
+        taken = self._routed(table) | position.ranges.keys()
+        findings += overlaps_with_other_users(
+            table, position.ends, table_state.newest_of_others, taken, source.identity
+        )
+        if table in self._unused_flags:
+            position = await self._decided(table, recovered, findings, table_state, source)
+            return position, compare_with_source(table, position, source)
+        return position.with_identity(source.identity), findings
+
+    async def _decided(
+        self,
+        table: str,
+        recovered: RecoveredTable,
+        findings: Sequence[PositionProblem],
+        table_state: TableState,
+        source: SourceState,
+    ) -> SourcePosition:
+        flags = self._recovery_flags
+        flag = flags.texts[table]
+        accepted = RecoveryDecision(flag, tuple(dict.fromkeys(finding.problem.value for finding in findings)))
+        if table_state.created_ms is None:
+            raise BadInput(f"{flag}: there is no table {table} yet; it is read as `start` says. Leave the option out")
+        if table in flags.snapshots:
+            whose, ends = await self._of_snapshot(table, flags.snapshots[table], flag)
+            if whose in {other.commit_user for other in table_state.newest_of_others}:
+                ends = {
+                    **rewound_offsets(recovered, findings, {}),
+                    **ends,
+                }  # it tells nothing of what only we have read
+            return decided_position(recovered, ends, source, accepted)
+        if table in flags.rewinds:
+            starts = await self._starts(table, flags.rewinds[table], flag)
+            _check_goes_back(flag, starts, rewound_offsets(recovered, findings, {}))
+            return decided_position(recovered, rewound_offsets(recovered, findings, starts), source, accepted)
+        if not findings:
+            raise BadInput(
+                f"{flag}: the position of {table} is proven, there is no gap to accept. Leave the option out"
+            )
+        offsets = offsets_past_gap(recovered, findings, source, self._routed(table))
+        if offsets is None:
+            raise BadInput(f"{flag}: the source doesn't tell where it ends. Use --rewind-to {table}=earliest")
+        return decided_position(recovered, offsets, source, accepted)
+
+    async def _of_snapshot(self, table: str, snapshot_id: int, flag: str) -> tuple[str, Mapping[TopicPartition, int]]:
+        """Its commit user, and where it ended."""
+        snapshot = await asyncio.to_thread(self._sinks[table].snapshot, snapshot_id)
+        position = None if snapshot is None else position_of(snapshot)
+        if snapshot is None or position is None:
+            reason = "there is no such snapshot" if snapshot is None else "it carries no source position"
+            raise BadInput(f"{flag}: {reason}. `tidelake table snapshots {table}` lists those there are")
+        return snapshot.commit_user, position.ends
+
+    async def _starts(self, table: str, start: Start, flag: str) -> Mapping[TopicPartition, int]:
+        partitions = self._routed(table)
+        if not isinstance(start, AtOffsets):
+            return await self._source.offsets(partitions, start)
+        if unknown := sorted(start.offsets.keys() - partitions):
+            raise BadInput(f"{flag}: {unknown[0]} holds no records for {table}")
+        return start.offsets
+
+    def _moved_rows(
+        self,
+        table: str,
+        table_state: TableState,
+        recovered: RecoveredTable,
+        position: SourcePosition,
+        source: SourceState,
+    ) -> MovedRowsState:
+        """What is on its way according to the newest own snapshot, for a table that goes on from `position`.
+
+        Where somebody chose to go back, records are read again: the table has what came after them.
+        """
+        if not table_state.own:
+            return MovedRowsState()
+        state = moved_rows_of(table_state.own[0].properties, table_state.own[0].path)
+        flags = self._recovery_flags
+        if table not in self._unused_flags or not (table in flags.rewinds or table in flags.snapshots):
+            return state
+        before, ends = recovered.position, position.ends
+        had = before.ends
+        if {finding.problem for finding in recovered.findings} & POSITION_LOST and not had:
+            had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
+        elif identity_changes(before.identity, source.identity):
+            return state  # these are other records
+        again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
+        return replace(state, read_again={**state.read_again, **again})
+
+    # ------------------------------------------------------------ partitions that came up since
+
+    async def _with_new_partitions(
+        self, proven: Mapping[str, SourcePosition]
+    ) -> tuple[dict[str, SourcePosition], list[str]]:
+        """Where each table stands, its new partitions included, and the tables for which `start` chose a place.
+
+        A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
+        to the table from where `start` says.
+        """
+        grown: dict[str, set[TopicPartition]] = {}
+        begun: dict[str, set[TopicPartition]] = {}
+        for table, position in proven.items():
+            topics = {partition.topic for partition in position.ranges}
+            new = set(self._routed(table) - position.ranges.keys())
+            grown[table] = {partition for partition in new if partition.topic in topics}
+            begun[table] = new - grown[table]
+        oldest = await self._offsets_of_all(grown, Earliest())
+        first = await self._offsets_of_all(begun, self._start)
+        positions = {
+            table: position.with_partitions(
+                {p: oldest[p] for p in grown[table]} | {p: first[p] for p in begun[table]}
+            ).with_identity(self._source.identity)
+            for table, position in proven.items()
+        }
+        return positions, [table for table in proven if begun[table] and self._start != Earliest()]
+
+    async def _offsets_of_all(
+        self, partitions: Mapping[str, set[TopicPartition]], start: Start
+    ) -> Mapping[TopicPartition, int]:
+        """The source is asked once for all tables."""
+        wanted: set[TopicPartition] = set().union(*partitions.values())
+        return await self._source.offsets(wanted, start) if wanted else {}
+
+
+def _moved_row_files(table_state: TableState) -> frozenset[str]:
+    files = (moved_rows_of(snapshot.properties, snapshot.path).file for snapshot in table_state.own)
+    return frozenset(file for file in files if file is not None)
+
+
+def _check_goes_back(flag: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:
+    """Rewinding forward would drop the records between in silence."""
+    for partition, at in sorted(starts.items()):
+        if partition in proven and at > proven[partition]:
+            raise BadInput(
+                f"{flag}: {partition} was read up to {proven[partition]}, and {at} lies above: what lies between would "
+                f"be in no table. Rewind to {proven[partition]} or below"
+            )

@@ -1,0 +1,38 @@
+"""Where a pipeline's progress is kept: one small file in its warehouse."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from checkpoint.idle_progress import IdleProgress
+from storage.errors import TidelakeError
+from storage.fileio.base import FileIO
+from storage.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+def progress_path(warehouse: str, pipeline: str) -> str:
+    return f"{warehouse.rstrip('/')}/{quote(pipeline, safe='')}.progress"
+
+
+class ProgressFile:
+    """Methods block. path: see `progress_path`."""
+
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+
+    def read(self) -> IdleProgress:
+        """Empty where there is no file, or none that can be understood: then records are read again, no more."""
+        try:
+            return IdleProgress.from_text(self._io.read(self._path), self._path)
+        except FileNotFoundError:
+            return IdleProgress()
+        except TidelakeError as error:
+            _log.warning("the progress file is ignored; idle tables are read from their last row", error=str(error))
+            return IdleProgress()
+
+    def write(self, progress: IdleProgress) -> None:
+        """Replaces the file at once, durably."""
+        self._io.write(self._path, progress.to_text().encode())

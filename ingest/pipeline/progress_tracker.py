@@ -1,0 +1,171 @@
+"""Tracks progress outside of snapshots: the consumer registration at each table, and the progress file.
+
+Neither decides where it stands. The one keeps its newest snapshots from expiring; the other spares it from reading
+again what idle tables had no rows in, and remembers what was there if they expire all the same
+(`checkpoint.idle_progress`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from checkpoint.epoch import Epoch
+from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.routing import Routing
+from ingest.clock import Clock, wait_at_most
+from ingest.pipeline.progress_file import ProgressFile
+from ingest.tables.table_sink import TableSink
+from ingest.threads import map_uncancellable, run_uncancellable
+from storage.errors import TidelakeError
+from storage.logs import get_logger
+
+INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline runs
+REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written again: some expire consumers by their age
+_AT_ONCE: Final = 32
+
+_log = get_logger(__name__)
+
+
+class ProgressTracker:
+    """sinks: all tables that exist, by name; it may grow. tables: all that are configured. routings: what is said of
+    them. file: None keeps none.
+
+    Call what is about progress between checkpoints, or with writing excluded.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, TableSink],
+        tables: Collection[str],
+        routings: Mapping[str, Routing],
+        file: ProgressFile | None,
+        clock: Clock,
+    ) -> None:
+        self._sinks = sinks
+        self._tables = tables
+        self._routings = routings
+        self._file = file
+        self._clock = clock
+        self._written = IdleProgress()
+        self._others: dict[str, IdleTable] = {}  # of tables that are not configured now, and may be again
+        self._busy: set[str] = set()  # had a snapshot since the progress was written
+        self._identifier, self._epoch = 0, 0
+        self._written_ms = clock.now_ms()
+        self._registered: dict[str, tuple[int, int]] = {}  # table to snapshot and time
+
+    # ------------------------------------------------------------ progress
+
+    async def begin(
+        self,
+        identity: SourceIdentity,
+        reached: Mapping[TopicPartition, int],
+        identifier: int,
+        epoch: Epoch,
+        before: IdleProgress,
+    ) -> None:
+        """Everything is taken over, nothing is read yet: every table is idle. before: what the file said till now."""
+        self._identifier, self._epoch = identifier, epoch.number
+        committed_to = {name: entry for name, entry in before.tables.items() if entry.snapshot_id is not None}
+        known = {**before.active, **committed_to}
+        self._others = {name: entry for name, entry in known.items() if name not in self._tables}
+        await self._write(self._tables, identity, reached)
+
+    async def mark_active(self, tables: Collection[str], identifier: int) -> None:
+        """These tables get a snapshot next: the file must not go on saying that nothing came since their last one.
+
+        Raises what the store raises: then the snapshots must not be made.
+        """
+        self._busy |= set(tables)
+        self._identifier = identifier
+        if self._file is not None and any(name in self._written.tables for name in tables):
+            await run_uncancellable(self._write_active, self._file, tables)
+
+    def _write_active(self, file: ProgressFile, tables: Collection[str]) -> None:
+        """Blocks."""
+        idle = {name: entry for name, entry in self._written.tables.items() if name not in tables}
+        active = {**self._written.active, **self._states(tables)}
+        progress = IdleProgress(self._written.reached, idle, self._identifier, self._epoch, active)
+        file.write(progress)
+        self._written = progress
+
+    async def committed(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
+        """A checkpoint is complete. Tables that had nothing for a while are noted, now and then."""
+        if self._clock.now_ms() - self._written_ms >= INTERVAL_MS:
+            idle = [table for table in self._tables if table not in self._busy]
+            if idle or self._written.tables:
+                await self._write(idle, identity, reached)
+            self._written_ms = self._clock.now_ms()
+            self._busy = set()
+
+    async def end(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
+        """Everything is committed, nothing more is read: every table is idle."""
+        await self._write(self._tables, identity, reached)
+
+    async def _write(
+        self, idle: Collection[str], identity: SourceIdentity, reached: Mapping[TopicPartition, int]
+    ) -> None:
+        if self._file is not None:
+            position = SourcePosition(ranges={p: OffsetRange(at, at) for p, at in reached.items()})
+            await run_uncancellable(self._save, self._file, idle, position.with_identity(identity))
+
+    def _save(self, file: ProgressFile, idle: Collection[str], reached: SourcePosition) -> None:
+        """Blocks."""
+        active = {**self._others, **self._states(name for name in self._tables if name not in idle)}
+        progress = IdleProgress(reached, self._states(idle), self._identifier, self._epoch, active)
+        if progress == self._written:
+            return
+        try:
+            file.write(progress)
+            self._written = progress
+        except OSError as error:
+            # What is there now may be either file, and both are true: no table named in them has had a snapshot since.
+            self._written = replace(progress, tables={**self._written.tables, **progress.tables})
+            _log.warning("progress was not written; after a restart more is read again", error=str(error))
+
+    def _states(self, tables: Iterable[str]) -> dict[str, IdleTable]:
+        """Of each table, as it stands now."""
+        return {table: self._state(table) for table in tables}
+
+    def _state(self, table: str) -> IdleTable:
+        sink, routing = self._sinks.get(table), self._routings.get(table)
+        if sink is None:
+            return IdleTable.of(None, None, routing)
+        return IdleTable.of(sink.created_ms, sink.latest_of_user(), routing)
+
+    # ------------------------------------------------------------ registration
+
+    async def register(self) -> None:
+        """Tell everybody's expiry which snapshots to spare: each table's newest own one, and all after it.
+
+        What was registered less than REFRESH_MS ago is left alone. A table where it fails is logged: its snapshots
+        then live no longer than others do.
+        """
+        now_ms = self._clock.now_ms()
+
+        def tell(newest: tuple[str, int]) -> None:
+            table, snapshot_id = newest
+            try:
+                self._sinks[table].register(snapshot_id)
+            except (OSError, TidelakeError) as error:
+                _log.warning("not registered as a consumer", table=table, error=str(error))
+            else:
+                self._registered[table] = snapshot_id, now_ms
+
+        newest = {
+            name: found.id for name, sink in list(self._sinks.items()) if (found := sink.latest_of_user()) is not None
+        }
+        news = [(name, id_) for name, id_ in newest.items() if self._is_news(name, id_, now_ms)]
+        await map_uncancellable(tell, news, _AT_ONCE)
+
+    async def keep_registered(self, end: asyncio.Event) -> None:
+        """`register` every so often until the end, also while nothing is committed."""
+        while not await wait_at_most(end, INTERVAL_MS, self._clock):
+            await self.register()
+
+    def _is_news(self, table: str, snapshot_id: int, now_ms: int) -> bool:
+        registered_id, at_ms = self._registered.get(table, (0, 0))
+        return registered_id != snapshot_id or now_ms - at_ms >= REFRESH_MS

@@ -1,0 +1,95 @@
+"""Recovery flags of the command line: what a person decided where a pipeline refused to go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+
+from checkpoint.offsets import TopicPartition
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+
+RewindTo = Earliest | AtTimestamp | AtOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryFlags:
+    """For each table at most one. texts: each table's option as it was written.
+
+    rewinds: read again from there. snapshots: go on where this snapshot of the table ended. A table of `texts` that is
+    in neither goes on beyond what is lost.
+    """
+
+    rewinds: Mapping[str, RewindTo] = field(default_factory=dict)
+    snapshots: Mapping[str, int] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> Collection[str]:
+        return self.texts.keys()
+
+
+def parse_recovery_flags(
+    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], tables: Collection[str]
+) -> RecoveryFlags:
+    """accept_gap: `TABLE`. rewind_to: `TABLE=WHERE`. from_snapshot: `TABLE=ID`. tables: all of the pipeline.
+
+    WHERE is `earliest`, an ISO time, or `TOPIC:PARTITION:OFFSET,…`. Raises BadInput.
+    """
+    rewinds = [_parted("--rewind-to", text, "earliest") for text in rewind_to]
+    snapshots = [_parted("--from-snapshot", text, "17") for text in from_snapshot]
+    texts: dict[str, str] = {}
+    for table, text in chain(
+        ((table, f"--accept-gap {table}") for table in accept_gap),
+        ((table, f"--rewind-to {table}={where}") for table, where in rewinds),
+        ((table, f"--from-snapshot {table}={id_}") for table, id_ in snapshots),
+    ):
+        if table not in tables:
+            raise BadInput(f"{text}: the pipeline has no table {table}{did_you_mean(table, tables)}")
+        if table in texts:
+            raise BadInput(f"{table} is given two options, {texts[table]} and {text}. Choose one of them")
+        texts[table] = text
+    return RecoveryFlags(
+        {table: _where(table, where) for table, where in rewinds},
+        {table: _snapshot_id(table, id_) for table, id_ in snapshots},
+        texts,
+    )
+
+
+def _parted(option: str, text: str, example: str) -> tuple[str, str]:
+    table, equals, rest = text.partition("=")
+    if not equals or not table or not rest:
+        raise BadInput(f"{option} {text}: write {option} {table if equals and table else 'TABLE'}={example}")
+    return table, rest
+
+
+def _where(table: str, text: str) -> RewindTo:
+    if text == "earliest":
+        return Earliest()
+    if re.match(r"\d{4}-\d\d-\d\d", text):
+        try:
+            time = datetime.fromisoformat(text)
+            return AtTimestamp(int((time if time.tzinfo else time.astimezone()).timestamp() * 1000))
+        except ValueError as error:
+            raise BadInput(f"--rewind-to {table}={text}: {error}. Example: 2026-05-01T12:00:00Z") from None
+    offsets: dict[TopicPartition, int] = {}
+    for part in text.split(","):
+        topic, _, numbers = part.partition(":")
+        found = re.fullmatch(r"(\d+):(\d+)", numbers)
+        if found is None:
+            raise BadInput(
+                f"--rewind-to {table}={text}: {part!r} is not TOPIC:PARTITION:OFFSET. Or write `earliest`, or a time "
+                "such as 2026-05-01T12:00:00Z"
+            )
+        offsets[TopicPartition(topic, int(found[1]))] = int(found[2])
+    return AtOffsets(offsets)
+
+
+def _snapshot_id(table: str, text: str) -> int:
+    if not text.isdecimal():
+        raise BadInput(f"--from-snapshot {table}={text}: {text!r} is not the id of a snapshot, such as 17")
+    return int(text)

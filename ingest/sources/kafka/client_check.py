@@ -1,0 +1,20 @@
+"""The error for a release of aiokafka that the Kafka source does not support."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from storage.errors import UnsupportedFeature
+
+AIOKAFKA: Final = version("aiokafka")  # read here, as it blocks
+_RELIABLE: Final = "0.14.*"  # what our tests run with
+
+
+def unsupported_client(found: str) -> UnsupportedFeature:
+    """The error to raise. found: what is not as we know it."""
+    return UnsupportedFeature(
+        f"aiokafka {AIOKAFKA}",
+        f"{found}. The Kafka source relies on it to notice topics that were deleted or created again: it doesn't open",
+        f'Install a release that is known to do: pip install "aiokafka=={_RELIABLE}"',
+    )

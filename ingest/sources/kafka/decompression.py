@@ -1,0 +1,129 @@
+"""What a compressed batch of records may become when it is uncompressed.
+
+aiokafka uncompresses a batch whole, and 100 KB of zstd may be gigabytes. Its parsers look their decoders up by name in
+their own modules, compiled or not: there stand ours, which bound what is read inside `decompression_limit`. Whatever
+else in this process reads through aiokafka goes on as it was.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
+from typing import Any, Final, TypeAlias
+
+import cramjam
+import pyarrow as pa
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
+
+from ingest.sources.kafka.client_check import unsupported_client
+
+_PIECE_BYTES: Final = 1 << 20
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"  # snappy-java's stream: 16 bytes of header, then blocks with their lengths
+_GZIP: Final = 1  # in the attributes of a batch
+
+_Decoder: TypeAlias = Callable[[Any], bytes]
+_limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompressed", default=None)
+
+
+class DecompressionLimitExceeded(Exception):
+    """A batch is larger than the limit when it is uncompressed."""
+
+
+@contextmanager
+def decompression_limit(limit_bytes: int) -> Iterator[None]:
+    """Batches that are parsed inside, in this task, raise DecompressionLimitExceeded instead of becoming larger."""
+    token = _limit.set(limit_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def install_limited_decoders() -> None:
+    """Put our decoders into aiokafka's parsers, once. Raises UnsupportedFeature for a release that doesn't use them."""
+    for parser in (DefaultRecordBatch, LegacyRecordBatch):
+        module = sys.modules[parser.__module__]
+        for name, decoder in _DECODERS.items():
+            theirs = getattr(module, name, None)
+            if theirs is not None and not hasattr(theirs, "__wrapped__"):
+                setattr(module, name, _bounded(theirs, decoder))
+    if not _are_bounded():
+        raise unsupported_client("it uncompresses batches in another way, without a bound")
+
+
+def _bounded(theirs: _Decoder, ours: Callable[[Any, int], bytes]) -> _Decoder:
+    @wraps(theirs)
+    def decode(payload: Any) -> bytes:
+        limit = _limit.get()
+        return theirs(payload) if limit is None else ours(payload, limit)
+
+    return decode
+
+
+def _are_bounded() -> bool:
+    builder = DefaultRecordBatchBuilder(2, _GZIP, 0, -1, -1, 0, 1 << 20)
+    builder.append(0, None, None, bytes(1000), [])
+    batch = MemoryRecords(bytes(builder.build())).next_batch()
+    try:
+        with decompression_limit(100):
+            list(batch)
+    except DecompressionLimitExceeded:
+        return True
+    return False
+
+
+# ---------------------------------------------------------------- the codecs
+
+
+def _streamed(codec: str, payload: Any, limit_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    left = limit_bytes
+    try:
+        with pa.input_stream(pa.py_buffer(payload), compression=codec, buffer_size=0) as stream:
+            while piece := stream.read(min(_PIECE_BYTES, left + 1)):
+                left -= len(piece)
+                if left < 0:
+                    raise DecompressionLimitExceeded
+                pieces.append(piece)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptRecordException(f"{codec}: {error}") from error
+    return b"".join(pieces)
+
+
+def _snappy(payload: Any, limit_bytes: int) -> bytes:
+    data = memoryview(payload)
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(data, limit_bytes)
+    pieces: list[bytes] = []
+    at = 16
+    while at < len(data):
+        (size,) = struct.unpack_from("!i", data, at)
+        pieces.append(_snappy_block(data[at + 4 : at + 4 + size], limit_bytes))
+        limit_bytes -= len(pieces[-1])
+        at += 4 + max(0, size)
+    return b"".join(pieces)
+
+
+def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
+    """It begins with its length, which the decoder then trusts."""
+    try:
+        if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
+            raise DecompressionLimitExceeded
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptRecordException(f"snappy: {error}") from error
+
+
+_DECODERS: Final[dict[str, Callable[[Any, int], bytes]]] = {
+    "gzip_decode": partial(_streamed, "gzip"),
+    "lz4_decode": partial(_streamed, "lz4"),
+    "zstd_decode": partial(_streamed, "zstd"),
+    "snappy_decode": _snappy,
+}

@@ -1,0 +1,188 @@
+"""Files of rows on their way to another key, one after each checkpoint that changed what is on its way.
+
+They lie in `moved-rows/` of their table's directory, where no orphan cleaner looks and where they go with the table. A
+file is written before the snapshot that names it, and never changed. Those that newer ones replaced are kept for a
+while: a table may be rolled back.
+
+    Arrow IPC, a row for each half of a key change
+    _id, _exact, _old_key, _new_key    the key change
+    _since_ms                          when its record was read; null for a row that came before it was seen leaving
+    _why_unknown, _unknown             of a row that left: why its values, or those of these fields, are not known
+    _is_kept                           whether its values are
+    f0, f1, …                          the values, by the id of their field
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+
+from checkpoint.moved_rows_state import MovedRowsState
+from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
+from ingest.tables.moved_rows import MovedRow, MovedRows
+from storage.errors import CorruptFile
+from storage.fileio.base import FileIO
+from storage.logs import get_logger
+from storage.schema.table_schema import TableSchema
+from storage.types import arrow_field
+
+REPLACED_MAX: Final = 16  # files that nothing newer names, kept for a rollback
+
+_HEAD: Final = pa.schema(
+    [
+        ("_id", pa.binary(KEY_CHANGE_ID_BYTES)),
+        ("_exact", pa.bool_()),
+        ("_old_key", pa.string()),
+        ("_new_key", pa.string()),
+        ("_since_ms", pa.int64()),
+        ("_why_unknown", pa.string()),
+        ("_unknown", pa.list_(pa.int32())),
+        ("_is_kept", pa.bool_()),
+    ]
+)
+
+_log = get_logger(__name__)
+
+
+class MovedRowFiles:
+    """Of one table and one pipeline. directory: where they lie. commit_user: the pipeline's. Methods block."""
+
+    def __init__(self, io: FileIO, directory: str, commit_user: str, schema: TableSchema) -> None:
+        self._io = io
+        self._directory = directory
+        self._user = quote(commit_user, safe="")
+        self._schema = schema
+
+    def write(self, moved: MovedRows) -> MovedRowsState:
+        """Make durable what is on its way. Without any, no file is written."""
+        rows, early = list(moved.pairs), moved.pairs.early
+        if not rows and not early:
+            return MovedRowsState(read_again=moved.read_again)
+        name = f"{self._user}-{uuid4().hex}.arrow"
+        kept = [row for row in rows if row.values is not None]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, self._file_schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+            file.write_batch(self._batch(rows, early))
+        self._io.create_if_absent(f"{self._directory}/{name}", sink.getvalue().to_pybytes())
+        return MovedRowsState(
+            name,
+            len(kept),
+            sum(row.nbytes for row in kept),
+            min((row.since_ms for row in kept), default=None),
+            len(rows) - len(kept),
+            moved.read_again,
+        )
+
+    def read(self, state: MovedRowsState, moved: MovedRows, *, only_exact: bool) -> None:
+        """Fill `moved` with what a snapshot says. only_exact: offsets may have been left out since, so that order does
+        not tell any more which halves belong together.
+
+        A file that is gone (the table was rolled back further than they are kept) is told in the log: records that
+        need its rows are then refused.
+        """
+        left: list[MovedRow] = []
+        early: dict[bytes, int] = {}
+        if state.file is not None:
+            path = f"{self._directory}/{state.file}"
+            try:
+                batch = pa.ipc.open_file(pa.py_buffer(self._io.read(path))).read_all().combine_chunks()
+                left, early = self._halves(batch)
+            except FileNotFoundError:
+                effect = "records that lack values of rows which moved to another key are refused"
+                _log.warning("the file of rows on their way is gone", file=path, rows=state.rows, effect=effect)
+            except (pa.ArrowInvalid, KeyError, IndexError) as error:
+                raise CorruptFile(path, "rows on their way to another key", str(error)) from error
+        if only_exact:
+            left, early = [row for row in left if row.change.is_exact], {}
+        moved.restore(left, early, state.read_again)
+
+    def delete_unreferenced(self, named: Collection[str]) -> None:
+        """Delete files of this pipeline that none of its snapshots names: those of killed processes, too."""
+        mine = re.compile(re.escape(self._user) + r"-[0-9a-f]{32}\.arrow")
+        for entry in self._io.list_directory(self._directory):
+            if mine.fullmatch(entry.name) and entry.name not in named:
+                self.delete(entry.name)
+
+    def delete(self, name: str) -> None:
+        with suppress(OSError):  # the next start sweeps it
+            self._io.delete_all([f"{self._directory}/{name}"])
+
+    # ------------------------------------------------------------ rows of the file
+
+    @property
+    def _file_schema(self) -> pa.Schema:
+        fields = [arrow_field(field).with_name(f"f{field.id}").with_nullable(True) for field in self._schema.fields]
+        return pa.schema([*_HEAD, *fields])
+
+    def _batch(self, rows: Sequence[MovedRow], early: Mapping[bytes, int]) -> pa.RecordBatch:
+        ids = {field.name: field.id for field in self._schema.fields}
+        heads: list[dict[str, Any]] = [
+            {
+                "_id": row.change.id,
+                "_exact": row.change.is_exact,
+                "_old_key": row.change.old_key,
+                "_new_key": row.change.new_key,
+                "_since_ms": row.since_ms,
+                "_why_unknown": row.why_unknown,
+                "_unknown": sorted(ids[name] for name in row.unknown),
+                "_is_kept": row.values is not None,
+            }
+            for row in rows
+        ]
+        heads += [{"_id": id_, "_is_kept": False} for id_, count in early.items() for _ in range(count)]
+        head = pa.RecordBatch.from_pylist(heads, _HEAD)
+        kept = [row.values for row in rows if row.values is not None]
+        take = pa.array(
+            _positions([row.values is not None for row in rows] + [False] * sum(early.values())), pa.int64()
+        )
+        columns = []
+        for field in self._schema.fields:
+            type_ = arrow_field(field).type
+            values = pa.concat_arrays([one[field.name] for one in kept]) if kept else pa.array([], type_)
+            columns.append(values.take(take))
+        return pa.RecordBatch.from_arrays([*head.columns, *columns], schema=self._file_schema)
+
+    def _halves(self, batch: pa.Table) -> tuple[list[MovedRow], dict[bytes, int]]:
+        left: list[MovedRow] = []
+        early: dict[bytes, int] = {}
+        values, lacking = self._values(batch)
+        names = {field.id: field.name for field in self._schema.fields}
+        for at, head in enumerate(batch.select(_HEAD.names).to_pylist()):
+            if head["_since_ms"] is None:
+                early[head["_id"]] = early.get(head["_id"], 0) + 1
+                continue
+            unknown = lacking | {names[id_] for id_ in head["_unknown"] if id_ in names}
+            one = values.take(pa.array([at])) if head["_is_kept"] else None
+            change = KeyChange(head["_id"], head["_exact"], head["_old_key"], head["_new_key"])
+            left.append(MovedRow(change, one, head["_since_ms"], unknown, head["_why_unknown"]))
+        return left, early
+
+    def _values(self, batch: pa.Table) -> tuple[pa.RecordBatch, frozenset[str]]:
+        """The values in the table's columns as they are now, and columns that the file lacks."""
+        fields = [arrow_field(field).with_nullable(True) for field in self._schema.fields]
+        columns, lacking = [], set()
+        for field, arrow in zip(self._schema.fields, fields, strict=True):
+            at = batch.schema.get_field_index(f"f{field.id}")
+            if at >= 0 and batch.schema.field(at).type == arrow.type:
+                columns.append(batch.column(at).combine_chunks())
+            else:
+                columns.append(pa.nulls(len(batch), arrow.type))
+                lacking.add(field.name)
+        columns = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), frozenset(lacking)
+
+
+def _positions(flags: Sequence[bool]) -> list[int | None]:
+    """Of each row that is kept its number among those."""
+    count = 0
+    found: list[int | None] = []
+    for flag in flags:
+        found.append(count if flag else None)
+        count += flag
+    return found

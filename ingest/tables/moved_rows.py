@@ -1,0 +1,191 @@
+"""Rows on their way from one key to another: what they held when they left, until they have come.
+
+The record under the new key may lack values that did not change. They are those of the row at the moment when it left
+its old key, which nothing in the table tells afterwards: a compaction merges the row into its -D, and a row that lies
+under the old key now may be another one, or an older version of which the last records have yet to be read. So the row
+is kept from the moment it leaves, in memory and with the snapshot whose position passes its record
+(`checkpoint.moved_rows_state`), until the commit that holds the record under the new key. It is kept no longer than
+`limit_ms`, and all rows together take no more than `limit_bytes`; of a row that is dropped it is known that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from checkpoint.offsets import TopicPartition
+from ingest.formats.base import KeyChange
+from ingest.tables.key_change_pairs import KeyChangePairs
+from storage.clock import epoch_ms
+from storage.logs import get_logger
+
+NOT_IN_TABLE: Final = "the table did not have it when it left"
+READ_AGAIN: Final = "its records are read again, and the table holds what came after them"
+MADE_BY_MERGING: Final = (
+    "the table's rows are made of several, by its merge engine, and the record that deleted it brings no old values"
+)
+DROPPED_BY_AGE: Final = "it came later than `moved_rows.keep_ms` allows"
+DROPPED_BY_SIZE: Final = "more bytes than `moved_rows.bytes_max` were on their way"
+
+_ARRIVED_MAX: Final = 100_000  # ids, of one table
+_DROPPED_MAX: Final = 100_000  # rows, of one table
+_EARLY_MAX: Final = 10_000  # ids of rows that came and were not seen leaving, of one table
+_REMEMBERED_MS: Final = 7 * 86_400_000  # that a row was dropped
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MovedRow:
+    """A row as it was when it left its key.
+
+    values: one row with the table's columns; None where none is known. unknown: columns whose value is not.
+    why_unknown: for people. since_ms: when it was read, epoch milliseconds.
+    """
+
+    change: KeyChange
+    values: pa.RecordBatch | None
+    since_ms: int
+    unknown: frozenset[str] = frozenset()
+    why_unknown: str = ""
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", 0 if self.values is None else int(self.values.nbytes))
+
+    def dropped(self, why: str) -> MovedRow:
+        return replace(self, values=None, why_unknown=why)
+
+
+@dataclass(slots=True)
+class MovedRowsBudget:
+    """What all tables of a pipeline together keep. used_bytes: now."""
+
+    limit_ms: int = 86_400_000
+    limit_bytes: int = 64 << 20
+    now_ms: Callable[[], int] = epoch_ms
+    used_bytes: int = 0
+
+
+class MovedRows:
+    """Those of one table. Not thread-safe."""
+
+    def __init__(self, table: str, budget: MovedRowsBudget) -> None:
+        self.table = table
+        self._budget = budget
+        self.pairs = KeyChangePairs[MovedRow]()
+        self.read_again: Mapping[TopicPartition, int] = {}
+        """Below these offsets records are read another time: the table has what came after them."""
+        self._arrived: dict[bytes, None] = {}  # exact ids of rows that have come, for records that are sent again
+        self.is_changed = False
+
+    def restore(
+        self, left: Sequence[MovedRow], early: Mapping[bytes, int], read_again: Mapping[TopicPartition, int]
+    ) -> None:
+        """Begin with what a snapshot says."""
+        for row in left:
+            self.pairs.add_departure(row.change, row)
+            self._budget.used_bytes += row.nbytes
+        self.pairs.early.update(early)
+        self.read_again = dict(read_again)
+
+    @property
+    def now_ms(self) -> int:
+        return self._budget.now_ms()
+
+    def has_arrived(self, change: KeyChange) -> bool:
+        """Whether the row under the new key was written before: the record is one that was sent again."""
+        return change.id in self._arrived
+
+    def add_departure(self, row: MovedRow) -> None:
+        """A row leaves its key: the -D is with the writer."""
+        self.is_changed = True
+        if self.pairs.add_departure(row.change, row):
+            self._budget.used_bytes += row.nbytes
+            self._bound_bytes()
+        elif row.change.is_exact and row.change.id not in self.pairs.left:
+            self._remember_arrival(row.change)
+
+    def add_arrival(self, change: KeyChange) -> None:
+        """A row is under its new key: with the writer, or set aside."""
+        self.is_changed = True
+        left = self.pairs.match_arrival(change)
+        if left is not None:
+            self._budget.used_bytes -= left.nbytes
+            if change.is_exact:
+                self._remember_arrival(change)
+
+    def expire(self) -> None:
+        """Drop what is too old; much later, or if there is too much of it, forget that it was there."""
+        oldest_ms = self._budget.now_ms() - self._budget.limit_ms
+        aged = [row for row in self.pairs if row.since_ms <= oldest_ms and row.values is not None]
+        self._drop(aged, DROPPED_BY_AGE)
+        dropped = [row for row in self.pairs if row.values is None and row.change.is_exact]
+        excess = len(dropped) - _DROPPED_MAX
+        for at, row in enumerate(dropped):
+            if at < excess or row.since_ms <= oldest_ms - _REMEMBERED_MS:
+                del self.pairs.left[row.change.id]
+                self.is_changed = True
+        # The other half of these may never come. If it does, a row is kept that nobody asks for.
+        early = [id_ for id_ in self.pairs.early if id_[0]]
+        for id_ in early[: max(0, len(early) - _EARLY_MAX)]:
+            del self.pairs.early[id_]
+
+    def reached(self, ends: Mapping[TopicPartition, int]) -> None:
+        """How far the table's position is: what was to be read again may have been."""
+        if self.read_again:
+            self.read_again = {p: end for p, end in self.read_again.items() if end > ends.get(p, 0)}
+
+    def _bound_bytes(self) -> None:
+        if self._budget.used_bytes <= self._budget.limit_bytes:
+            return
+        excess = self._budget.used_bytes - self._budget.limit_bytes * 9 // 10  # not a row each time
+        dropped = []
+        for row in self.pairs:
+            if excess <= 0:
+                break
+            if row.values is not None:
+                dropped.append(row)
+                excess -= row.nbytes
+        self._drop(dropped, DROPPED_BY_SIZE)
+
+    def _drop(self, rows: Sequence[MovedRow], why: str) -> None:
+        for row in rows:
+            queue = self.pairs.left[row.change.id]
+            queue[queue.index(row)] = row.dropped(why)
+            self._budget.used_bytes -= row.nbytes
+        if rows:
+            self.is_changed = True
+            _log.warning(
+                "rows that were to come under another key are kept no longer",
+                table=self.table,
+                rows=len(rows),
+                reason=why,
+                first=str(rows[0].change),
+                effect="a record that lacks values of such a row is refused",
+            )
+
+    def _remember_arrival(self, change: KeyChange) -> None:
+        self._arrived[change.id] = None
+        if len(self._arrived) > _ARRIVED_MAX:
+            del self._arrived[next(iter(self._arrived))]
+
+
+class MovedRowsByTable:
+    """Of all tables of a pipeline."""
+
+    def __init__(self, budget: MovedRowsBudget) -> None:
+        self._budget = budget
+        self._tables: dict[str, MovedRows] = {}
+
+    def of(self, table: str) -> MovedRows:
+        if table not in self._tables:
+            self._tables[table] = MovedRows(table, self._budget)
+        return self._tables[table]
+
+    def all(self) -> Collection[MovedRows]:
+        """Of tables that were asked for."""
+        return self._tables.values()

@@ -1,0 +1,125 @@
+"""The tables of a pipeline: opened where they exist, otherwise made after the first record for them.
+
+Only its source's records say which columns a table has, so one that doesn't exist yet waits for its first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+from ingest.formats.base import Target
+from ingest.formats.debezium.table_inference import InferredTable
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import RawBatch
+from ingest.settings import TableSettings
+from ingest.tables.table_differences import Difference, check_differences, differences
+from ingest.tables.table_router import Route, TableRouter
+from ingest.tables.table_sink import TableSink
+from ingest.threads import map_parallel
+from storage.catalog.base import Catalog
+from storage.errors import BadInput
+from storage.logs import get_logger
+from storage.options import MergeEngine
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+
+class PipelineTables:
+    """All methods block; `create` may run beside the others' use of `sinks`.
+
+    differences: where the configuration contradicts tables that exist. open_sink: makes the writer of an opened table,
+    and reads nothing. infer: columns and key of the table behind a record.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[TableSettings],
+        catalog: Catalog,
+        open_sink: Callable[[TableContext], TableSink],
+        infer: Callable[[RawBatch, int], InferredTable],
+    ) -> None:
+        self._settings = {table.name: table for table in settings}
+        self._catalog = catalog
+        self._open_sink = open_sink
+        self._infer = infer
+        self.sinks: MutableMapping[str, TableSink] = {}
+        self.differences: list[Difference] = []
+        self.router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
+        for table, opened in zip(settings, map_parallel(self._opened, settings), strict=True):
+            if opened is not None:
+                self._register(table, *opened)
+                self.differences += differences(table, opened[0])
+
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+        """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
+
+        unrouted: source tables with the row of their first record in the batch.
+        Raises BadInput when a record doesn't tell what the table needs.
+        """
+        created = False
+        for source, row in unrouted.items():
+            name = self.router.table_of(source)
+            if name is not None and name not in self.sinks:
+                self._create(self._settings[name], self._infer(batch, row), source)
+                created = True
+        return created
+
+    def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
+        names = [field.name for field in inferred.fields]
+        if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
+            raise BadInput(
+                f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
+                "Correct `primary_key` and `partition_by`"
+            )
+        primary_key, options = table.primary_key or inferred.primary_key, table.option_texts
+        # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
+        if primary_key and (apart := [name for name in table.partition_by if name not in primary_key]):
+            raise BadInput(
+                f"{table.name} can't be created: the key of the records of {source} is ({', '.join(primary_key)}), and "
+                "a row's partition must follow from its key. Set "
+                f"`primary_key: [{', '.join([*primary_key, *apart])}]`, or take {', '.join(apart)} out of "
+                "`partition_by`"
+            )
+        try:
+            draft = self._catalog.draft_table(
+                table.name, inferred.fields, primary_key=primary_key, partition_by=table.partition_by, options=options
+            )
+        except BadInput as error:
+            raise BadInput(f"{table.name} can't be created: {error}") from error
+        Target.of(draft, table.source_types, table.rounded_columns)
+        self._open_sink(draft).abort()
+        self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
+        self._catalog.create_table(
+            table.name,
+            inferred.fields,
+            primary_key=primary_key,
+            partition_by=table.partition_by,
+            options=options,
+            if_not_exists=True,
+        )
+        _log.info("table created", table=table.name, after=str(source), columns=len(names))
+        opened = self._loaded(table)
+        check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
+        self._register(table, *opened)
+
+    def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
+        """None for a table that doesn't exist."""
+        return self._loaded(table) if self._catalog.table_exists(table.name) else None
+
+    def _loaded(self, table: TableSettings) -> tuple[TableContext, TableSink]:
+        context = self._catalog.load(table.name)
+        return context, self._open_sink(context)
+
+    def _register(self, table: TableSettings, context: TableContext, sink: TableSink) -> None:
+        self.sinks[table.name] = sink
+        target = Target.of(context, table.source_types, table.rounded_columns)
+        self.router.add_target(target)
+        if target.needs_retractions and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+            _log.warning(
+                "values that are taken back may come out wrong",
+                table=table.name,
+                reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "
+                "row that added them: sums depend on where checkpoints fall",
+                remedy="merge-engine = aggregation, or ignore-delete = true where nothing is to be taken back",
+            )

@@ -1,0 +1,125 @@
+"""Where a pipeline's configuration contradicts a table that exists: the table stays as it is, so this has to be said.
+
+What would make other rows, another changelog or another layout is refused. What only tunes is a warning, with the
+command that would apply it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ingest.settings import TableSettings
+from storage.ddl.option_changes import check_option_change
+from storage.errors import BadInput
+from storage.messages.alter_command import alter_command, set_option
+from storage.options.registry import find_option
+from storage.table import TableContext
+
+# May be altered, but decide which rows or changes readers see.
+_DECIDE_ROWS: Final = frozenset(
+    {
+        "bucket",
+        "changelog-producer",
+        "ignore-delete",
+        "ignore-update-before",
+        "partial-update.ignore-delete",
+        "first-row.ignore-delete",
+        "deduplicate.ignore-delete",
+        "sequence.field",
+        "sequence.field.sort-order",
+        "deletion-vectors.enabled",
+        "record-level.expire-time",
+        "record-level.time-field",
+    }
+)
+_FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the like
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """setting: as in the configuration. configured, found: as texts. command: alters the table; None where it can't be
+    altered, or had better not be by the way.
+    """
+
+    table: str
+    setting: str
+    configured: str
+    found: str
+    is_refused: bool
+    command: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.table}: `{self.setting}` is {self.configured} in the configuration, {self.found} in the table"
+
+
+def differences(settings: TableSettings, context: TableContext) -> list[Difference]:
+    """What the configuration says of a table, and the table says otherwise."""
+    schema, name = context.schema, settings.name
+    found = []
+    for setting, wanted, has in (
+        ("primary_key", settings.primary_key, schema.primary_keys),
+        ("partition_by", settings.partition_by, schema.partition_keys),
+    ):
+        if wanted and tuple(wanted) != has:
+            is_refused = set(wanted) != set(has)
+            found.append(Difference(name, setting, _names(wanted), _names(has), is_refused))
+    for key, text in settings.option_texts.items():
+        has_text = _text_of(schema.options, key)
+        if not _says_the_same(key, text, has_text):
+            is_refused = _is_refused(schema.options, key, text)
+            command = None if is_refused else alter_command(name, context.location, set_option(key, text))
+            shown = "not set" if has_text is None else repr(has_text)
+            found.append(Difference(name, f"options: {key}", repr(text), shown, is_refused, command))
+    return found
+
+
+def check_differences(found: Sequence[Difference]) -> None:
+    """Raises BadInput, naming each, when some of them are refused."""
+    refused = [difference for difference in found if difference.is_refused]
+    if refused:
+        lines = "\n".join(f"  {difference}" for difference in refused)
+        raise BadInput(
+            f"the configuration contradicts tables that exist; nothing was read or written:\n{lines}\n"
+            "Tables stay as they were made. Let the configuration say what the table has, or leave the setting out; "
+            "for another table, configure another name"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    return f"({', '.join(names)})"
+
+
+def _text_of(options: Mapping[str, str], key: str) -> str | None:
+    """What a table says of an option, under any of its names."""
+    option = find_option(key)
+    names = (key,) if option is None or option.is_family else (key, option.key, *option.fallbacks)
+    return next((options[name] for name in names if name in options), None)
+
+
+def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
+    option = find_option(key)
+    if has_text is None and option is not None:
+        has_text = option.default
+    if has_text is None:
+        return False
+    if text.strip().lower() == has_text.strip().lower():
+        return True
+    if option is None:
+        return False
+    try:
+        first, second = option.kind.check(text), option.kind.check(has_text)  # 128 mb is 128mb
+    except BadInput:
+        return False
+    return first is not None and first == second
+
+
+def _is_refused(options: Mapping[str, str], key: str, text: str) -> bool:
+    if key in _DECIDE_ROWS or key.startswith(_FIELD_PREFIX):
+        return True
+    try:
+        check_option_change(options, key, text, has_snapshots=True)
+    except BadInput:
+        return True
+    return False

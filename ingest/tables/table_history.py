@@ -1,0 +1,139 @@
+"""What a table's snapshots tell of one pipeline: where it stands, and what of it was published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from checkpoint.epoch import Epoch, epoch_of
+from checkpoint.other_users import newest_of_each_user
+from checkpoint.position_text import POSITION_PROPERTY
+from checkpoint.table_state import SnapshotSummary, TableState
+from ingest.threads import map_parallel
+from storage.errors import BadInput, CorruptFile
+from storage.logs import get_logger
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+
+HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
+_OF_ALL_TABLES: Final = 1_024  # where there are many tables, so that a start takes no longer for them
+_AT_LEAST: Final = 8
+
+_log = get_logger(__name__)
+
+
+class TableHistory:
+    """Reads each time; remembers nothing. commit_user: the pipeline's. shared_with: see `tables[].shared_with`.
+    history_snapshots: how many are looked at for holes.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        shared_with: Collection[str] = (),
+        history_snapshots: int = HISTORY_SNAPSHOTS,
+    ) -> None:
+        self._context = context
+        self._history_snapshots = history_snapshots
+        self._commit_user = commit_user
+        self._shared_with = shared_with
+        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
+
+    @property
+    def created_ms(self) -> int:
+        return self._context.schemas.get(0).time_ms
+
+    def latest(self) -> Snapshot | None:
+        return self._snapshots.latest()
+
+    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
+        found = self._snapshots.find(snapshot_id)
+        return None if found is None else self.summarize(found)
+
+    def summarize(self, snapshot: Snapshot) -> SnapshotSummary:
+        return SnapshotSummary(
+            id=snapshot.id,
+            path=self._context.paths.snapshot(snapshot.id),
+            commit_user=snapshot.commit_user,
+            identifier=snapshot.commit_identifier,
+            manifest_list=snapshot.delta_manifest_list,
+            properties=snapshot.properties,
+        )
+
+    def read_state(self, latest_of_user: Snapshot | None, since: Sequence[Snapshot]) -> TableState:
+        """latest_of_user: the pipeline's newest snapshot, None if it has none. since: what came after it, oldest first;
+        what is older is passed over.
+        """
+        first = latest_of_user or self._snapshots.latest()
+        history = list(self._back_from(first)) if first is not None else []
+        own = [self.summarize(s) for s in history if self._is_own(s)]
+        others = [self.summarize(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
+        later = [s for s in reversed(since) if latest_of_user is None or s.id > latest_of_user.id]
+        newest_of_others = newest_of_each_user(map(self.summarize, later), self._commit_user, self._shared_with)
+        others = newest_of_others + [s for s in others if s not in newest_of_others]
+        return TableState(
+            created_ms=self.created_ms,
+            own=own,
+            others=others,
+            earliest_id=self._snapshots.earliest_id(),
+            latest_id=max((s.id for s in (*since, *history[:1])), default=None),
+            consumer_snapshot_id=self._registered_id(),
+            newest_of_others=newest_of_others,
+        )
+
+    def was_published(self, identifier: int, epoch: Epoch | None, known_id: int) -> bool | None:
+        """Whether this process, of that epoch, published the identifier; None when its last snapshot has expired.
+
+        known_id: a snapshot of the pipeline that was there when the process began.
+        """
+        latest = self._snapshots.latest()
+        for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
+            if self._is_own(snapshot) and epoch_of(snapshot.properties, self._context.name) == epoch:
+                return snapshot.commit_identifier == identifier
+            if snapshot.id <= known_id:
+                return False
+        return None
+
+    def register(self, snapshot_id: int) -> None:
+        """Have everybody's expiry spare this snapshot and those after it.
+
+        Raises TidelakeError when the table was dropped since, or created again: the file would stand in the way of the
+        next one, or name a snapshot of another.
+        """
+        if SchemaStore(self._context.io, self._context.paths).get(0).time_ms != self.created_ms:
+            raise BadInput(f"{self._context.name} was created again since it was opened")
+        self._consumer.write(snapshot_id)
+
+    def _registered_id(self) -> int | None:
+        try:
+            return self._consumer.next_snapshot_id()
+        except CorruptFile as error:
+            _log.warning("the consumer file is ignored and written again", table=self._context.name, error=str(error))
+            return None
+
+    def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        """This one and those before it, side by side: a store far away takes long for each."""
+        yield snapshot
+        ids = range(snapshot.id - 1, max(0, snapshot.id - self._history_snapshots), -1)
+        for found in map_parallel(self._snapshots.find, ids):
+            if found is None:
+                return
+            yield found
+
+    def _is_own(self, snapshot: Snapshot) -> bool:
+        return snapshot.commit_user == self._commit_user and snapshot.is_numbered
+
+
+def history_snapshots_of_each(tables: int) -> int:
+    """How many snapshots of each table a start looks at."""
+    return max(_AT_LEAST, min(HISTORY_SNAPSHOTS, _OF_ALL_TABLES // tables))
+
+
+def consumer_name(commit_user: str) -> str:
+    """Under which name a pipeline keeps its own position from expiry."""
+    return f"tidelake-{quote(commit_user, safe='')}"

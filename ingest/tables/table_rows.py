@@ -1,0 +1,46 @@
+"""Cuts the rows that a table gets out of a batch by the offsets of their records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import KeyChanges, TableRows, UnavailableValues
+
+
+def slice_by_offset(batch: TableRows, start: int, stop: int | None) -> TableRows:
+    """Rows of records with offsets in [start, stop); None: no upper end. Copies nothing."""
+    first = int(np.searchsorted(batch.offsets, start))
+    last = len(batch.offsets) if stop is None else int(np.searchsorted(batch.offsets, stop))
+    if first == 0 and last == len(batch.offsets):
+        return batch
+    return TableRows(
+        batch.target,
+        batch.rows.slice(first, max(0, last - first)),
+        batch.offsets[first:last],
+        None if batch.unavailable is None else _unavailable_between(batch.unavailable, first, last),
+        None if batch.key_changes is None else _key_changes_between(batch.key_changes, first, last),
+    )
+
+
+def drop_records(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
+    """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out.
+
+    Which rows are halves of key changes is not told any more.
+    """
+    keep = ~np.isin(batch.offsets, batch.offsets[rows])
+    return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])
+
+
+def _unavailable_between(unavailable: UnavailableValues, first: int, last: int) -> UnavailableValues | None:
+    inside = (unavailable.rows >= first) & (unavailable.rows < last)
+    if not inside.any():
+        return None
+    columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
+    return UnavailableValues(unavailable.rows[inside] - first, columns, unavailable.keys.filter(pa.array(inside)))
+
+
+def _key_changes_between(changes: KeyChanges, first: int, last: int) -> KeyChanges | None:
+    start, stop = np.searchsorted(changes.rows, (first, last)).tolist()
+    return KeyChanges(changes.rows[start:stop] - first, changes.changes[start:stop]) if start < stop else None

@@ -1,0 +1,333 @@
+"""Fills in cells that a record left out because they did not change.
+
+Debezium leaves out large values (PostgreSQL's TOAST) that an update did not touch. Their old value must stay. It is
+that of the row before the record: of the same batch, else of the table. Where the record moved the row to another key,
+it is that of the row when it left its old key (`ingest.tables.moved_rows`), which another batch told, or has yet to
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.formats.base import KeyChange, TableRows, UnavailableValues
+from ingest.tables.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, MovedRow, MovedRows
+from storage.format import KIND_COLUMN, RowKind
+
+NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
+NOT_LEFT: Final = "no record with header `__debezium.newkey` that deletes it there has come"
+_NOWHERE: Final = -1
+# No value that Debezium makes up for a column that it doesn't know is so long (`replica_identity`).
+_LENGTH_OF_REAL_VALUES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedRow:
+    """What a record waits for: that the row which it brings under a new key is seen leaving the old one.
+
+    offset: of the record that waits.
+    """
+
+    offset: int
+    table: str
+    change: KeyChange
+
+
+class RowLookup(Protocol):
+    """The newest rows of one table, those in its write buffer included."""
+
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        """The row of each key, as the table's merge engine makes it.
+
+        keys (m,): columns of the primary key. Returns found (m,), and m rows with the table's columns; rows of keys
+        that were not found, or deleted, are all null.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilledRows:
+    """rows: the batch's n rows, left-out cells filled in. lost (n,): which of them could not be: they must not be
+    written. reasons: of those, by row. waiting: of those, what has yet to be told in another batch.
+    """
+
+    rows: pa.RecordBatch
+    lost: NDArray[np.bool_]
+    reasons: Mapping[int, str]
+    waiting: Mapping[int, KeyChange]
+
+    @staticmethod
+    def of(batch: TableRows) -> FilledRows:
+        """Of a batch that left nothing out."""
+        return FilledRows(batch.rows, np.zeros(len(batch.rows), np.bool_), {}, {})
+
+
+def fill_unavailable(
+    batch: TableRows, unavailable: UnavailableValues, lookup: RowLookup, moved: MovedRows, read_again: NDArray[np.bool_]
+) -> FilledRows:
+    """The rows with their left-out cells. In a table without primary key nothing can be looked up.
+
+    read_again (n,): rows whose records the table has had before.
+    """
+    rows, n = batch.rows, len(batch.rows)
+    if not unavailable.keys.schema.names:
+        lost = np.zeros(n, np.bool_)
+        lost[unavailable.rows] = True
+        reason = f"{NO_OLD_ROW}: it has no primary key to find it by"
+        return FilledRows(rows, lost, dict.fromkeys(unavailable.rows.tolist(), reason), {})
+    origins = _ValueSources.of(batch, unavailable, moved, read_again)
+    versions = _RowVersions(batch)
+    sources = versions.before(origins.keys, origins.before)
+    sources[~origins.are_looked_up] = _NOWHERE
+    # Where the values of a flagged row lie: in a row of the batch, in a looked-up one (from n on), in one that left.
+    outside = np.flatnonzero(origins.are_looked_up & (sources == _RowVersions.OUTSIDE))
+    found, old = (
+        lookup.newest(origins.keys.take(pa.array(outside))) if len(outside) else (outside > 0, rows.slice(0, 0))
+    )
+    sources[outside] = np.where(found, n + np.arange(len(outside)), _NOWHERE)
+    kept = list(origins.kept)
+    sources[kept] = n + len(old) + np.arange(len(kept))
+
+    columns = list(rows.columns)
+    lost = np.zeros(n, np.bool_)
+    for name, flags in unavailable.columns.items():
+        usable = np.where(flags & origins.knows(name), sources, _NOWHERE)
+        take = _resolve_sources(n + len(old) + len(kept), unavailable.rows[flags], usable[flags])[:n]
+        lost |= take < 0
+        cells = pa.concat_arrays([rows[name], old[name], *(values[name] for values in origins.kept_values)])
+        columns[rows.schema.get_field_index(name)] = cells.take(pa.array(np.where(take < 0, np.arange(n), take)))
+    filled = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+    reasons = {row: origins.reason(at) for at, row in enumerate(unavailable.rows.tolist()) if lost[row]}
+    return FilledRows(filled, lost, reasons, {row: change for row, change in origins.waiting.items() if lost[row]})
+
+
+def rows_leaving_key(
+    batch: TableRows,
+    filled: FilledRows,
+    at: NDArray[np.int64],
+    lookup: RowLookup,
+    moved: MovedRows,
+    read_again: NDArray[np.bool_],
+) -> list[MovedRow]:
+    """What rows held that leave their key and don't come in this batch.
+
+    batch: as it came; filled: its cells. at (k,): the rows that leave, rising.
+    """
+    assert batch.key_changes is not None
+    changes = [batch.key_changes.changes[place] for place in np.searchsorted(batch.key_changes.rows, at).tolist()]
+    names = batch.target.schema.names
+    keys = batch.rows.select(batch.target.schema.primary_keys).take(pa.array(at))
+    trusted = ~read_again[at] & batch.target.holds_source_rows
+    sources = np.where(trusted, _RowVersions(batch).before(keys, at), _NOWHERE)
+    sources[(sources >= 0) & filled.lost[np.maximum(sources, 0)]] = _NOWHERE
+    outside = np.flatnonzero(sources == _RowVersions.OUTSIDE)
+    rows = filled.rows.select(names)
+    old = rows.slice(0, 0)
+    if len(outside):
+        found, old = lookup.newest(keys.take(pa.array(outside)))
+        sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NOWHERE)
+    take = pa.array(sources, mask=sources < 0)
+    sent = batch.rows.take(pa.array(at))
+    is_sent = {name: surely_from_source(sent[name]) for name in names}
+    columns = [
+        pc.if_else(pa.array(is_sent[name]), sent[name], pa.concat_arrays([rows[name], old[name]]).take(take))
+        for name in names
+    ]
+    fields = [field.with_nullable(True) for field in batch.target.schema.arrow]
+    values = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    why = NOT_IN_TABLE if batch.target.holds_source_rows else MADE_BY_MERGING
+    left = []
+    for i, change in enumerate(changes):
+        known = [name for name in names if sources[i] >= 0 or is_sent[name][i]]
+        one = values.take(pa.array([i])) if known else None  # not a slice: it would keep all of them
+        reason = READ_AGAIN if read_again[at[i]] else why
+        left.append(MovedRow(change, one, moved.now_ms, frozenset(names) - frozenset(known), reason))
+    return left
+
+
+def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
+    """Which cells of before images are values that the source had.
+
+    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't tell; what Debezium makes up
+    instead is short (`replica_identity`).
+    """
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        is_sent = pc.greater(pc.binary_length(column), _LENGTH_OF_REAL_VALUES)
+    elif pa.types.is_list(column.type):
+        is_sent = pc.greater(pc.list_value_length(column), 0)
+    elif pa.types.is_map(column.type):  # Arrow counts the entries of lists only
+        lengths = np.diff(column.offsets.to_numpy())
+        is_sent = pa.array(lengths > 0, mask=column.is_null().to_numpy(zero_copy_only=False))
+    else:
+        return np.zeros(len(column), np.bool_)
+    flags: NDArray[np.bool_] = is_sent.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
+
+
+# ---------------------------------------------------------------- where a flagged row's values lie
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ValueSources:
+    """Of the m flagged rows of a batch.
+
+    keys (m,), before (m,): the row with this key before that row of the batch, for those that `are_looked_up` (m,).
+    kept: index to the row that left, as it is kept. unknown: index to why what a moved row held is not known.
+    waiting: row of the batch to the key change whose other half has not come.
+    """
+
+    keys: pa.RecordBatch
+    before: NDArray[np.int64]
+    are_looked_up: NDArray[np.bool_]
+    kept: Mapping[int, MovedRow]
+    unknown: Mapping[int, str]
+    waiting: Mapping[int, KeyChange]
+
+    @staticmethod
+    def of(
+        batch: TableRows, unavailable: UnavailableValues, moved: MovedRows, read_again: NDArray[np.bool_]
+    ) -> _ValueSources:
+        m = len(unavailable.rows)
+        # A record that moves a row by itself gives a -D before it: the row lies before both.
+        before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
+        are_looked_up = np.ones(m, np.bool_)
+        names = unavailable.keys.schema.names
+        own = batch.rows.select(names)
+        take = np.arange(len(own), len(own) + m)  # of the rows' keys, with those that were named behind them
+        kept: dict[int, MovedRow] = {}
+        unknown: dict[int, str] = {}
+        waiting: dict[int, KeyChange] = {}
+        for row, change, left, is_again in _matched(batch, moved):
+            index = int(np.searchsorted(unavailable.rows, row))
+            if index == m or unavailable.rows[index] != row:
+                continue  # it brings all its values
+            if isinstance(left, MovedRow) and left.values is not None:
+                kept[index], are_looked_up[index] = left, False
+            elif is_again or read_again[row]:
+                take[index] = row  # it is in the table, as later records left it; those are sent again, too
+            elif isinstance(left, int):
+                before[index] = take[index] = left
+            else:
+                are_looked_up[index] = False
+                unknown[index] = _reason(change, NOT_LEFT if left is None else left.why_unknown)
+                if left is None:
+                    waiting[row] = change
+        keys = pa.RecordBatch.from_arrays(
+            [pa.concat_arrays([own[name], unavailable.keys[name]]).take(pa.array(take)) for name in names], names
+        )
+        return _ValueSources(keys, before, are_looked_up, kept, unknown, waiting)
+
+    @property
+    def kept_values(self) -> list[pa.RecordBatch]:
+        return [row.values for row in self.kept.values() if row.values is not None]
+
+    def knows(self, name: str) -> NDArray[np.bool_]:
+        """(m,): False where a row that left is kept without this column."""
+        flags = np.ones(len(self.before), np.bool_)
+        flags[[index for index, row in self.kept.items() if name in row.unknown]] = False
+        return flags
+
+    def reason(self, index: int) -> str:
+        """Why the flagged row could not be filled."""
+        if index in self.kept:
+            return _reason(self.kept[index].change, self.kept[index].why_unknown)
+        key = ", ".join(f"{name}={value}" for name, value in self.keys.slice(index, 1).to_pylist()[0].items())
+        return self.unknown.get(index, f"{NO_OLD_ROW}: {key}")
+
+
+def _reason(change: KeyChange, why: str) -> str:
+    return f"a value did not change, and what the row held under its old key is not known: {why} ({change})"
+
+
+def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, MovedRow | int | None, bool]]:
+    """The rows of a batch that came from another key, each with the row that left: one of the batch, one that is kept,
+    or none so far; and whether it came before, so that the record is one that was sent again.
+    """
+    if batch.key_changes is None:
+        return []
+    pairs = moved.pairs.subset({change.id for change in batch.key_changes.changes})
+    come: set[bytes] = set()
+    matched = []
+    for row, change, is_departure in key_change_halves(batch):
+        if is_departure:
+            pairs.add_departure(change, row)
+        else:
+            matched.append((row, change, pairs.match_arrival(change), change.id in come or moved.has_arrived(change)))
+            come |= {change.id} if change.is_exact else set()
+    return matched
+
+
+def key_change_halves(batch: TableRows) -> Iterator[tuple[int, KeyChange, bool]]:
+    """Halves of key changes in a batch: row, change, and whether the row leaves its key or comes to it."""
+    if batch.key_changes is not None:
+        kinds = batch.rows[KIND_COLUMN].to_numpy()
+        for row, change in zip(batch.key_changes.rows.tolist(), batch.key_changes.changes, strict=True):
+            yield row, change, bool(kinds[row] == RowKind.DELETE)
+
+
+# ---------------------------------------------------------------- the row before
+
+
+class _RowVersions:
+    """Versions of rows in a batch. Old images (-U) are none: the version that they repeat lies before them."""
+
+    OUTSIDE: Final = -2  # no version of that key before that row: the table may have one
+
+    def __init__(self, batch: TableRows) -> None:
+        kinds = batch.rows[KIND_COLUMN].to_numpy()
+        self._keys = batch.rows.select(batch.target.schema.primary_keys)
+        self._candidates = np.flatnonzero(kinds != RowKind.UPDATE_BEFORE)
+        self._is_deleted = kinds == RowKind.DELETE
+
+    def before(self, keys: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each of m keys the row that it has before that row of the batch: (m,).
+
+        OUTSIDE where the batch says nothing, -1 where the key's row is deleted.
+        """
+        names, n = self._keys.schema.names, len(self._keys)
+        codes = _key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
+        nearest = _newest_before(codes[:n], self._candidates, rows, codes[n:])
+        is_deleted = (nearest >= 0) & self._is_deleted[nearest] if n else np.zeros(len(rows), np.bool_)
+        return np.where(is_deleted, _NOWHERE, np.where(nearest < 0, self.OUTSIDE, nearest))
+
+
+def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
+    """One number a row, equal where all columns are."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        inner = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        codes = np.unique(codes * len(column) + inner, return_inverse=True)[1]
+    return codes
+
+
+def _newest_before(
+    codes: NDArray[np.int64], candidates: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each of `rows` the nearest candidate before it whose code is the wanted one; -1 where there is none.
+
+    codes (n,): of all rows. candidates, rows: row numbers. wanted (m,): a code for each of `rows`.
+    """
+    width = len(codes) + 1
+    ordered = np.sort(codes[candidates] * width + candidates)
+    at = np.searchsorted(ordered, wanted * width + rows) - 1
+    nearest = ordered[np.maximum(at, 0)] if len(ordered) else np.full(len(rows), -1)
+    return np.where((at >= 0) & (nearest // width == wanted), nearest % width, -1)
+
+
+def _resolve_sources(size: int, flagged: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each row's cell of one column is to be taken from; -1: its value is nowhere.
+
+    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources lie before them, so
+    one pass settles all.
+    """
+    take = np.arange(size)
+    for row, source in zip(flagged.tolist(), sources.tolist(), strict=True):
+        take[row] = take[source] if source >= 0 else -1
+    return take

@@ -1,0 +1,1 @@
+"""How commit messages become the table's next snapshot."""

@@ -1,0 +1,72 @@
+"""Which snapshots one committable becomes: first what was written, then what was compacted.
+
+Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; vectors `commit_kinds.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from storage.commit.commit_message import CommitMessage
+from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
+from storage.format import CommitKind, FileKind
+from storage.manifests.index_manifest import IndexEntry
+from storage.manifests.manifest_entry import ManifestEntry
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """What one snapshot changes, entries in the order of the messages. index: what is replaced before what is added."""
+
+    kind: CommitKind
+    entries: Sequence[ManifestEntry] = ()
+    changelog: Sequence[ManifestEntry] = ()
+    index: Sequence[IndexEntry] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.entries or self.changelog or self.index)
+
+
+def commit_changes(
+    messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
+) -> list[CommitChanges]:
+    """None, one or two. default_total_buckets: the option `bucket`, for messages that don't say.
+
+    ignore_empty: when nothing was written, make no snapshot for it; else an empty one says that the identifier is done.
+    Something that deletes files or marks rows deleted is an OVERWRITE: readers of changes can't follow it.
+    """
+
+    def entries(kind: FileKind, message: CommitMessage, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+        total = default_total_buckets if message.total_buckets is None else message.total_buckets
+        return [ManifestEntry(kind, message.partition, message.bucket, total, file) for file in files]
+
+    written: list[ManifestEntry] = []
+    changelog: list[ManifestEntry] = []
+    compacted: list[ManifestEntry] = []
+    compact_changelog: list[ManifestEntry] = []
+    for message in messages:
+        written += entries(FileKind.ADD, message, message.new_files)
+        written += entries(FileKind.DELETE, message, message.deleted_files)
+        changelog += entries(FileKind.ADD, message, message.changelog_files)
+        compacted += entries(FileKind.DELETE, message, message.compact_before)
+        compacted += entries(FileKind.ADD, message, message.compact_after)
+        compact_changelog += entries(FileKind.ADD, message, message.compact_changelog)
+    index = _index([(m, m.deleted_index_files, m.new_index_files) for m in messages])
+    compact_index = _index([(m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages])
+    replaces = any(entry.kind is FileKind.DELETE for entry in written)
+    replaces |= any(entry.file.holds_deletion_vectors for entry in index)
+    first = CommitChanges(CommitKind.OVERWRITE if replaces else CommitKind.APPEND, written, changelog, index)
+    second = CommitChanges(CommitKind.COMPACT, compacted, compact_changelog, compact_index)
+    return [*([] if first.is_empty and ignore_empty else [first]), *([] if second.is_empty else [second])]
+
+
+def _index(
+    of_messages: Sequence[tuple[CommitMessage, Sequence[IndexFileMeta], Sequence[IndexFileMeta]]],
+) -> list[IndexEntry]:
+    """of_messages: the files that a message replaces, and those that it adds."""
+    added = [IndexEntry(m.partition, m.bucket, file) for m, _, new in of_messages for file in new]
+    deleted = [IndexEntry(m.partition, m.bucket, file).as_delete() for m, old, _ in of_messages for file in old]
+    return [*deleted, *added]

@@ -1,0 +1,85 @@
+"""What writers hand to the committer.
+
+Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.java`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from storage.errors import BadInput
+from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """Files of one bucket, complete and durable, seen by nobody yet. Pickles.
+
+    partition: serialized BinaryRow. total_buckets: None takes the table's option `bucket`.
+    new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
+    new_index_files, deleted_index_files: files of the bucket's index that were written, and those that they replace.
+    compact_*: what a compaction read, what it wrote, the changes it found, the index files, and why it was picked, for
+    people. They become a second snapshot.
+    compact_tombstones, known_files: see `storage.commit.tombstones`.
+    base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int | None = None
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    compact_changelog: tuple[DataFileMeta, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    base_snapshot_id: int | None = None
+    compact_reason: str = ""
+    compact_tombstones: tuple[DataFileMeta, ...] = ()
+    known_files: frozenset[str] = frozenset()
+
+
+def reasons_text(reasons: Iterable[str]) -> str:
+    """Why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
+    counts = Counter(reasons).most_common()
+    return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """All that one identifier publishes.
+
+    identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
+    watermark: epoch milliseconds. properties: kept in the snapshot.
+
+    Raises BadInput for what a snapshot can't hold.
+    """
+
+    identifier: int
+    messages: Sequence[CommitMessage] = ()
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_number("identifier", self.identifier)
+        if self.watermark is not None:
+            _check_number("watermark", self.watermark)
+        for key, value in self.properties.items():
+            _check_text(key, value)
+
+
+def _check_number(name: str, number: object) -> None:
+    if not isinstance(number, int) or not -(2**63) <= number < 2**63:
+        raise BadInput(f"the {name} of a commit is a whole number of 64 bits, not {number!r}")
+
+
+def _check_text(key: object, value: object) -> None:
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise BadInput(f"properties of a snapshot are texts, and {key!r} is {value!r}; write {str(value)!r}")

@@ -1,0 +1,74 @@
+"""Which buckets other writers touched, and in which snapshot last.
+
+Compactions don't count: they keep rows and sequence numbers as they are. See `conflicts.check_base_is_current`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from storage.commit.conflicts import Bucket
+from storage.errors import CommitConflict
+from storage.format import CommitKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+
+class ConcurrentWrites:
+    """Knows the snapshots of one range of ids, which grows with what it is told and asked. Not thread-safe.
+
+    delta_entries: reads what a snapshot added and deleted.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        delta_entries: Callable[[Snapshot], Iterable[ManifestEntry]],
+        commit_user: str,
+        table_name: str,
+    ) -> None:
+        self._store = store
+        self._delta_entries = delta_entries
+        self._commit_user = commit_user
+        self._table_name = table_name
+        self._first = self._end = 0  # ids from _first up to, not including, _end are known
+        self._newest: dict[Bucket, int] = {}
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Spares reading it again when it comes next."""
+        if snapshot.id == self._end:
+            self._add(snapshot)
+            self._end += 1
+
+    def after(self, base_id: int, latest: Snapshot | None) -> Mapping[Bucket, int]:
+        """For each bucket the newest snapshot that touched it; complete from base_id + 1 to the latest.
+
+        Raises CommitConflict when a snapshot of that range expired: then nobody can tell.
+        """
+        if not self._first or base_id >= self._end:
+            self._first = self._end = base_id + 1
+            self._newest = {}
+        for snapshot_id in range(self._first - 1, base_id, -1):
+            self._add(self._get(snapshot_id, base_id))
+            self._first = snapshot_id
+        for snapshot_id in range(self._end, latest.id + 1 if latest is not None else 0):
+            self._add(self._get(snapshot_id, base_id))
+            self._end = snapshot_id + 1
+        return self._newest
+
+    def _get(self, snapshot_id: int, base_id: int) -> Snapshot:
+        snapshot = self._store.find(snapshot_id)
+        if snapshot is None:
+            raise CommitConflict(
+                f"{self._table_name}: our sequence numbers continue snapshot {base_id}, and snapshot {snapshot_id} has "
+                "expired since, so it is unknown whether another writer's rows came between. Open the table and "
+                "write again; keep snapshots longer than a writer stays idle"
+            )
+        return snapshot
+
+    def _add(self, snapshot: Snapshot) -> None:
+        if snapshot.commit_user == self._commit_user or snapshot.commit_kind is CommitKind.COMPACT:
+            return
+        for entry in self._delta_entries(snapshot):
+            bucket = entry.partition, entry.bucket
+            self._newest[bucket] = max(snapshot.id, self._newest.get(bucket, 0))

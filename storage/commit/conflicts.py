@@ -1,0 +1,137 @@
+"""What makes a commit wrong because of what is in the table already. Pure: no file is read here.
+
+Each check raises CommitConflict. Entries: `base` are the live files of the partitions that the commit touches,
+`delta` is what it adds and deletes. Which kind of commit is checked for what:
+
+                       one bucket count   deletes are live   levels don't overlap   nobody wrote in between
+    APPEND             first snapshot     -                  -                      where order of rows matters
+    COMPACT            yes                yes                yes                    -
+    OVERWRITE          -                  yes                yes                    -
+
+Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`. The last column
+is ours: Paimon does not check it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from storage.errors import CommitConflict, StaleSequenceNumbers
+from storage.files.data_file import DataFileMeta
+from storage.format import CommitKind, FileKind
+from storage.manifests.manifest_entry import ManifestEntry, merge_entries
+from storage.merge.sorted_run import KeyRange, key_ranges
+from storage.types import DataType
+
+Bucket: TypeAlias = tuple[bytes, int]  # serialized partition, bucket
+NamePartition: TypeAlias = Callable[[bytes], str]
+
+
+def check_no_conflict(
+    kind: CommitKind,
+    base: Sequence[ManifestEntry],
+    delta: Sequence[ManifestEntry],
+    key_types: Sequence[DataType],
+    name_partition: NamePartition,
+    *,
+    also: Collection[Bucket] = (),
+) -> list[ManifestEntry]:
+    """All that must hold for a commit that deletes files. Returns what is live after it in the buckets it touches.
+
+    key_types: of the trimmed primary key; empty for an append table. also: buckets whose index it touches.
+    """
+    if kind is not CommitKind.OVERWRITE:
+        check_bucket_counts([*base, *delta], name_partition)
+    touched = {(entry.partition, entry.bucket) for entry in delta}.union(also)
+    merged = check_deletes([entry for entry in base if (entry.partition, entry.bucket) in touched], delta)
+    if key_types:
+        check_levels(merged, key_types, name_partition)
+    return merged
+
+
+def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:
+    """All files of a partition were placed with the same number of buckets; otherwise a key could be in two."""
+    known: dict[bytes, int] = {}
+    for entry in entries:
+        if entry.total_buckets <= 0:
+            continue
+        count = known.setdefault(entry.partition, entry.total_buckets)
+        if count != entry.total_buckets:
+            raise CommitConflict(
+                f"{name_partition(entry.partition)}: files in {count} buckets, and now {entry.total_buckets}. "
+                "Open it again to write with its present bucket count, or rewrite the partition with an overwrite"
+            )
+
+
+def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+    """What is live after the commit.
+
+    The delta must make sense by itself (readers merge it through a map: a file deleted and added again would be
+    lost), and what it deletes must be there.
+    """
+    try:
+        merge_entries(delta)
+    except ValueError as e:
+        raise CommitConflict(
+            f"the commit contradicts itself: {e}. Nothing was published; write its rows again"
+        ) from None
+    try:
+        merged = list(merge_entries([*base, *delta]).values())
+    except ValueError as e:
+        raise CommitConflict(f"{e}. Were these commit messages committed before? Open the table again") from None
+    for entry in merged:
+        if entry.kind is FileKind.DELETE:
+            raise CommitConflict(
+                f"file {entry.file.file_name} (bucket {entry.bucket}, level {entry.file.level}) is to be deleted, but "
+                "another commit removed it already: another job compacted or overwrote this bucket. Open the table "
+                "again; if two compact a table, set write-only = true on its writers and end other compaction jobs"
+            )
+    return merged
+
+
+def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition) -> None:
+    """Above level 0 the files of one level of a bucket hold disjoint key ranges."""
+    levels: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
+    for entry in live:
+        if entry.file.level > 0:
+            levels[entry.partition, entry.bucket, entry.file.level].append(entry.file)
+    for (partition, bucket, level), files in levels.items():
+        if len(files) < 2:
+            continue
+        overlap = first_overlap(key_ranges(files, key_types))
+        if overlap is not None:
+            one, other = overlap
+            raise CommitConflict(
+                f"{name_partition(partition)}, bucket {bucket}, level {level}: files {one.file_name} and "
+                f"{other.file_name} overlap: two jobs compacted this bucket. Open the table again, and set "
+                "write-only = true on all jobs but one"
+            )
+
+
+def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMeta] | None:
+    """Two neighbours in key order that share a key, or None."""
+    ordered = sorted(ranges, key=lambda item: item.min_key)
+    return next(((a.file, b.file) for a, b in pairwise(ordered) if a.max_key >= b.min_key), None)
+
+
+def check_base_is_current(
+    bases: Mapping[Bucket, int], concurrent_writes: Mapping[Bucket, int], name_partition: NamePartition
+) -> None:
+    """Nobody else wrote to a bucket since the state that our sequence numbers continue.
+
+    A newer row of another writer could have numbers at or above ours, and an older row would win.
+    bases: for each bucket we append to, the snapshot it was opened at (0: before the first).
+    concurrent_writes: the newest snapshot, other than COMPACT, of another commit user that touched the bucket.
+    """
+    for (partition, bucket), base in bases.items():
+        written = concurrent_writes.get((partition, bucket), 0)
+        if written > base:
+            raise StaleSequenceNumbers(
+                f"{name_partition(partition)}, bucket {bucket}: snapshot {written} of another writer came after "
+                f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Nothing "
+                "was published. Open the table and write again (a pipeline: start it again). For several "
+                "jobs that write to one bucket, set sequence.field, or aggregate by functions that need no order"
+            )

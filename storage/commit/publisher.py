@@ -1,0 +1,429 @@
+"""Makes one snapshot the table's next, whoever else commits at the same time and whatever the store answers.
+
+Invariants
+    A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states
+       form one chain, and nobody's changes are lost.
+    B. (commit user, identifier, kind) is published at most once. An identifier below its user's newest is an error.
+    C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
+
+Steps of one attempt, and what a crash after each leaves behind
+    1. Refresh: the newest snapshot, and all since last time. Is what we saw still there, and if not, is it the same
+       table at all? Is this a replay, or did an earlier attempt of ours land after all? The guard may refuse: a newer
+       writer fenced us.
+       *Crash: nothing.*
+    2. Say what changes, seen from there; check it for conflicts.
+       *Crash: nothing.*
+    3. Write manifests and manifest lists under fresh names.
+       *Crash: orphans, files that no snapshot names.*
+    4. Create snapshot-N if absent. **This is the commit.**
+       *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
+    5. See that it is the next: its base still stands, or what is above it was built on it. A writer that slept so long
+       that its id was used and expired would otherwise add a snapshot below the earliest, which nobody reads. A first
+       snapshot has no base: the table itself must still be the one of step 1. What is not the next is withdrawn.
+       *Crash before that: a file outside of the chain, seen by nobody.*
+    6. Write the hint.
+       *Crash: the hint lags; readers list the directory.*
+
+What step 4 can answer, and what follows
+    created     Go to 5.
+    id taken    Read it. Ours (the store asked twice) means created. Another's means lost: delete our orphans, and
+                begin again.
+    an error    Unknown, for our file may yet appear. Begin again: step 1 finds it, or finds N taken by another (lost),
+                or N is free and the next attempt contends for it with the first; only one can win.
+When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
+
+Source: Java `operation/FileStoreCommitImpl.java`, `catalog/RenamingSnapshotCommit.java`; step 5 is ours.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.clock import epoch_ms
+from storage.commit.commit_changes import CommitChanges
+from storage.commit.commit_message import Committable
+from storage.commit.concurrent_writes import ConcurrentWrites
+from storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
+from storage.commit.index_changes import changed_index, check_vectors
+from storage.commit.owner_process import OwnerProcess
+from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
+from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
+from storage.files.bucket_directory import partition_directory
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
+from storage.manifests.index_manifest import IndexEntry
+from storage.manifests.manifest_entry import Identity, ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import (
+    base_list,
+    delta_entries,
+    delta_list,
+    live_entries_of,
+    merged,
+    table_manifests,
+)
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
+from storage.snapshots.table_identity import TableIdentity
+from storage.table import TableContext
+
+Guard = Callable[[Sequence[Snapshot]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEnvironment:
+    """Time and chance, as a commit needs them. random: from 0 up to, not including, 1."""
+
+    now_ms: Callable[[], int] = epoch_ms
+    monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+    sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
+    random: Callable[[], float] = random.random
+    new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One snapshot that is wanted.
+
+    changes: what it changes, seen from the snapshot it will build on (None: the table has none).
+    bases: buckets whose sequence numbers continue the snapshot named (0: none); see `conflicts.check_base_is_current`.
+    is_first: of its identifier. The second (COMPACT) is no replay of the first.
+    """
+
+    committable: Committable
+    changes: Callable[[Snapshot | None], CommitChanges]
+    bases: Mapping[Bucket, int] = field(default_factory=dict)
+    operation: str | None = None
+    is_first: bool = True
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.committable.identifier != BATCH_COMMIT_IDENTIFIER
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The snapshot that carries the proposal. is_replay: we did not publish it now."""
+
+    snapshot: Snapshot
+    is_replay: bool = False
+
+
+class Publisher:
+    """guard: sees every snapshot since the last refresh; raises WriterFenced to stop a commit before it is published.
+
+    Not thread-safe, and for the process that made it alone.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        guard: Guard | None,
+        environment: CommitEnvironment,
+        manifests: ManifestStore,
+    ) -> None:
+        self._context = context
+        self._identity = TableIdentity(context)
+        self._owner = OwnerProcess(f"{context.name}: what commits as {commit_user!r}")
+        self._options = context.options
+        self._commit_user = commit_user
+        self._guard = guard
+        self._unguarded = NewSnapshots([])  # seen by us, and not yet by the guard
+        self._environment = environment
+        self._manifests = manifests
+        self._key_types = [f.type for f in context.schema.key_fields]
+        self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
+        self._store = SnapshotStore(context.io, context.paths)
+        self._tracker = SnapshotTracker(self._store, commit_user, context.name, self._identity)
+        self._builder = SnapshotBuilder(context, manifests)
+        self._concurrent_writes = ConcurrentWrites(
+            self._store, lambda s: delta_entries(context, s, manifests=manifests), commit_user, context.name
+        )
+
+    def publish(self, proposal: CommitRequest) -> CommitResult:
+        """Attempts until the outcome is known.
+
+        Raises CommitOutcomeUnknown. After any other error, also one of the store, this call published nothing, and
+        never will have; an interrupt (no `Exception`) leaves it open.
+        """
+        self._owner.check()
+        unknown: list[PreparedSnapshot] = []  # published, and the store did not say with what success
+        last_error: Exception | None = None
+        started_ms = self._environment.monotonic_ms()
+        retry = 0
+        while True:
+            try:
+                settled = self._attempt(proposal, unknown, retry)
+            except TidelakeError as e:
+                if unknown and not isinstance(e, CommitOutcomeUnknown):
+                    raise self._outcome_unknown_error(proposal, e) from e
+                raise
+            except Exception as e:
+                if not unknown:
+                    raise
+                last_error, settled = e, None
+            if settled is not None:
+                return settled
+            if self._is_exhausted(retry, started_ms):
+                if unknown:
+                    raise self._outcome_unknown_error(proposal, last_error) from last_error
+                raise CommitConflict(
+                    f"{self._context.name}: other commits were first {retry + 1} times in a row; nothing of ours was "
+                    "published. Commit again, or raise commit.max-retries"
+                )
+            self._environment.sleep_ms(self._wait_ms(retry))
+            retry += 1
+
+    def latest_of_user(self) -> Snapshot | None:
+        """Our user's newest numbered snapshot now. The guard is shown it, and what came since, at the next commit."""
+        self._refresh(search_own=True)
+        return self.known_latest_of_user
+
+    @property
+    def known_latest_of_user(self) -> Snapshot | None:
+        """The same as far as we have looked; nothing is read."""
+        return self._tracker.latest_of_user
+
+    @property
+    def snapshots_since_guard(self) -> Sequence[Snapshot]:
+        """What came since the guard was last asked: at first since our newest snapshot. Nothing is read."""
+        return self._unguarded.snapshots
+
+    def snapshots_of_user(self, identifier: int) -> Sequence[Snapshot] | None:
+        """Our snapshots of the newest identifier that is known: of its rows, of its compaction, or both.
+
+        None when one may have expired.
+        """
+        found: list[Snapshot] = []
+        newest = self._tracker.latest_of_user
+        for snapshot in self._store.back_from(newest) if newest is not None else ():
+            if snapshot.commit_user == self._commit_user and snapshot.is_numbered:
+                if snapshot.commit_identifier != identifier:
+                    return found
+                found.append(snapshot)
+                if snapshot.commit_kind is not CommitKind.COMPACT:
+                    return found
+            if snapshot.id == FIRST_SNAPSHOT_ID:
+                return found
+        return None
+
+    # ------------------------------------------------------------ one attempt
+
+    def _attempt(self, proposal: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
+        """None: try again. `unknown` is kept up to date."""
+        self._refresh(search_own=proposal.is_numbered or self._guard is not None)
+        landed = self._find_published(unknown)
+        if landed is not None:
+            return self._settle(landed, unknown)
+        # Before replays: an identifier may be "committed" because the writer that fenced us used it for its own.
+        self._run_guard()
+        replay = self._replay(proposal)
+        if replay is not None:
+            return replay
+
+        base = self._tracker.latest
+        changes, index = self._checked(proposal, proposal.changes(base), base)
+        draft = self._builder.build(base, changes, index, self._envelope(proposal), merge=retry == 0)
+        unknown.append(draft)
+        try:
+            is_ours = self._store.publish(draft.snapshot) or self._store.find(draft.snapshot.id) == draft.snapshot
+        except UnsupportedFeature:
+            self._lost(draft, unknown)
+            raise
+        if not is_ours:
+            self._lost(draft, unknown)
+            return None
+        return self._settle(draft, unknown)
+
+    def _refresh(self, *, search_own: bool) -> None:
+        new_snapshots = self._tracker.refresh(search_own=search_own)
+        for snapshot in new_snapshots.snapshots:
+            self._concurrent_writes.observe(snapshot)
+        if self._guard is not None:
+            self._unguarded = self._unguarded.followed_by(new_snapshots)
+
+    def _find_published(self, unknown: list[PreparedSnapshot]) -> PreparedSnapshot | None:
+        """The attempt of ours that is in the table after all. Those whose id another snapshot took are lost."""
+        newest_id = self._tracker.latest.id if self._tracker.latest is not None else 0
+        for draft in [draft for draft in unknown if draft.snapshot.id <= newest_id]:
+            found = self._store.find(draft.snapshot.id)
+            if found is None:
+                raise CommitOutcomeUnknown(
+                    f"{self._context.name}: snapshot {draft.snapshot.id} expired before it could be seen whether it is "
+                    "our commit"
+                )
+            if found == draft.snapshot:
+                return draft
+            self._lost(draft, unknown)
+        return None
+
+    def _settle(self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> CommitResult | None:
+        """The file is there and ours: does it count?"""
+        if not self._is_next(draft.snapshot, draft.base):
+            self._store.withdraw(draft.snapshot.id)
+            self._lost(draft, unknown)
+            return None
+        unknown.remove(draft)
+        for other in list(unknown):  # their id is taken, by this one
+            self._lost(other, unknown)
+        if self._tracker.latest is None or self._tracker.latest.id < draft.snapshot.id:
+            self._tracker.published(draft.snapshot)
+        self._concurrent_writes.observe(draft.snapshot)
+        assert self._tracker.latest is not None
+        self._store.hint_latest(self._tracker.latest.id)
+        return CommitResult(draft.snapshot)
+
+    def _lost(self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
+        """Surely not published, now or later: nothing names its metadata files."""
+        unknown.remove(draft)
+        with suppress(Exception):  # they are orphans, for the orphan cleaner if need be
+            self._manifests.delete(draft.files)
+
+    # ------------------------------------------------------------ what stands in the way
+
+    def _replay(self, proposal: CommitRequest) -> CommitResult | None:
+        """Raises BadInput for an identifier below the newest of our user."""
+        identifier, newest = proposal.committable.identifier, self._tracker.latest_of_user
+        if not proposal.is_numbered or newest is None or newest.commit_identifier < identifier:
+            return None
+        if newest.commit_identifier == identifier:
+            is_same = proposal.is_first or newest.commit_kind is CommitKind.COMPACT
+            return CommitResult(newest, is_replay=True) if is_same else None
+        raise BadInput(
+            f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
+            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; go on with a larger one, or use "
+            "another commit user"
+        )
+
+    def _run_guard(self) -> None:
+        if self._guard is None:
+            return
+        self._guard(self._unguarded.snapshots)
+        if not self._unguarded.is_complete:
+            raise CommitConflict(
+                f"{self._context.name}: snapshots expired since we last looked, so it is unknown whether a newer "
+                "writer took over. Nothing was published. Open the table and write again"
+            )
+        self._unguarded = NewSnapshots([])
+
+    def _checked(
+        self, proposal: CommitRequest, changes: CommitChanges, base: Snapshot | None
+    ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
+        """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
+        if proposal.bases:
+            current = self._concurrent_writes.after(min(proposal.bases.values()), base)
+            check_base_is_current(proposal.bases, current, self._name_partition)
+        drop_duplicates = self._options.discard_duplicate_files and changes.kind is CommitKind.APPEND
+        if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
+            if base is None:
+                check_bucket_counts(changes.entries, self._name_partition)
+            return changes, self._changed_index(changes, base)
+        partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
+        live = live_entries_of(self._manifests, base, partitions, self._context.name)
+        if drop_duplicates:
+            there = {entry.identity for entry in live}
+            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in there])
+        after = check_no_conflict(
+            changes.kind,
+            live,
+            changes.entries,
+            self._key_types,
+            self._name_partition,
+            also={(entry.partition, entry.bucket) for entry in changes.index},
+        )
+        index = self._changed_index(changes, base)
+        if changes.index or (base is not None and base.index_manifest is not None):
+            known = self._manifests.read_index(base.index_manifest) if index is None and base is not None else index
+            check_vectors(known or (), changes.index, changes.entries, after, self._name_partition)
+        return changes, index
+
+    def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
+        """None where the index stays as it is."""
+        if not changes.index:
+            return None
+        previous = self._manifests.read_index(base.index_manifest) if base is not None else ()
+        return changed_index(
+            previous, changes.index, self._name_partition, one_file_a_bucket=self._has_one_index_file_a_bucket
+        )
+
+    def _name_partition(self, partition: bytes) -> str:
+        directory = partition_directory(self._context, partition)
+        return f"{self._context.name}, partition {directory}" if directory else self._context.name
+
+    # ------------------------------------------------------------ is it the next
+
+    def _is_next(self, snapshot: Snapshot, base: Snapshot | None) -> bool:
+        """Whether a snapshot of ours, just found in the table, is part of its history.
+
+        While its base stands it is: expiry takes the smallest id first and rollback the largest, so no other snapshot
+        had its id before and went. Else the base expired before or after, or there never was one: then what is there
+        above it tells.
+        """
+        if base is None:
+            if self._identity.loss() is not None:
+                return False
+        elif self._store.find(base.id) == base:
+            return True
+        newest = max(self._store.ids(), default=0)
+        if newest <= snapshot.id and self._store.exists(snapshot.id):  # smaller: the store's listing lags
+            return True
+        successor = self._store.find(snapshot.id + 1)
+        if successor is not None:
+            return self._is_built_on(successor, snapshot)
+        if self._store.exists(snapshot.id):
+            return False
+        raise CommitOutcomeUnknown(
+            f"{self._context.name}: snapshot {snapshot.id} was published, and expired before it could be seen whether "
+            "it was the table's next"
+        )
+
+    def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
+        """By the names of manifests; where these were merged meanwhile, by the files they list."""
+        delta = {meta.file_name for meta in self._manifests.read_list(delta_list(snapshot))}
+        before = self._manifests.read_list(base_list(successor))
+        if delta and delta <= {meta.file_name for meta in before}:
+            return True
+        ours = merged(self._manifests, table_manifests(self._manifests, snapshot), self._context.name)
+        theirs = merged(self._manifests, before, self._context.name)
+        return _live(ours) == _live(theirs)
+
+    # ------------------------------------------------------------ small things
+
+    def _envelope(self, proposal: CommitRequest) -> CommitMetadata:
+        committable = proposal.committable
+        return CommitMetadata(
+            self._commit_user,
+            committable.identifier,
+            committable.watermark,
+            committable.properties,
+            proposal.operation,
+            self._environment.new_uuid(),
+            self._environment.now_ms(),
+        )
+
+    def _is_exhausted(self, retry: int, started_ms: float) -> bool:
+        timeout_ms = self._options.commit_timeout_ms
+        too_long = timeout_ms is not None and self._environment.monotonic_ms() - started_ms > timeout_ms
+        return too_long or retry >= self._options.commit_max_retries
+
+    def _wait_ms(self, retry: int) -> float:
+        """Doubles up to a maximum, plus up to a fifth at random: those who collided once should not meet again."""
+        wait_ms = min(self._options.commit_min_retry_wait_ms * 2.0**retry, self._options.commit_max_retry_wait_ms)
+        return wait_ms * (1 + 0.2 * self._environment.random())
+
+    def _outcome_unknown_error(self, proposal: CommitRequest, error: Exception | None) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {proposal.committable.identifier}, "
+            f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
+            "and identifier: if it landed, that is recognised"
+        )
+
+
+def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
+    return {entry.identity for entry in entries if entry.kind is FileKind.ADD}

@@ -1,0 +1,184 @@
+"""Writes the metadata of a snapshot that does not exist yet: manifests, lists, and the JSON to publish.
+
+Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+from storage.commit.commit_changes import CommitChanges
+from storage.format import FileKind
+from storage.manifests.index_manifest import IndexEntry
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_merge import MergeLimits, merge_manifests
+from storage.manifests.manifest_store import ListFile, ManifestStore
+from storage.manifests.snapshot_files import table_manifests
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """What a snapshot says beside its files. commit_user to operation: as in `Snapshot`."""
+
+    commit_user: str
+    commit_identifier: int
+    watermark: int | None
+    properties: Mapping[str, str]
+    operation: str | None
+    uuid: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSnapshot:
+    """A snapshot ready to be published, the one it builds on, and the metadata files that only it names."""
+
+    snapshot: Snapshot
+    base: Snapshot | None
+    files: Sequence[str]
+
+
+class SnapshotBuilder:
+    """Not thread-safe."""
+
+    def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
+        self._io = context.io
+        self._paths = context.paths
+        self._table_name = context.name
+        self._manifests = manifests
+        self._limits = MergeLimits.of(context.options)
+        self._schema_id = context.schema.id
+        self._schema_of_statistics: dict[str, int | None] = {}
+
+    def build(
+        self,
+        base: Snapshot | None,
+        changes: CommitChanges,
+        index: Sequence[IndexEntry] | None,
+        envelope: CommitMetadata,
+        *,
+        merge: bool,
+    ) -> PreparedSnapshot:
+        """index: complete, where the changes change it; None keeps that of the base. merge: join small manifests on the
+        way. When this raises, what it wrote is deleted again.
+        """
+        files: list[str] = []
+        try:
+            return self._build(base, changes, index, envelope, merge, files)
+        except Exception:
+            with suppress(Exception):  # the error that made us give up is the one to tell
+                self._manifests.delete(files)
+            raise
+
+    def _build(
+        self,
+        base: Snapshot | None,
+        changes: CommitChanges,
+        index: Sequence[IndexEntry] | None,
+        envelope: CommitMetadata,
+        merge: bool,
+        files: list[str],
+    ) -> PreparedSnapshot:
+        before = table_manifests(self._manifests, base) if base is not None else []
+        after = self._merged(before, base) if merge else before
+        known = {meta.file_name for meta in before}
+        files += [meta.file_name for meta in after if meta.file_name not in known]
+        base_list = self._list(after, files)
+        delta_list = self._list(self._manifest(changes.entries, files), files)
+        changelog_list = self._list(self._manifest(changes.changelog, files), files) if changes.changelog else None
+        index_manifest = self._index(index, base, files)
+        added_rows = _row_count(changes.entries, FileKind.ADD) - _row_count(changes.entries, FileKind.DELETE)
+        snapshot = Snapshot(
+            id=base.id + 1 if base is not None else FIRST_SNAPSHOT_ID,
+            schema_id=self._latest_schema_id(),
+            base_manifest_list=base_list.name,
+            base_manifest_list_size=base_list.size,
+            delta_manifest_list=delta_list.name,
+            delta_manifest_list_size=delta_list.size,
+            changelog_manifest_list=changelog_list.name if changelog_list is not None else None,
+            changelog_manifest_list_size=changelog_list.size if changelog_list is not None else None,
+            index_manifest=index_manifest,
+            commit_user=envelope.commit_user,
+            commit_identifier=envelope.commit_identifier,
+            commit_kind=changes.kind,
+            time_ms=envelope.time_ms,
+            total_record_count=(base.total_record_count if base is not None else 0) + added_rows,
+            delta_record_count=added_rows,
+            changelog_record_count=_row_count(changes.changelog, FileKind.ADD) if changes.changelog else None,
+            watermark=_later(envelope.watermark, base.watermark if base is not None else None),
+            statistics=self._inherited_statistics(base),
+            properties=dict(envelope.properties),
+            next_row_id=(base.next_row_id or 0) if base is not None else 0,
+            operation=envelope.operation,
+            uuid=envelope.uuid,
+            writer_version=writer_version(),
+        )
+        return PreparedSnapshot(snapshot, base, files)
+
+    def _merged(self, metas: Sequence[ManifestFileMeta], base: Snapshot | None) -> Sequence[ManifestFileMeta]:
+        where = f"{self._table_name}, snapshot {base.id}" if base is not None else self._table_name
+        return merge_manifests(self._manifests, metas, self._limits, where)
+
+    def _manifest(self, entries: Sequence[ManifestEntry], files: list[str]) -> list[ManifestFileMeta]:
+        metas = self._manifests.write(entries)
+        files += [meta.file_name for meta in metas]
+        return metas
+
+    def _list(self, metas: Sequence[ManifestFileMeta], files: list[str]) -> ListFile:
+        written = self._manifests.write_list(metas)
+        files.append(written.name)
+        return written
+
+    def _index(self, index: Sequence[IndexEntry] | None, base: Snapshot | None, files: list[str]) -> str | None:
+        if index is None:
+            return base.index_manifest if base is not None else None
+        name = self._manifests.write_index(index)
+        files.append(name)
+        return name
+
+    def _latest_schema_id(self) -> int:
+        """Of the table, not of the rows: schema ids are consecutive and only grow, so no directory is listed."""
+        while self._io.exists(self._paths.schema(self._schema_id + 1)):
+            self._schema_id += 1
+        return self._schema_id
+
+    def _inherited_statistics(self, base: Snapshot | None) -> str | None:
+        """Statistics count on columns: under another schema than theirs they are not passed on."""
+        if base is None or base.statistics is None:
+            return None
+        return base.statistics if self._statistics_schema(base.statistics) == self._latest_schema_id() else None
+
+    def _statistics_schema(self, name: str) -> int | None:
+        """None for a file that can't be read: they are an aid to planners, and no reason to stop writing."""
+        if name not in self._schema_of_statistics:
+            try:
+                schema_id: int | None = int(json.loads(self._io.read(self._paths.statistics(name)))["schemaId"])
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                schema_id = None
+            self._schema_of_statistics = {name: schema_id}
+        return self._schema_of_statistics[name]
+
+
+def _row_count(entries: Sequence[ManifestEntry], kind: FileKind) -> int:
+    return sum(entry.file.row_count for entry in entries if entry.kind is kind)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((mark for mark in (one, other) if mark is not None), default=None)
+
+
+@cache
+def writer_version() -> str:
+    """What snapshots say of who wrote them."""
+    try:
+        return f"tidelake-{metadata.version('tidelake')}"
+    except metadata.PackageNotFoundError:
+        return "tidelake"

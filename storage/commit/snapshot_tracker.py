@@ -1,0 +1,103 @@
+"""Follows a table for one committer: what is new since its last refresh, and whether what it saw still stands.
+
+Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for replays. That what was seen must still stand is
+our rule: Java on a local disk can replace a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.errors import CommitConflict
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.table_identity import TableIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class NewSnapshots:
+    """Snapshots committed since the last refresh, oldest first.
+
+    is_complete: False when some between the last one seen and the first one here expired before we looked.
+    """
+
+    snapshots: Sequence[Snapshot]
+    is_complete: bool = True
+
+    def followed_by(self, later: NewSnapshots) -> NewSnapshots:
+        return NewSnapshots([*self.snapshots, *later.snapshots], self.is_complete and later.is_complete)
+
+
+class SnapshotTracker:
+    """latest: the newest snapshot at the last refresh, None for a table without any. Not thread-safe.
+
+    latest_of_user: our user's newest numbered snapshot, as far as we looked; None when there is none.
+    identity: asked where what was seen before is not found again, which would prove that the table is the same.
+    """
+
+    def __init__(self, store: SnapshotStore, commit_user: str, table_name: str, identity: TableIdentity) -> None:
+        self._store = store
+        self._identity = identity
+        self._commit_user = commit_user
+        self._table_name = table_name
+        self._seen_id: int | None = None  # of `latest`, 0 for a table without snapshots; None before the first look
+        self._has_searched_own = False
+        self.latest: Snapshot | None = None
+        self.latest_of_user: Snapshot | None = None
+
+    def refresh(self, *, search_own: bool) -> NewSnapshots:
+        """What is new since the last refresh; nothing at the first.
+
+        search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and report what
+        came since, itself included: so a replay is recognised, and a fence that was set meanwhile is seen.
+        Raises CommitConflict when the last snapshot seen was replaced or rolled back, or the table is another one.
+        """
+        newest = self._store.latest()
+        if self.latest is None or not self._stands(self.latest, newest):
+            self._identity.check_before_change()  # after looking: what was found is surely of the same table then
+        newest_id = newest.id if newest is not None else 0
+        first_new = self._seen_id + 1 if self._seen_id is not None else newest_id + 1
+        searching = search_own and not self._has_searched_own
+        snapshots: list[Snapshot] = []
+        for snapshot in self._store.back_from(newest) if newest is not None else ():
+            if snapshot.id < first_new and not searching:
+                break
+            snapshots.append(snapshot)
+            searching = searching and not self._is_own(snapshot)
+        snapshots.reverse()
+        self.latest, self._seen_id = newest, newest_id
+        self._has_searched_own |= search_own
+        for snapshot in snapshots:
+            self._note(snapshot)
+        return NewSnapshots(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
+
+    def published(self, snapshot: Snapshot) -> None:
+        """We made this one, and it is the table's next."""
+        self.latest, self._seen_id = snapshot, snapshot.id
+        self._note(snapshot)
+
+    def _note(self, snapshot: Snapshot) -> None:
+        if self._is_own(snapshot):
+            self.latest_of_user = snapshot
+
+    def _is_own(self, snapshot: Snapshot) -> bool:
+        return snapshot.commit_user == self._commit_user and snapshot.is_numbered
+
+    def _stands(self, seen: Snapshot, newest: Snapshot | None) -> bool:
+        """False when it expired. Raises CommitConflict when something else became of it."""
+        if newest is None or newest.id < seen.id:
+            there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
+            raise CommitConflict(
+                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
+                "back, dropped or created again. Open it and write again"
+            )
+        now = newest if newest.id == seen.id else self._store.find(seen.id)
+        if now is not None and now != seen:
+            whose = "which we committed" if seen.commit_user == self._commit_user else f"of {seen.commit_user}"
+            raise CommitConflict(
+                f"{self._table_name}: snapshot {seen.id}, {whose}, was replaced by one of {now.commit_user} "
+                f"(uuid {now.uuid} instead of {seen.uuid}). A writer that publishes without excluding others did that "
+                "(Java Paimon on a local disk or a plain object store does): let only one of them commit at a time, or "
+                "give both a catalog lock. Open the table and write again what was lost"
+            )
+        return now is not None

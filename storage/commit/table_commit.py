@@ -1,0 +1,394 @@
+"""Commits to one table under one commit user: what writers hand over becomes snapshots.
+
+How a snapshot gets published, and what a crash leaves behind: `storage.commit.publisher`.
+
+Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.java`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from storage.bucketing import Bucketing
+from storage.commit.commit_changes import CommitChanges, commit_changes
+from storage.commit.commit_message import CommitMessage, Committable, reasons_text
+from storage.commit.conflicts import Bucket
+from storage.commit.overwrite import delete_entries, matching_partitions, upgraded
+from storage.commit.publisher import CommitEnvironment, CommitRequest, CommitResult, Guard, Publisher
+from storage.commit.tombstones import buckets_needing_tombstones
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
+from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta, index_file_path
+from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
+from storage.logs import get_logger
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import changelog_entries, delta_entries, live_entries_of
+from storage.merge.aggregate_functions import is_order_free
+from storage.options import TableOptions
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+_File = TypeVar("_File", DataFileMeta, IndexFileMeta)
+
+_TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work leave it out, as Java's API does
+
+
+class TableCommit:
+    """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
+
+    commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
+    on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
+    jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
+    without it. It is also told of buckets that a compaction was committed to which didn't know all of their files.
+    Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
+    before (then drop the files with `discard_replayed`), or when there was nothing to commit and an empty snapshot
+    isn't asked for.
+
+    What an error says:
+    - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
+      delete nothing. The same goes for an interrupt.
+    - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
+    - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
+      same rows with newer numbers (`write.renumber`).
+    - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
+    One thread at a time.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        *,
+        guard: Guard | None = None,
+        environment: CommitEnvironment | None = None,
+        manifests: ManifestStore | None = None,
+        on_lost_compaction: Callable[[Sequence[CommitMessage]], None] = lambda _: None,
+    ) -> None:
+        self._context = context
+        self._options = context.options
+        self._on_lost_compaction = on_lost_compaction
+        self._manifests = manifests or ManifestStore(context)
+        self._key_types = [f.type for f in context.schema.key_fields]
+        self._is_ordered_by_arrival = bool(self._key_types) and not (
+            self._options.sequence_fields or is_order_free(context.schema, context.options)
+        )
+        self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
+        self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment(), self._manifests)
+
+    def latest_of_user(self) -> Snapshot | None:
+        """The newest numbered snapshot of this commit user, as the table stands now."""
+        return self._publisher.latest_of_user()
+
+    @property
+    def snapshots_since_guard(self) -> Sequence[Snapshot]:
+        """What the guard will be shown at the next commit, as far as we have looked; oldest first. Nothing is read."""
+        return self._publisher.snapshots_since_guard
+
+    @property
+    def known_latest_of_user(self) -> Snapshot | None:
+        """The same as far as this committer has looked, what it published included; nothing is read."""
+        return self._publisher.known_latest_of_user
+
+    def commit(self, committable: Committable) -> int | None:
+        """Add what was written, then what was compacted: one snapshot or two.
+
+        An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
+        makes none (option `snapshot.ignore-empty-commit`).
+        """
+        changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
+        bases = self._bases(committable.messages)
+        settled: CommitResult | None = None
+        for change in changes:
+            if change.kind is CommitKind.COMPACT:
+                settled = self._publish_compaction(_with_reasons(committable), change, settled)
+            else:
+                settled = self._publisher.publish(CommitRequest(committable, _always(change), bases))
+            if settled.is_replay:
+                return None
+        return settled.snapshot.id if settled is not None else None
+
+    def overwrite(
+        self,
+        committable: Committable,
+        partition: Mapping[str, Any] | None = None,
+        *,
+        dynamic: bool | None = None,
+    ) -> int | None:
+        """Replace rows by what was written. No changelog is made.
+
+        partition: column -> value; rows of all partitions that agree are replaced, and all files must be in them.
+        Without it, the partitions that files were written to (dynamic), or the whole table. dynamic: None takes option
+        `dynamic-partition-overwrite`, which unpartitioned tables don't heed. Dynamic without files replaces nothing.
+        """
+        is_partitioned = bool(self._context.schema.partition_keys)
+        if dynamic is None:
+            dynamic = partition is None and is_partitioned and self._options.dynamic_partition_overwrite
+        if dynamic and (partition is not None or not is_partitioned):
+            raise BadInput(
+                f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a partitioned table"
+            )
+        written, compacted = self._overwrite_changes(committable.messages)
+        new_partitions = {entry.partition for entry in written.entries}
+        if dynamic and not new_partitions:
+            return None
+        if partition is not None and matching_partitions(new_partitions, [partition], self._context) != new_partitions:
+            raise BadInput(
+                f"{self._context.name}: files were written outside of the partition to overwrite, {dict(partition)}"
+            )
+        replacing = self._replacing(
+            written, new_partitions if dynamic else None, None if partition is None else [partition]
+        )
+        settled = self._publisher.publish(CommitRequest(committable, replacing))
+        if not settled.is_replay and not compacted.is_empty:
+            settled = self._publish_compaction(committable, compacted, settled)
+        return None if settled.is_replay else settled.snapshot.id
+
+    def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
+        """Remove all rows."""
+        return self._remove(None, identifier)
+
+    def drop_partitions(
+        self, specs: Sequence[Mapping[str, Any]], identifier: int = BATCH_COMMIT_IDENTIFIER
+    ) -> int | None:
+        """Remove the rows of partitions that agree with one of the specs; each names some or all partition columns."""
+        if not specs or not all(specs):
+            raise BadInput(
+                f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and "
+                "its value; truncate() without any removes all rows"
+            )
+        matching_partitions((), specs, self._context)
+        return self._remove(specs, identifier)
+
+    def abort(self, messages: Iterable[CommitMessage]) -> None:
+        """Delete the files of messages that were surely not committed, and never will be.
+
+        Not after CommitOutcomeUnknown, WriterFenced or an interrupt, before the table was looked at: they may be part
+        of it.
+        """
+        paths: list[str] = []
+        for message in messages:
+            directory = bucket_directory(self._context, message.partition, message.bucket)
+            # moved to another level only: the file itself is the table's, or among the new ones
+            kept = {file.file_name for file in message.compact_before}
+            compacted = [file for file in message.compact_after if file.file_name not in kept]
+            compacted += [*message.compact_changelog, *message.compact_tombstones]
+            for file in (*message.new_files, *message.changelog_files, *compacted):
+                paths += all_paths(directory, file)
+            for index_file in (*message.new_index_files, *message.compact_new_index_files):
+                paths.append(index_file_path(self._context, message.partition, message.bucket, index_file))
+        self._context.io.delete_all(paths)
+
+    def discard_replayed(self, committable: Committable) -> None:
+        """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
+
+        An attempt whose outcome stayed unknown may have committed these very files: what the snapshots of the
+        identifier name stays, and everything where one of them is gone or can't be read.
+        """
+        try:
+            named = self._named_by(committable.identifier)
+            if named is not None:
+                self.abort([_without(message, named) for message in committable.messages])
+        except Exception as error:  # the rows are in the table all the same
+            _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
+
+    def _named_by(self, identifier: int) -> set[str] | None:
+        """Data, changelog and index files that our snapshots of an identifier added; None when that can't be told any
+        more.
+        """
+        own = self._publisher.snapshots_of_user(identifier)
+        if own is None:
+            return None
+        names = set()
+        for snapshot in own:
+            entries = delta_entries(self._context, snapshot, manifests=self._manifests)
+            entries += changelog_entries(self._context, snapshot, manifests=self._manifests)
+            names |= {entry.file.file_name for entry in entries}
+            names |= {entry.file.file_name for entry in self._manifests.read_index(snapshot.index_manifest)}
+        return names
+
+    # ------------------------------------------------------------ what to publish
+
+    def _publish_compaction(
+        self, committable: Committable, compacted: CommitChanges, rows: CommitResult | None
+    ) -> CommitResult:
+        """rows: what was just published beside it, if anything."""
+        changes = self._with_needed_tombstones(compacted, committable.messages)
+        proposal = CommitRequest(committable, changes, is_first=rows is None)
+        settled = self._publisher.publish(proposal) if rows is None else self._publish_beside(proposal, rows)
+        if settled is not rows and not settled.is_replay:
+            self._settle_tombstones(committable.messages, settled.snapshot)
+        return settled
+
+    def _publish_beside(self, proposal: CommitRequest, rows: CommitResult) -> CommitResult:
+        try:
+            return self._publisher.publish(proposal)
+        except CommitConflict as e:
+            self._discard_compaction(proposal.committable.messages, e)
+            return rows
+        except (CommitOutcomeUnknown, WriterFenced):
+            raise
+        except Exception as e:
+            raise CommitOutcomeUnknown(
+                f"{self._context.name}: the rows of {rows.snapshot.commit_user!r}, identifier "
+                f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}; what was "
+                f"compacted beside them is not ({e}). Don't write these rows again"
+            ) from e
+
+    def _discard_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:
+        _log.warning("compaction discarded", table=self._context.name, reason=str(reason))
+        self._on_lost_compaction(messages)
+        try:
+            self.abort([replace(m, new_files=(), changelog_files=(), new_index_files=()) for m in messages])
+        except Exception as error:  # the rows are in the table all the same
+            _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
+
+    def _with_needed_tombstones(
+        self, compacted: CommitChanges, messages: Sequence[CommitMessage]
+    ) -> Callable[[Snapshot | None], CommitChanges]:
+        having = [message for message in messages if message.compact_tombstones]
+        if not having:
+            return _always(compacted)
+
+        def changes(base: Snapshot | None) -> CommitChanges:
+            live = live_entries_of(self._manifests, base, {m.partition for m in having}, self._context.name)
+            in_need = buckets_needing_tombstones(having, live)
+            needed = [
+                CommitMessage(m.partition, m.bucket, m.total_buckets, compact_after=m.compact_tombstones)
+                for m in having
+                if (m.partition, m.bucket) in in_need
+            ]
+            added = [entry for change in self._changes(needed, ignore_empty=True) for entry in change.entries]
+            return replace(compacted, entries=[*compacted.entries, *added])
+
+        return changes
+
+    def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
+        """Delete those that the snapshot of the compaction had no need of. Raises nothing: it is published."""
+        having = [message for message in messages if message.compact_tombstones]
+        if not having:
+            return
+        try:
+            delta = delta_entries(self._context, snapshot, manifests=self._manifests)
+            named = {entry.file.file_name for entry in delta}
+            needed = [m for m in having if any(file.file_name in named for file in m.compact_tombstones)]
+            self._on_lost_compaction(needed)
+            self.abort(
+                CommitMessage(m.partition, m.bucket, compact_after=m.compact_tombstones)
+                for m in having
+                if m not in needed
+            )
+        except Exception as error:
+            _log.warning("files of deletes stay, for the orphan cleaner", table=self._context.name, error=str(error))
+
+    def _changes(self, messages: Sequence[CommitMessage], *, ignore_empty: bool) -> list[CommitChanges]:
+        return commit_changes(messages, self._table_bucket, ignore_empty=ignore_empty)
+
+    def _ignores_empty(self, identifier: int) -> bool:
+        return (
+            identifier == BATCH_COMMIT_IDENTIFIER
+            and self._options.snapshot_ignore_empty_commit
+            and not self._options.commit_force_create_snapshot
+        )
+
+    def _bases(self, messages: Sequence[CommitMessage]) -> dict[Bucket, int]:
+        """Buckets whose new rows are ordered by sequence numbers alone."""
+        if not self._is_ordered_by_arrival:
+            return {}
+        bases: dict[Bucket, int] = {}
+        for message in messages:
+            if message.new_files:
+                bucket, base = (message.partition, message.bucket), message.base_snapshot_id or 0
+                bases[bucket] = min(base, bases.get(bucket, base))
+        return bases
+
+    # ------------------------------------------------------------ overwriting
+
+    def _overwrite_changes(self, messages: Sequence[CommitMessage]) -> tuple[CommitChanges, CommitChanges]:
+        """What is new, and the compaction that follows; without changelogs."""
+        silent = [replace(message, changelog_files=(), compact_changelog=()) for message in messages]
+        by_kind = {change.kind: change for change in self._changes(silent, ignore_empty=True)}
+        compacted = by_kind.pop(CommitKind.COMPACT, CommitChanges(CommitKind.COMPACT))
+        written = next(iter(by_kind.values()), CommitChanges(CommitKind.OVERWRITE))
+        if self._key_types and compacted.is_empty and self._options.overwrite_upgrade:
+            entries = upgraded(written.entries, self._key_types, self._options.num_levels - 1)
+            written = replace(written, entries=entries)
+        return written, compacted
+
+    def _replacing(
+        self,
+        written: CommitChanges,
+        partitions: set[bytes] | None = None,
+        specs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Callable[[Snapshot | None], CommitChanges]:
+        """Live files of the given partitions (None: all) that agree with one of the specs (None: all) go.
+
+        Computed again on every attempt: what others added meanwhile is replaced too.
+        """
+
+        def changes(base: Snapshot | None) -> CommitChanges:
+            live = live_entries_of(self._manifests, base, partitions, self._context.name)
+            index = self._manifests.read_index(base.index_manifest if base is not None else None)
+            replaced = {entry.partition for entry in live} | {entry.partition for entry in index}
+            if partitions is not None:
+                replaced &= partitions
+            if specs is not None:
+                replaced = matching_partitions(replaced, specs, self._context)
+            deletes = delete_entries(
+                [entry for entry in live if entry.partition in replaced],
+                self._table_bucket,
+                drop_stats=self._options.manifest_delete_file_drop_stats,
+            )
+            index_deletes = [entry.as_delete() for entry in index if entry.partition in replaced]
+            return CommitChanges(
+                CommitKind.OVERWRITE, [*deletes, *written.entries], index=[*index_deletes, *written.index]
+            )
+
+        return changes
+
+    def _remove(self, specs: Sequence[Mapping[str, Any]] | None, identifier: int) -> int | None:
+        replacing = self._replacing(CommitChanges(CommitKind.OVERWRITE), specs=specs)
+        settled = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
+        return None if settled.is_replay else settled.snapshot.id
+
+
+def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
+    """The message without what it made of files with these names."""
+
+    def others(files: Iterable[_File]) -> tuple[_File, ...]:
+        return tuple(file for file in files if file.file_name not in names)
+
+    return replace(
+        message,
+        new_files=others(message.new_files),
+        changelog_files=others(message.changelog_files),
+        compact_after=others(message.compact_after),
+        compact_changelog=others(message.compact_changelog),
+        compact_tombstones=others(message.compact_tombstones),
+        new_index_files=others(message.new_index_files),
+        compact_new_index_files=others(message.compact_new_index_files),
+    )
+
+
+def new_commit_user(options: TableOptions) -> str:
+    """For commits that nobody will repeat. Under option `commit.user-prefix`."""
+    prefix = options.commit_user_prefix
+    return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
+
+
+def _with_reasons(committable: Committable) -> Committable:
+    """Tells, in the snapshot of the compaction, why it was picked."""
+    text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
+    if not text:
+        return committable
+    return replace(committable, properties={COMPACTION_REASON_PROPERTY: text, **committable.properties})
+
+
+def _always(changes: CommitChanges) -> Callable[[Snapshot | None], CommitChanges]:
+    """Whatever the snapshot it will build on."""
+    return lambda _: changes

@@ -1,0 +1,427 @@
+"""The next version of a table's schema, from a list of changes. Pure: nothing is read or written.
+
+A column inside another is named by its path: `("address", "city")` for a ROW, `("items", "element", "price")` for the
+ROWs of an ARRAY, `("sizes", "value")` for the values of a MAP.
+
+Source: Java `schema/SchemaManager.java` (generateTableSchema), `schema/SchemaChange.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from storage.arguments import check_members, shown
+from storage.ddl.option_changes import check_option_change
+from storage.ddl.schema_creation import normalize_keys
+from storage.ddl.schema_validation import check_schema
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+from storage.options import TableOptions
+from storage.options.renamed_columns import rename_in_options
+from storage.options.values import parse_names
+from storage.schema.field_ids import FieldIds
+from storage.schema.table_schema import TableSchema
+from storage.schema.type_changes import can_change
+from storage.types import ArrayType, DataField, DataType, MapType, RowType, nullable, parse_type, type_from_arrow
+
+Path: TypeAlias = tuple[str, ...]
+ColumnPath: TypeAlias = str | Path
+ColumnType: TypeAlias = pa.DataType | str | DataType  # str: as SQL spells it, "DECIMAL(10, 2)"
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column, nullable: rows written before lack it. It comes last, or first, or after the sibling named."""
+
+    name: ColumnPath
+    type: ColumnType
+    description: str | None = None
+    first: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Its values are gone for good: a later column of the same name is another one."""
+
+    name: ColumnPath
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Primary key and options that name the column follow. new_name: without the path."""
+
+    name: ColumnPath
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumnType:
+    """Older rows are cast when they are read. Whether the column takes nulls stays as it is."""
+
+    name: ColumnPath
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumnNullability:
+    name: ColumnPath
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumnDescription:
+    name: ColumnPath
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumnPosition:
+    """Moves a column of the table to the front, or after or before another."""
+
+    name: str
+    first: bool = False
+    after: str | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumnDefault:
+    """What writers put where a row has no value, as SQL spells it; None for null. Rows already written stay."""
+
+    name: ColumnPath
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOption:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateComment:
+    """Of the table; None removes it."""
+
+    comment: str | None
+
+
+SchemaChange: TypeAlias = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | UpdateColumnType
+    | UpdateColumnNullability
+    | UpdateColumnDescription
+    | UpdateColumnPosition
+    | UpdateColumnDefault
+    | SetOption
+    | RemoveOption
+    | UpdateComment
+)
+
+
+def apply_changes(
+    schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshots: bool, time_ms: int
+) -> TableSchema:
+    """The schema after all changes, in the order given, under the next id.
+
+    has_snapshots: whether rows may have been written under this schema; then some options can't change any more.
+    time_ms: now, epoch milliseconds.
+
+    Raises BadInput, naming the column or option, for a change that can't be made and for a result that breaks a rule.
+    """
+    evolved = schema
+    for change in changes:  # each sees what those before it made
+        if not isinstance(change, SchemaChange):
+            raise BadInput(f"{shown(change)} is no change of a schema; give AddColumn, DropColumn, SetOption, …")
+        check_members(change)
+        evolved = _apply(evolved, change, has_snapshots)
+    evolved = normalize_keys(replace(evolved, id=schema.id + 1, time_ms=time_ms))
+    check_schema(evolved)
+    return evolved
+
+
+def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> TableSchema:
+    match change:
+        case AddColumn():
+            return _add(schema, change)
+        case DropColumn():
+            return _drop(schema, _path(change.name))
+        case RenameColumn():
+            return _rename(schema, _path(change.name), change.new_name)
+        case UpdateColumnType():
+            return _retype(schema, _path(change.name), change.type, has_snapshots)
+        case UpdateColumnNullability():
+            return _change_nullability(schema, _path(change.name), change.nullable)
+        case UpdateColumnDescription():
+            return _edit_field(schema, _path(change.name), lambda f: replace(f, description=change.description))
+        case UpdateColumnDefault():
+            return _edit_field(schema, _path(change.name), lambda f: replace(f, default=change.default))
+        case UpdateColumnPosition():
+            return _move(schema, change)
+        case SetOption():
+            return _set_option(schema, change, has_snapshots)
+        case RemoveOption():
+            return _remove_option(schema, change.key, has_snapshots)
+        case UpdateComment():
+            return replace(schema, comment=change.comment)
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
+    path = _path(change.name)
+    data_type = _given_type(change.type, path)
+    if not data_type.nullable:
+        raise BadInput(f"column {_text(path)}: a new column can't be NOT NULL, for older rows lack it; add it nullable")
+    if change.first and change.after is not None:
+        raise BadInput(f"column {_text(path)}: first, or after {change.after!r}; give one of the two")
+    ids = FieldIds(schema.highest_field_id)
+    column = ids.column(DataField(0, path[-1], data_type, change.description))
+
+    def insert(siblings: list[DataField]) -> None:
+        _refuse_taken(siblings, path)
+        if change.first:
+            position = 0
+        elif change.after is not None:
+            position = _position(siblings, (*path[:-1], change.after)) + 1
+        else:
+            position = _end(schema, siblings) if len(path) == 1 else len(siblings)
+        siblings.insert(position, column)
+
+    return replace(_edit_siblings(schema, path, insert), highest_field_id=ids.highest)
+
+
+def _end(schema: TableSchema, columns: Sequence[DataField]) -> int:
+    """Where a column goes that says nothing about it."""
+    if TableOptions(schema.options).is_on("add-column-before-partition"):
+        return next((i for i, f in enumerate(columns) if f.name in schema.partition_keys), len(columns))
+    return len(columns)
+
+
+def _drop(schema: TableSchema, path: Path) -> TableSchema:
+    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema)), "dropped")
+
+    def remove(siblings: list[DataField]) -> None:
+        del siblings[_position(siblings, path)]
+        if not siblings:
+            raise BadInput(f"column {_text(path)} is the only one; add another first")
+
+    return _edit_siblings(schema, path, remove)
+
+
+def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
+    # The names of partition columns are in the names of directories.
+    _refuse_keys(path, (*schema.partition_keys, *_indexed_columns(schema)), "renamed")
+
+    def rename(siblings: list[DataField]) -> None:
+        position = _position(siblings, path)
+        _refuse_taken(siblings, (*path[:-1], new_name))
+        siblings[position] = replace(siblings[position], name=new_name)
+
+    renamed = _edit_siblings(schema, path, rename)
+    if len(path) > 1:
+        return renamed
+    return replace(
+        renamed,
+        primary_keys=tuple(new_name if name == path[0] else name for name in schema.primary_keys),
+        options=rename_in_options(schema.options, path[0], new_name),
+    )
+
+
+def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool) -> TableSchema:
+    keys = (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema))
+    _refuse_keys(path, keys, "given another type")
+    if has_snapshots:  # Java lets it pass, and then looks for old rows in the wrong bucket
+        _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
+    new = _given_type(given, path)
+    if not new.nullable:
+        raise BadInput(f"column {_text(path)} to {new}: NOT NULL is a change of its own; use UpdateColumnNullability")
+    explicit = not TableOptions(schema.options).is_on("disable-explicit-type-casting")
+
+    def retype(old: DataType) -> DataType:
+        if not can_change(old, new, explicit=explicit):
+            why = " (see option disable-explicit-type-casting)" if can_change(old, new) else ""
+            raise BadInput(
+                f"column {_text(path)}: rows written as {old} can't be read as {new}{why}; add a column of the new type"
+            )
+        return old if nullable(old) == new else replace(new, nullable=old.nullable)
+
+    return _edit_type(schema, path, retype)
+
+
+def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> TableSchema:
+    if takes_nulls:
+        _refuse_keys(path, schema.primary_keys, "made nullable")
+    forbidden = TableOptions(schema.options).is_on("alter-column-null-to-not-null.disabled")
+
+    def change(old: DataType) -> DataType:
+        if old.nullable and not takes_nulls and forbidden:
+            raise BadInput(
+                f"column {_text(path)} may hold nulls; if it holds none, set the option "
+                "'alter-column-null-to-not-null.disabled' = 'false' first (in `tidelake table alter`: "
+                "--set alter-column-null-to-not-null.disabled=false)"
+            )
+        return replace(old, nullable=takes_nulls)
+
+    return _edit_type(schema, path, change)
+
+
+def _move(schema: TableSchema, change: UpdateColumnPosition) -> TableSchema:
+    ways = [change.first, change.after is not None, change.before is not None]
+    if sum(ways) != 1 or change.name in (change.after, change.before):
+        raise BadInput(f"column {change.name!r} moves first, or after or before another column; give one of the three")
+
+    def move(columns: list[DataField]) -> None:
+        moved = columns.pop(_position(columns, (change.name,)))
+        if change.after is not None:
+            position = _position(columns, (change.after,)) + 1
+        elif change.before is not None:
+            position = _position(columns, (change.before,))
+        else:
+            position = 0
+        columns.insert(position, moved)
+
+    return _edit_siblings(schema, (change.name,), move)
+
+
+def _refuse_keys(path: Path, columns: Sequence[str], what: str) -> None:
+    if len(path) == 1 and path[0] in columns:
+        raise BadInput(
+            f"column {path[0]!r} can't be {what}: keys, buckets or indexes are made of {', '.join(columns)}; "
+            "create another table"
+        )
+
+
+def _indexed_columns(schema: TableSchema) -> tuple[str, ...]:
+    kinds = ("vector", "btree", "bitmap", "multivalue", "full-text")
+    return tuple(name for kind in kinds for name in parse_names(schema.options.get(f"pk-{kind}.index.columns", "")))
+
+
+# ---------------------------------------------------------------- options
+
+
+def _set_option(schema: TableSchema, change: SetOption, has_snapshots: bool) -> TableSchema:
+    if _holds_already(schema, change.key, change.value):
+        return schema
+    check_option_change(schema.options, change.key, change.value, has_snapshots=has_snapshots)
+    return replace(schema, options={**schema.options, change.key: change.value})
+
+
+def _holds_already(schema: TableSchema, key: str, value: str) -> bool:
+    match key:
+        case "type":
+            return schema.options.get(key, "table").lower() == value.lower()
+        case "primary-key":
+            return parse_names(value) == schema.primary_keys
+        case "partition":
+            return parse_names(value) == schema.partition_keys
+    return schema.options.get(key) == value
+
+
+def _remove_option(schema: TableSchema, key: str, has_snapshots: bool) -> TableSchema:
+    if key in ("primary-key", "partition"):
+        raise BadInput(f"option {key}: a table keeps its keys; create another table")
+    if key not in schema.options:
+        return schema
+    check_option_change(schema.options, key, None, has_snapshots=has_snapshots)
+    return replace(schema, options={k: v for k, v in schema.options.items() if k != key})
+
+
+# ---------------------------------------------------------------- finding the way
+
+
+def _path(name: ColumnPath) -> Path:
+    path = (name,) if isinstance(name, str) else tuple(name)
+    if not path:
+        raise BadInput("a change names no column: its path is empty")
+    return path
+
+
+def _text(path: Path) -> str:
+    return repr(".".join(path))
+
+
+def _given_type(given: ColumnType, path: Path) -> DataType:
+    """Without ids for what is nested."""
+    if isinstance(given, str):
+        return parse_type(given)
+    if isinstance(given, pa.DataType):
+        return type_from_arrow(given, repeat(0).__next__, column=".".join(path))
+    return given
+
+
+def _position(siblings: Sequence[DataField], path: Path) -> int:
+    names = [f.name for f in siblings]
+    if path[-1] not in names:
+        where = f" in {_text(path[:-1])}" if len(path) > 1 else ""
+        raise BadInput(f"no column {path[-1]!r}{where}; there are {', '.join(names)}{did_you_mean(path[-1], names)}")
+    return names.index(path[-1])
+
+
+def _refuse_taken(siblings: Sequence[DataField], path: Path) -> None:
+    if path[-1] in [f.name for f in siblings]:
+        raise BadInput(f"column {_text(path)} exists already; choose another name")
+
+
+def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataType]) -> TableSchema:
+    """The schema with another type at `path`. The table itself is the ROW at the empty path."""
+
+    def descend(data_type: DataType, depth: int) -> DataType:
+        if depth == len(path):
+            return edit(data_type)
+        match data_type, path[depth]:
+            case RowType(), _:
+                position = _position(data_type.fields, path[: depth + 1])
+                field = data_type.fields[position]
+                edited = replace(field, type=descend(field.type, depth + 1))
+                return replace(data_type, fields=_with(data_type.fields, position, edited))
+            case ArrayType(), "element":
+                return replace(data_type, element=descend(data_type.element, depth + 1))
+            case MapType(), "value":
+                return replace(data_type, value=descend(data_type.value, depth + 1))
+        raise BadInput(
+            f"no column {_text(path)}: {_text(path[:depth])} is {data_type}; go into a ROW by a field's name, into an "
+            "ARRAY by 'element', into a MAP by 'value'"
+        )
+
+    edited = descend(RowType(schema.fields), 0)
+    assert isinstance(edited, RowType)
+    return replace(schema, fields=edited.fields)
+
+
+def _edit_siblings(schema: TableSchema, path: Path, edit: Callable[[list[DataField]], None]) -> TableSchema:
+    """The schema with other columns beside the one at `path`, that one included."""
+
+    def edit_row(parent: DataType) -> DataType:
+        if not isinstance(parent, RowType):
+            raise BadInput(f"no column {_text(path)}: {_text(path[:-1])} is {parent}, not a ROW")
+        siblings = list(parent.fields)
+        edit(siblings)
+        return replace(parent, fields=tuple(siblings))
+
+    return _edit_type(schema, path[:-1], edit_row)
+
+
+def _edit_field(schema: TableSchema, path: Path, edit: Callable[[DataField], DataField]) -> TableSchema:
+    def edit_one(siblings: list[DataField]) -> None:
+        position = _position(siblings, path)
+        siblings[position] = edit(siblings[position])
+
+    return _edit_siblings(schema, path, edit_one)
+
+
+def _with(fields: tuple[DataField, ...], position: int, field: DataField) -> tuple[DataField, ...]:
+    return (*fields[:position], field, *fields[position + 1 :])

@@ -1,0 +1,214 @@
+"""What must hold of every version of a table's schema, and of a new table besides.
+
+One function a rule; each raises BadInput or UnsupportedFeature naming the column, the reason and the remedy. What
+options must satisfy is in `storage.ddl.option_validation`.
+
+Source: Java `schema/SchemaValidation.java`, `schema/Schema.java`, `schema/TableSchema.java`, `types/*Type.java`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from storage.bucketing import BucketMode, bucket_mode, check_new_table
+from storage.ddl.default_values import default_value
+from storage.ddl.option_validation import OPTION_RULES, Rule, formats
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format import KEY_COLUMN_PREFIX, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, SEQUENCE_COLUMN
+from storage.messages.suggestions import did_you_mean
+from storage.options import TableOptions
+from storage.schema.table_schema import TableSchema, walk_fields
+from storage.types import (
+    BINARY_ROOTS,
+    CONSTRUCTED_ROOTS,
+    INTEGER_ROOTS,
+    STRING_ROOTS,
+    AtomicType,
+    DataField,
+    DataType,
+    Root,
+    RowType,
+    VectorType,
+    inner_types,
+    walk_types,
+)
+
+# "rowkind" is a column of the system table audit_log.
+_SYSTEM_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
+_NO_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
+_VECTOR_ELEMENTS: Final = frozenset({Root.BOOLEAN, *INTEGER_ROOTS, Root.FLOAT, Root.DOUBLE})
+_WITH_LENGTH: Final = STRING_ROOTS | {Root.BINARY, Root.VARBINARY}
+# Arrow reads no deeper Parquet schema. ORC and Avro files could be, but a table may change its format.
+_PARQUET_LEVELS_MAX: Final = 99
+_FORMATS: Final = ("parquet", "orc", "avro")
+
+
+def check_schema(schema: TableSchema) -> None:
+    """Raises for the first rule that this version of a schema breaks."""
+    _check(RULES, schema)
+
+
+def check_new_schema(schema: TableSchema) -> None:
+    """As `check_schema`, and what would spoil a new table. There Java is laxer, and its tables may break these."""
+    _check((*RULES, *RULES_OF_NEW_TABLES), schema)
+
+
+def _check(rules: Iterable[Rule], schema: TableSchema) -> None:
+    options = TableOptions(schema.options)
+    for rule in rules:
+        rule(schema, options)
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _columns_have_names(schema: TableSchema, _: TableOptions) -> None:
+    if not schema.fields:
+        raise BadInput("the schema has no column; give it one")
+    _check_names("the table", schema.fields)
+    for name in schema.names:
+        if name in _SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
+            raise BadInput(
+                f"column {name!r}: {', '.join(sorted(_SYSTEM_COLUMNS))} and names that begin with {KEY_COLUMN_PREFIX} "
+                "are Paimon's own; rename the column"
+            )
+
+
+def _check_names(where: str, fields: Sequence[DataField]) -> None:
+    repeated = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
+    if repeated:
+        raise BadInput(f"{where} has two columns named {repeated[0]!r}; rename one of them")
+    if any(not f.name.strip() for f in fields):
+        raise BadInput(f"{where} has a column without a name; give it one")
+
+
+def _field_ids_are_unique(schema: TableSchema, _: TableOptions) -> None:
+    ids = Counter(f.id for f in walk_fields(schema.fields))
+    wrong = [field_id for field_id, count in ids.items() if count > 1 or not 0 <= field_id <= schema.highest_field_id]
+    if wrong:
+        raise BadInput(f"field id {wrong[0]} is given twice, or lies outside of 0 to {schema.highest_field_id}")
+
+
+def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
+    for field in schema.fields:
+        for found in walk_types(field.type):
+            _check_type(f"column {field.name!r}", found)
+
+
+def _types_are_not_too_deep(schema: TableSchema, _: TableOptions) -> None:
+    for field in schema.fields:
+        levels = _parquet_levels(field.type)
+        if levels > _PARQUET_LEVELS_MAX:
+            raise BadInput(
+                f"column {field.name!r} has types in types, {levels} levels of a Parquet file; readers take "
+                f"{_PARQUET_LEVELS_MAX} (an ARRAY or MAP makes two, a ROW one). Flatten it, or keep parts as BYTES"
+            )
+
+
+def _parquet_levels(data_type: DataType) -> int:
+    """Groups and values on the longest way into a Parquet schema."""
+    own = 1 if isinstance(data_type, AtomicType | RowType) and data_type.root is not Root.VARIANT else 2
+    return own + max(map(_parquet_levels, inner_types(data_type)), default=0)
+
+
+def _check_type(where: str, found: DataType) -> None:
+    match found:
+        case AtomicType(root=Root.BLOB):
+            raise UnsupportedFeature(f"{where} BLOB", "its values lie in files of their own", "Use BYTES")
+        case AtomicType() if found.root in _WITH_LENGTH and found.length < 1:
+            raise BadInput(f"{where}: {found} holds no value; give it a length of 1 or more")
+        case RowType() if not found.fields:
+            raise BadInput(f"{where}: a ROW needs a field; give it one, or leave the column out")
+        case RowType():
+            _check_names(f"{where}: its ROW", found.fields)
+        case VectorType() if found.element.root not in _VECTOR_ELEMENTS or found.length < 1:
+            raise BadInput(f"{where}: {found} must have 1 or more elements, numbers or booleans; use an ARRAY")
+
+
+def _defaults_are_values(schema: TableSchema, _: TableOptions) -> None:
+    for field in walk_fields(schema.fields):
+        default_value(field)
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _keys_are_columns(schema: TableSchema, _: TableOptions) -> None:
+    for what, names in (("primary key", schema.primary_keys), ("partition columns", schema.partition_keys)):
+        where = f"{what} ({', '.join(names)})"
+        for name, count in Counter(names).items():
+            if name not in schema.by_name:
+                known = ", ".join(schema.names)
+                raise BadInput(f"{where}: no column {name!r}; the table has {known}{did_you_mean(name, schema.names)}")
+            if count > 1:
+                raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
+            found = schema.by_name[name].type
+            if found.root in _NO_KEYS:
+                raise BadInput(f"{where}: {name!r} is {found}, which no key can hold; leave it out")
+
+
+def _primary_key_is_more_than_the_partition(schema: TableSchema, _: TableOptions) -> None:
+    if schema.has_primary_key and not schema.trimmed_primary_keys:
+        raise BadInput(
+            f"primary key ({', '.join(schema.primary_keys)}) has partition columns only: each partition would hold one "
+            "row; add a column to the key, or partition by fewer"
+        )
+
+
+# ---------------------------------------------------------------- new tables
+
+
+def _new_table_is_an_ordinary_one(_: TableSchema, options: TableOptions) -> None:
+    kind = options.get("type", "table").strip().lower()
+    if kind != "table":
+        raise UnsupportedFeature(f"option type = {kind}", "only ordinary tables can be created", "Leave it out")
+    if "path" in options:
+        raise BadInput(f"option path = {options['path']!r}: the catalog decides where its tables lie; unset it")
+    if options.is_on("auto-create"):
+        raise BadInput("option auto-create = true: the table is being created right now; unset it")
+
+
+def _new_table_has_writable_formats(_: TableSchema, options: TableOptions) -> None:
+    for option, name in formats(options).items():
+        if name not in _FORMATS:
+            known = ", ".join(_FORMATS)
+            raise BadInput(f"option {option} = {name!r}: expected one of {known}{did_you_mean(name, _FORMATS)}")
+
+
+def _new_table_has_partition_directories(schema: TableSchema, _: TableOptions) -> None:
+    for field in schema.partition_fields:
+        if field.type.root in BINARY_ROOTS:
+            raise BadInput(
+                f"partition column {field.name!r} is {field.type}: Java names directories after addresses in memory "
+                "then; partition by a column of another type"
+            )
+
+
+def _new_table_chooses_buckets(schema: TableSchema, options: TableOptions) -> None:
+    check_new_table(schema, options)
+    if schema.crosses_partitions and bucket_mode(schema, options) is BucketMode.FIXED:
+        raise BadInput(
+            f"primary key ({', '.join(schema.primary_keys)}) lacks partition columns "
+            f"({', '.join(schema.partition_keys)}): with a fixed number of buckets, one key could live in several "
+            "partitions. Add them to the key (bucket = -1 keeps keys unique, but this release can't write such tables)"
+        )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _columns_have_names,
+    _field_ids_are_unique,
+    _types_are_not_too_deep,
+    _types_can_be_stored,
+    _defaults_are_values,
+    _keys_are_columns,
+    _primary_key_is_more_than_the_partition,
+    *OPTION_RULES,
+)
+RULES_OF_NEW_TABLES: Final[tuple[Rule, ...]] = (
+    _new_table_is_an_ordinary_one,
+    _new_table_has_writable_formats,
+    _new_table_has_partition_directories,
+    _new_table_chooses_buckets,
+)

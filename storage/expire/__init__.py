@@ -1,0 +1,1 @@
+"""Removing snapshots and changelogs, with the files that nothing else references."""

@@ -1,0 +1,181 @@
+"""Which files of a branch may be deleted when snapshots of it expire. Whether others reference them: `references`.
+
+A round that was interrupted may have deleted some already, metadata included: what is gone has done its part. The order
+of deletion (`storage.expire.snapshot_expiry`) sees to it that metadata goes after what it names.
+
+Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from storage.errors import CorruptFile
+from storage.expire.branch_files import DeletionCandidates
+from storage.expire.retained_states import changelog_list
+from storage.fileio.base import FileIO
+from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.files.data_file import DataFileMeta
+from storage.format import FileKind
+from storage.logs import get_logger
+from storage.manifests.index_manifest import index_entry_path, read_index_manifest
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_store import ListFile, ManifestStore
+from storage.manifests.snapshot_files import delta_list
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDataFile:
+    """A data file with those beside it. made_ms: None where nobody wrote it."""
+
+    paths: Sequence[str]
+    made_ms: int | None
+
+
+@dataclass(slots=True)
+class DeletionPlan:
+    """Files to delete, by file name, in this order: data files, then metadata, then the lists that name it."""
+
+    data: dict[str, PlannedDataFile] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)  # to paths, as in `lists`
+    lists: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_files(self) -> int:
+        return sum(len(file.paths) for file in self.data.values())
+
+    @property
+    def metadata_files(self) -> int:
+        return len(self.metadata) + len(self.lists)
+
+    def candidates(self) -> DeletionCandidates:
+        """To be asked about before they are deleted."""
+        made_ms = {name: file.made_ms for name, file in self.data.items()}
+        return DeletionCandidates(made_ms, self.metadata.keys() | self.lists.keys())
+
+    def retain(self, names: Set[str]) -> None:
+        for name in names:
+            self.data.pop(name, None)
+            self.metadata.pop(name, None)
+            self.lists.pop(name, None)
+
+    def delete(self, io: FileIO, is_cancelled: Callable[[], bool]) -> bool:
+        """False when it was cancelled in between; the next plan deletes the rest."""
+        data = [path for file in self.data.values() for path in file.paths]
+        for paths in (data, self.metadata.values(), self.lists.values()):
+            if is_cancelled():
+                return False
+            io.delete_all(paths)
+        return True
+
+
+class DeletionPlanner:
+    def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
+        self._context = context
+        self._manifests = manifests
+        self._directories: dict[tuple[bytes, int], str] = {}
+
+    def deleted_data(
+        self, snapshots: Iterable[Snapshot], keep: Callable[[DataFileMeta], bool] = lambda _: False
+    ) -> dict[str, PlannedDataFile]:
+        """Data files that these snapshots' deltas delete, but for those that come back (moved to another level, brought
+        back by a rollback). snapshots: oldest first.
+        """
+        expiring: dict[str, PlannedDataFile] = {}
+        for snapshot in snapshots:
+            entries = list(self._entries(delta_list(snapshot), "data files it deletes stay behind"))
+            for entry in entries:
+                if entry.kind is FileKind.DELETE and not keep(entry.file):
+                    expiring[entry.file.file_name] = self._planned_file(entry)
+            for entry in entries:  # whichever comes first in the manifest
+                if entry.kind is FileKind.ADD:
+                    expiring.pop(entry.file.file_name, None)
+        return expiring
+
+    def changelog_data(self, snapshots: Iterable[Snapshot]) -> dict[str, PlannedDataFile]:
+        """Changelog files of these snapshots."""
+        return {
+            entry.file.file_name: self._planned_file(entry)
+            for snapshot in snapshots
+            for entry in self._entries(changelog_list(snapshot), "its changelog files stay behind")
+            if entry.kind is FileKind.ADD
+        }
+
+    def _planned_file(self, entry: ManifestEntry) -> PlannedDataFile:
+        return PlannedDataFile(all_paths(self._directory(entry), entry.file), entry.file.created_epoch_ms)
+
+    def lists(self, files: Iterable[ListFile | None], retained: set[str], plan: DeletionPlan) -> None:
+        """Adds manifest lists and the manifests they name, each once. retained: grows by what was added."""
+        paths = self._context.paths
+        for file in files:
+            if file is None:
+                continue
+            for meta in self._metas(file):
+                if meta.file_name not in retained:
+                    retained.add(meta.file_name)
+                    plan.metadata[meta.file_name] = paths.manifest(meta.file_name)
+            if file.name not in retained:
+                retained.add(file.name)
+                plan.lists[file.name] = paths.manifest(file.name)
+
+    def names(self, files: Iterable[ListFile | None]) -> set[str]:
+        """Of lists and their manifests, as far as they are there."""
+        found: set[str] = set()
+        for file in files:
+            if file is not None:
+                found |= {file.name, *(meta.file_name for meta in self._metas(file))}
+        return found
+
+    def index(self, snapshot: Snapshot, retained: set[str], plan: DeletionPlan) -> None:
+        """Adds index files, the index manifest and statistics. retained: grows by what was added."""
+        paths = self._context.paths
+        if snapshot.statistics is not None and snapshot.statistics not in retained:
+            retained.add(snapshot.statistics)
+            plan.metadata[snapshot.statistics] = paths.statistics(snapshot.statistics)
+        if snapshot.index_manifest is None or snapshot.index_manifest in retained:
+            return
+        retained.add(snapshot.index_manifest)
+        plan.lists[snapshot.index_manifest] = paths.manifest(snapshot.index_manifest)
+        try:
+            entries = read_index_manifest(self._context, snapshot.index_manifest)
+        except CorruptFile as error:
+            self._warn_unless_gone(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
+            return
+        for entry in entries:
+            name = entry.file.file_name
+            if name not in retained:
+                retained.add(name)
+                plan.metadata[name] = index_entry_path(self._context, entry)
+
+    def _entries(self, file: ListFile | None, otherwise: str) -> Iterator[ManifestEntry]:
+        for meta in self._metas(file) if file is not None else ():
+            try:
+                entries = self._manifests.read(meta)
+            except CorruptFile as error:
+                self._warn_unless_gone(self._context.paths.manifest(meta.file_name), error, otherwise)
+                continue
+            yield from entries
+
+    def _metas(self, file: ListFile) -> Sequence[ManifestFileMeta]:
+        try:
+            return self._manifests.read_list(file)
+        except CorruptFile as error:
+            self._warn_unless_gone(self._context.paths.manifest(file.name), error, "what only it names stays behind")
+            return ()
+
+    def _warn_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
+        """A file that is there and can't be read must not keep the table from expiring for ever."""
+        if self._context.io.exists(path):
+            _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
+
+    def _directory(self, entry: ManifestEntry) -> str:
+        bucket = entry.partition, entry.bucket
+        if bucket not in self._directories:
+            self._directories[bucket] = bucket_directory(self._context, *bucket)
+        return self._directories[bucket]

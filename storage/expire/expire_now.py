@@ -1,0 +1,51 @@
+"""Expires all that may go, round after round: for a person, or a job of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.clock import epoch_ms
+from storage.expire.changelog_expiry import ChangelogExpiry
+from storage.expire.retained_states import Pins
+from storage.expire.retention import Retention
+from storage.expire.snapshot_expiry import SnapshotExpiry
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryResult:
+    """What went: snapshots, changelogs that had outlived theirs, and files of both kinds."""
+
+    snapshots: int = 0
+    changelogs: int = 0
+    data_files: int = 0
+    metadata_files: int = 0
+
+
+def expire_now(
+    context: TableContext,
+    *,
+    retention: Retention | None = None,
+    pins: Pins = tuple,
+    now_ms: Callable[[], int] = epoch_ms,
+) -> ExpiryResult:
+    """retention: of snapshots; None takes the table's options, which always decide about changelogs.
+
+    Raises OSError and CorruptFile; call it again then, it goes on where it stopped.
+    """
+    snapshots = changelogs = data_files = metadata_files = 0
+    expiry = SnapshotExpiry(context, pins=pins, retention=retention, now_ms=now_ms)
+    while (expired := expiry.run()) is not None:
+        snapshots += expired.snapshots
+        data_files += expired.data_files
+        metadata_files += expired.metadata_files
+    latest_id = SnapshotStore(context.io, context.paths).latest_id()
+    if latest_id is not None and expiry.keeps_changelogs():
+        changelog_expiry = ChangelogExpiry(context, pins=pins, now_ms=now_ms)
+        while (expired := changelog_expiry.run(latest_id)) is not None:
+            changelogs += expired.snapshots
+            data_files += expired.data_files
+            metadata_files += expired.metadata_files
+    return ExpiryResult(snapshots, changelogs, data_files, metadata_files)

@@ -1,0 +1,114 @@
+"""Whether a file that a branch has done with is still referenced: by a tag of its own, by anything of another branch.
+
+Everything that deletes files of a table's past asks here (expiry of snapshots, and of changelogs that outlived them);
+what is retained, and what that needs: `storage.expire.retained_states`. A branch shares files with others from where it
+began, a fast-forward copies snapshots, a merge adds another branch's files. So nothing is concluded from names or ids:
+each snapshot of another branch is read, once in the life of an expiry (`storage.expire.branch_files`).
+
+Two branches that expire at the same moment may each spare what the other lets go: an orphan, never a loss.
+
+Source: Java `operation/FileDeletionBase.java` (manifestSkippingSet, tags), which does not look at other branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from storage.errors import CorruptFile
+from storage.expire.branch_files import BranchFiles, DeletionCandidates, TaggedFiles
+from storage.expire.retained_states import all_branches, index_names
+from storage.format import CommitKind, FileKind
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import delta_entries
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+class References:
+    """What keeps the files of one branch, beside its own snapshots that stay.
+
+    These follow each other, and what one of them has let go does not come back; unless an OVERWRITE brings it back, as
+    a rollback that is published as a snapshot does. `brought_back` asks for that. One thread at a time.
+    """
+
+    def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
+        self._context = context
+        self._manifests = manifests
+        self._own_tags = TaggedFiles(context, manifests, context.paths)
+        self._others: dict[str, BranchFiles] = {}
+        self._overwrites: dict[int, DeletionCandidates] = {}  # by id: what those name that are there
+        self.scanned_to = 0  # up to which of its own snapshots OVERWRITEs are known
+
+    def referenced(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
+        """Those candidates that a tag or another branch names.
+
+        begin, earliest_kept_id: the first of this branch's snapshots that goes, and the first that stays.
+        Raises CorruptFile where it can't be known what somebody names: then nothing may go.
+        """
+        if not candidates.data and not candidates.metadata:
+            return set()
+        found = self._referenced_by_own_tags(candidates, begin, earliest_kept_id)
+        for branch in self._look_at_others():
+            found |= branch.referenced(candidates)
+        return found
+
+    def brought_back(
+        self, candidates: DeletionCandidates, later: Iterable[Snapshot], first: int, latest: int
+    ) -> set[str]:
+        """Those candidates that an OVERWRITE of this branch names again, from snapshot `first` on.
+
+        later: what there is up to `latest`, snapshots or the changelogs that outlived them; those up to `scanned_to`,
+        after it was compared with `latest`, may be left out.
+        """
+        self._overwrites = {i: names for i, names in self._overwrites.items() if i >= first}
+        for snapshot in later:
+            if snapshot.id > self.scanned_to and snapshot.commit_kind is CommitKind.OVERWRITE:
+                self._overwrites[snapshot.id] = self._named_by(snapshot)
+        self.scanned_to = max(self.scanned_to, latest)
+        found: set[str] = set()
+        for names in self._overwrites.values():
+            found |= candidates.metadata & names.metadata
+            found |= candidates.data.keys() & names.data.keys()
+        return found
+
+    def scan_from(self, first: int, latest: int) -> int:
+        """The first snapshot that `brought_back` needs to see. latest: smaller than before after a rollback."""
+        if latest < self.scanned_to:
+            self.scanned_to = 0
+            self._overwrites.clear()
+        return max(first, self.scanned_to + 1)
+
+    def _named_by(self, overwrite: Snapshot) -> DeletionCandidates:
+        """Of a changelog whose lists have gone with its snapshot, nothing: no delta before it is there, either."""
+        try:
+            delta = delta_entries(self._context, overwrite, manifests=self._manifests)
+            index = index_names(self._context, overwrite)
+        except CorruptFile:
+            if self._context.io.exists(self._context.paths.snapshot(overwrite.id)):
+                raise
+            return DeletionCandidates()
+        return DeletionCandidates({entry.file.file_name: None for entry in delta if entry.kind is FileKind.ADD}, index)
+
+    def _referenced_by_own_tags(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
+        """A tag from the earliest_kept on is made of what the snapshots that stay are made of."""
+        self._own_tags.refresh()
+        below = [tag for tag in self._own_tags.tagged if tag.id < earliest_kept_id]
+        newest_older = max(sum(tag.id <= begin for tag in below) - 1, 0)
+        return (
+            self._own_tags.data_referenced_by_tags(candidates, below)
+            # a manifest that goes here was in the newest of the older tags, or in none of them
+            | self._own_tags.metadata_referenced_by_tags(candidates, below[newest_older:])
+            | self._own_tags.index_referenced_by_tags(candidates, below[:newest_older])
+        )
+
+    def _look_at_others(self) -> list[BranchFiles]:
+        context = self._context
+        paths = context.paths
+        names = [name for name in all_branches(context.io, paths) if name != context.branch]
+        self._others = {
+            name: self._others.get(name) or BranchFiles(context, self._manifests, paths.for_branch(name))
+            for name in names
+        }
+        for branch in self._others.values():
+            branch.refresh()
+        return list(self._others.values())

@@ -1,0 +1,83 @@
+"""How long snapshots stay: which is the first that does. Pure but for the times it asks for.
+
+Source: Java `table/ExpireSnapshotsImpl.java`, `table/ExpireChangelogImpl.java`, `options/ExpireConfig.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.errors import BadInput
+from storage.options import TableOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """num_min: how many of the newest always stay, at least one. num_max: how many stay at most, however young.
+
+    time_ms: how long one stays after another has followed it. limit: how many go in a round.
+    Raises BadInput when the numbers contradict each other.
+    """
+
+    num_min: int
+    num_max: int
+    time_ms: int
+    limit: int
+
+    def __post_init__(self) -> None:
+        if self.num_max < self.num_min:
+            raise BadInput(
+                f"at least {self.num_min} and at most {self.num_max} snapshots are to stay: raise num-retained.max or "
+                "lower num-retained.min"
+            )
+
+    @classmethod
+    def of_snapshots(cls, options: TableOptions) -> Retention:
+        return cls(
+            options.snapshot_num_retained_min,
+            options.snapshot_num_retained_max,
+            options.snapshot_time_retained_ms,
+            options.snapshot_expire_limit,
+        )
+
+    @classmethod
+    def of_changelogs(cls, options: TableOptions) -> Retention:
+        """Of changelogs that outlive their snapshots (`TableOptions.changelog_outlives_snapshots`)."""
+        return cls(
+            options.changelog_num_retained_min,
+            options.changelog_num_retained_max,
+            options.changelog_time_retained_ms,
+            options.snapshot_expire_limit,
+        )
+
+    def earliest_to_keep(
+        self, earliest: int, latest: int, now_ms: int, expiry_time_ms: Callable[[int], int | None]
+    ) -> int:
+        """Ids from `earliest` up to the result, not included, may go; `earliest` when none may.
+
+        expiry_time_ms: of an id, the time that must be past; None for one that went meanwhile. Asked for in ascending
+        order, at most `limit` times. What else must stay (consumers, pins), the caller knows.
+        """
+        end = min(latest - max(self.num_min, 1) + 1, earliest + self.limit)
+        for snapshot_id in range(max(latest - self.num_max + 1, earliest), end):
+            time_ms = expiry_time_ms(snapshot_id)
+            if time_ms is not None and time_ms >= now_ms - self.time_ms:
+                return snapshot_id
+        return max(end, earliest)
+
+
+def retention_of(
+    options: TableOptions,
+    num_min: int | None = None,
+    num_max: int | None = None,
+    time_ms: int | None = None,
+    *,
+    limit: int | None = None,
+) -> Retention:
+    """Of snapshots, with what the caller says in place of the options; where it contradicts one of them, it wins."""
+    stored = Retention.of_snapshots(options)
+    least = num_min if num_min is not None else min(stored.num_min, stored.num_max if num_max is None else num_max)
+    most = num_max if num_max is not None else max(stored.num_max, least)
+    age_ms = stored.time_ms if time_ms is None else time_ms
+    return Retention(least, most, age_ms, stored.limit if limit is None else limit)

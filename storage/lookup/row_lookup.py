@@ -1,0 +1,105 @@
+"""The newest row for each of a batch of keys: committed ones, and those a writer still holds.
+
+For values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST values). All
+versions of the keys are read, wherever they lie, and merged once. Not meant to be called once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.reader import read_data_file
+from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
+from storage.merge.merge_functions import merge_function_of
+from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
+from storage.merge.normalized_keys import align_keys, normalize_column
+from storage.read.predicate import And, IsIn, IsNan, Or, Predicate
+from storage.read.scan import TableScan
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types import arrow_field
+
+_BATCH_ROWS: Final = 65_536
+
+
+def lookup_newest_rows(
+    context: TableContext,
+    snapshot: Snapshot | None,
+    keys: pa.RecordBatch,
+    uncommitted: Iterable[pa.RecordBatch] = (),
+) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+    """The row of each key, as the table's merge engine makes it; only for primary-key tables.
+
+    keys (m,): the primary key columns, in the table's types; a key may occur twice.
+    uncommitted: rows that are not in the snapshot: the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
+    Returns (found (m,), rows (m,) with the table's columns, all null where nothing was found).
+    """
+    names = context.schema.names
+    target = pa.schema([field.with_nullable(True) for field in context.schema.arrow])
+    condition = _condition_on(keys)
+    expression = condition.expression(context.schema.arrow)
+    held = map(_on_level_0, uncommitted)
+    # one batch after another: all of them at once may be the whole table
+    parts = [batch.filter(expression) for batch in chain(_committed(context, snapshot, condition), held)]
+    columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
+    versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
+    if versions is None or not versions.num_rows:
+        nothing = pa.RecordBatch.from_pylist([], target)
+        return np.zeros(keys.num_rows, np.bool_), nothing.take(pa.nulls(keys.num_rows, pa.int64()))
+    merged = _merged(context, versions.combine_chunks().to_batches()[0])
+    at = _positions(keys, merged)
+    found: NDArray[np.bool_] = at >= 0
+    return found, merged.select(names).cast(target).take(pa.array(at, mask=~found))
+
+
+def _condition_on(keys: pa.RecordBatch) -> Predicate:
+    """True for every row whose key is among these (and, where a key has several columns, for some others)."""
+    parts = tuple(_condition_on_column(name, keys.column(name)) for name in keys.schema.names)
+    return parts[0] if len(parts) == 1 else And(parts)
+
+
+def _condition_on_column(name: str, values: pa.Array) -> Predicate:
+    """Java takes NaN for a key like any other; a filter's `is_in` says that NaN equals nothing."""
+    is_one = IsIn(name, tuple(pc.unique(values)))
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        return Or((is_one, IsNan(name)))
+    return is_one
+
+
+def _committed(context: TableContext, snapshot: Snapshot | None, condition: Predicate) -> Iterator[pa.RecordBatch]:
+    fields = [*context.schema.fields, SEQUENCE_FIELD, KIND_FIELD, LEVEL_FIELD]
+    for split in TableScan(context, condition).plan(snapshot):
+        directory = bucket_directory(context, split.partition, split.bucket)
+        for file in split.files:
+            path = data_file_path(directory, file)
+            yield from read_data_file(context, file, path, fields, partition=split.partition, batch_rows=_BATCH_ROWS)
+
+
+def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(arrow_field(LEVEL_FIELD), pa.array(np.zeros(batch.num_rows, np.int32)))
+
+
+def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The row of each key that has one, in key order."""
+    order = MergeOrder.of(context.schema.primary_keys, context.options)
+    return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context).merge)])))
+
+
+def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """For each key, which of the rows has it; -1 for none. No two rows have one key."""
+    of_rows = rows.select(keys.schema.names)
+    both = align_keys([[normalize_column(c, nullable=True) for c in batch.columns] for batch in (of_rows, keys)])
+    words = np.stack([np.concatenate(pair).astype(np.uint64) for pair in zip(*both, strict=True)], axis=1)
+    _, codes = np.unique(words, axis=0, return_inverse=True)
+    row_of_code = np.full(int(codes.max(initial=-1)) + 1, -1)
+    row_of_code[codes[: rows.num_rows]] = np.arange(rows.num_rows)
+    return row_of_code[codes[rows.num_rows :]]

@@ -1,0 +1,1 @@
+"""Manifests and manifest lists: which files a snapshot is made of."""

@@ -1,0 +1,143 @@
+"""Writes the records of a metadata file as Parquet or ORC: what option `manifest.format` may ask for beside Avro.
+
+Java up to 2.0 writes the format of the option, and reads every manifest of the table as that, whatever the file is;
+later releases know Avro only. So all manifests of a table must be of one format: `storage.ddl.option_changes` refuses
+to change it under snapshots, and `storage.verify` names files of another. Columns, nesting and types are those of the
+Avro records, as Java lays them out; Java finds them by name.
+
+Source: Java `utils/ObjectsFile.java` (1.x, 2.0), `format/parquet/*`, `format/orc/*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from storage.errors import BadInput
+from storage.manifests.avro_schemas import AvroSchema
+from storage.manifests.record_file import AvroRecordWriter, Record, avro_codec
+
+MANIFEST_FORMATS: Final = ("avro", "parquet", "orc")
+
+_PARQUET_CODECS: Final = {
+    "none": "NONE",
+    "uncompressed": "NONE",
+    "snappy": "SNAPPY",
+    "gzip": "GZIP",
+    "lz4": "LZ4",
+    "lz4_raw": "LZ4",
+    "zstd": "ZSTD",
+    "brotli": "BROTLI",
+}
+_ORC_CODECS: Final = {
+    "none": "uncompressed",
+    "snappy": "snappy",
+    "zlib": "zlib",
+    "lz4": "lz4",
+    "zstd": "zstd",
+}
+_STRIPE_BYTES: Final = 1 << 20  # small ones: how large a file has become is known after each
+
+_ATOMIC: Final = {"int": pa.int32(), "long": pa.int64(), "bytes": pa.binary(), "string": pa.string()}
+_TINY: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # TINYINT, for which Avro has no type
+
+
+class MetadataWriter(Protocol):
+    """Takes records, and has the whole file in the end. size_bytes: as far as it is known."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    def write(self, records: Iterable[Record]) -> None: ...
+    def finish(self) -> bytes: ...
+
+
+def metadata_writer(schema: AvroSchema, file_format: str, compression: str, zstd_level: int) -> MetadataWriter:
+    """file_format, compression: as options `manifest.format` and `manifest.compression` say. Raises BadInput."""
+    match file_format.lower():
+        case "avro":
+            return AvroRecordWriter(schema, avro_codec(compression), zstd_level)
+        case "parquet":
+            return ParquetRecordWriter(schema, _codec(compression, _PARQUET_CODECS, "Parquet"), zstd_level)
+        case "orc":
+            return OrcRecordWriter(schema, _codec(compression, _ORC_CODECS, "ORC"))
+    raise BadInput(f"option manifest.format = {file_format!r}: expected one of {', '.join(MANIFEST_FORMATS)}")
+
+
+def _codec(compression: str, codecs: Mapping[str, str], of: str) -> str:
+    codec = codecs.get(compression.lower())
+    if codec is None:
+        raise BadInput(f"option manifest.compression = {compression!r}: {of} manifests take one of {', '.join(codecs)}")
+    return codec
+
+
+class ParquetRecordWriter:
+    def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
+        self._schema = arrow_schema_of(schema)
+        self._sink = pa.BufferOutputStream()
+        level = zstd_level if codec == "ZSTD" else None
+        self._writer = pq.ParquetWriter(
+            self._sink, self._schema, compression=codec, compression_level=level, store_schema=False
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self._sink.tell())
+
+    def write(self, records: Iterable[Record]) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_pylist(list(records), self._schema))
+
+    def finish(self) -> bytes:
+        self._writer.close()
+        return bytes(self._sink.getvalue())
+
+
+class OrcRecordWriter:
+    def __init__(self, schema: AvroSchema, codec: str) -> None:
+        self._schema = arrow_schema_of(schema)
+        self._sink = pa.BufferOutputStream()
+        self._writer = orc.ORCWriter(self._sink, compression=codec, stripe_size=_STRIPE_BYTES)
+        self._is_empty = True
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self._sink.tell())
+
+    def write(self, records: Iterable[Record]) -> None:
+        self._writer.write(pa.Table.from_pylist(list(records), self._schema))
+        self._is_empty = False
+
+    def finish(self) -> bytes:
+        if self._is_empty:
+            self.write(())  # the columns
+        self._writer.close()
+        return bytes(self._sink.getvalue())
+
+
+def arrow_schema_of(schema: AvroSchema) -> pa.Schema:
+    return pa.schema([_field(field) for field in schema["fields"]])
+
+
+def _field(field: Mapping[str, Any]) -> pa.Field:
+    name, kind = field["name"], field["type"]
+    is_nullable = isinstance(kind, list)
+    arrow_type = pa.int8() if name in _TINY else _arrow_type(kind[1] if is_nullable else kind)
+    return pa.field(name, arrow_type, nullable=is_nullable)
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    match kind:
+        case str():
+            return _ATOMIC[kind]
+        case {"logicalType": "timestamp-millis"}:
+            return pa.timestamp("ms")
+        case {"type": "array", "items": [_, items]}:
+            return pa.list_(pa.field("element", _arrow_type(items)))
+        case {"type": "array", "items": items}:
+            return pa.list_(pa.field("element", _arrow_type(items), nullable=False))
+        case {"type": "record", "fields": fields}:
+            return pa.struct([_field(field) for field in fields])
+    raise AssertionError(f"no Arrow type for {kind!r}")

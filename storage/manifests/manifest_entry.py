@@ -1,0 +1,182 @@
+"""One line of a manifest: a data file that came, or one that went.
+
+Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from storage.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
+from storage.manifests.record_file import Record, file_name
+
+# partition, bucket, level, file name, extra files, embedded index, external path: equal ones are the same entry.
+Identity: TypeAlias = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """partition: serialized BinaryRow (arity prefix included).
+
+    total_buckets: of the partition when the file was written; -1 where they are dynamic or mean nothing.
+    """
+
+    kind: FileKind
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    file: DataFileMeta
+
+    @property
+    def identity(self) -> Identity:
+        """The level is part of it: moving a file to another level is a DELETE and an ADD of one name."""
+        file = self.file
+        return (
+            self.partition,
+            self.bucket,
+            file.level,
+            file.file_name,
+            file.extra_files,
+            file.embedded_index,
+            file.external_path,
+        )
+
+    def as_delete(self, *, drop_stats: bool = False) -> ManifestEntry:
+        """drop_stats: option `manifest.delete-file-drop-stats`."""
+        file = replace(self.file, value_stats=EMPTY_STATS, value_stats_columns=()) if drop_stats else self.file
+        return replace(self, kind=FileKind.DELETE, file=file)
+
+
+def merge_entries(entries: Iterable[ManifestEntry]) -> dict[Identity, ManifestEntry]:
+    """What remains of entries in the order they were committed.
+
+    DELETE removes the entry it names; one that names nothing remains (its ADD is in a manifest that was not looked at).
+    Raises ValueError when something is added that is there, or was deleted before: then files went missing or double.
+    """
+    merged: dict[Identity, ManifestEntry] = {}
+    for entry in entries:
+        identity = entry.identity
+        known = merged.get(identity)
+        if entry.kind is FileKind.DELETE:
+            if known is None:
+                merged[identity] = entry
+            else:
+                del merged[identity]
+        elif known is None:
+            merged[identity] = entry
+        else:
+            what = "is there already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
+            raise ValueError(f"file {entry.file.file_name} is added, which {what}")
+    return merged
+
+
+# ---------------------------------------------------------------- as records
+
+
+def entry_to_record(entry: ManifestEntry) -> Record:
+    file = entry.file
+    return {
+        "_VERSION": MANIFEST_ENTRY_VERSION,
+        "_KIND": int(entry.kind),
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+        "_TOTAL_BUCKETS": entry.total_buckets,
+        "_FILE": {
+            "_FILE_NAME": file.file_name,
+            "_FILE_SIZE": file.file_size,
+            "_ROW_COUNT": file.row_count,
+            "_MIN_KEY": file.min_key,
+            "_MAX_KEY": file.max_key,
+            "_KEY_STATS": stats_to_record(file.key_stats),
+            "_VALUE_STATS": stats_to_record(file.value_stats),
+            "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
+            "_MAX_SEQUENCE_NUMBER": file.max_sequence_number,
+            "_SCHEMA_ID": file.schema_id,
+            "_LEVEL": file.level,
+            "_EXTRA_FILES": file.extra_files,
+            "_CREATION_TIME": file.creation_time_ms,
+            "_DELETE_ROW_COUNT": file.delete_row_count,
+            "_EMBEDDED_FILE_INDEX": file.embedded_index,
+            "_FILE_SOURCE": None if file.file_source is None else int(file.file_source),
+            "_VALUE_STATS_COLS": _list(file.value_stats_columns),
+            "_EXTERNAL_PATH": file.external_path,
+            "_FIRST_ROW_ID": file.first_row_id,
+            "_WRITE_COLS": _list(file.write_columns),
+            "_WRITE_COLS_SEQUENCES": _list(file.write_columns_sequences),
+        },
+    }
+
+
+def entry_from_record(record: Record) -> ManifestEntry:
+    """Fields that a writer did not know yet are None. Raises KeyError, TypeError or ValueError for anything else."""
+    version = record["_VERSION"]
+    if version != MANIFEST_ENTRY_VERSION:
+        raise ValueError(f"manifest entries of version {version}, not {MANIFEST_ENTRY_VERSION}")
+    file = record["_FILE"]
+    return ManifestEntry(
+        FileKind(record["_KIND"]),
+        _row(record["_PARTITION"]),
+        record["_BUCKET"],
+        record["_TOTAL_BUCKETS"],
+        DataFileMeta(
+            file_name(file["_FILE_NAME"]),
+            file["_FILE_SIZE"],
+            file["_ROW_COUNT"],
+            _row(file["_MIN_KEY"]),
+            _row(file["_MAX_KEY"]),
+            stats_from_record(file["_KEY_STATS"]),
+            stats_from_record(file["_VALUE_STATS"]),
+            file["_MIN_SEQUENCE_NUMBER"],
+            file["_MAX_SEQUENCE_NUMBER"],
+            file["_SCHEMA_ID"],
+            file["_LEVEL"],
+            tuple(map(file_name, file["_EXTRA_FILES"] or ())),
+            _milliseconds(file.get("_CREATION_TIME")),
+            file.get("_DELETE_ROW_COUNT"),
+            file.get("_EMBEDDED_FILE_INDEX"),
+            None if (source := file.get("_FILE_SOURCE")) is None else FileSource(source),
+            _tuple(file.get("_VALUE_STATS_COLS")),
+            None if (path := file.get("_EXTERNAL_PATH")) is None else file_name(path),
+            file.get("_FIRST_ROW_ID"),
+            _tuple(file.get("_WRITE_COLS")),
+            _tuple(file.get("_WRITE_COLS_SEQUENCES")),
+        ),
+    )
+
+
+def stats_to_record(stats: SimpleStats) -> Record:
+    return {"_MIN_VALUES": stats.min_values, "_MAX_VALUES": stats.max_values, "_NULL_COUNTS": list(stats.null_counts)}
+
+
+def stats_from_record(record: Record) -> SimpleStats:
+    counts = tuple(record["_NULL_COUNTS"] or ())
+    if not counts and record["_MIN_VALUES"] == EMPTY_ROW == record["_MAX_VALUES"]:
+        return EMPTY_STATS  # of most files of append tables: one object for all
+    return SimpleStats(record["_MIN_VALUES"], record["_MAX_VALUES"], counts)
+
+
+def _row(data: bytes) -> bytes:
+    return EMPTY_ROW if data == EMPTY_ROW else data
+
+
+def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
+    """A tuple in a union is something else to fastavro: the name of the branch, and the value."""
+    return None if values is None else list(values)
+
+
+def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _milliseconds(value: datetime | int | None) -> int | None:
+    """Avro and Parquet say that it is a time, and get one made of it; the number is what we keep."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+    return value

@@ -1,0 +1,108 @@
+"""Keeps the manifests of a table few: what a commit writes and a plan reads must not grow with the number of commits.
+
+Every commit adds small manifests. Two ways to join them, both allowed at any time, as readers see no difference:
+
+- Full: when manifests that are small or hold deletes add up to `manifest.full-compaction-threshold-size`, they are
+  written again with live files only. Large ones stay as they are, unless their partitions had deletes.
+- Minor: when `manifest.merge-min-count` small ones have gathered at the end of the list, these are joined; a file's ADD
+  and its DELETE cancel where both are among them.
+
+Java's minor merge takes all manifests after the last large one: the more files a table has, the more every 30th commit
+reads and writes (up to `manifest.target-file-size`, 8 MiB). Ours takes in an older manifest only when it has no more
+entries than all newer ones together, so that an entry is written again once each time their number doubles.
+
+Source: Java `operation/ManifestFileMerger.java`, `ManifestFileLegacyMerger.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage.format import FileKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.partition_stats import may_hold
+from storage.manifests.snapshot_files import merged
+from storage.options import TableOptions
+
+_FEW_ENTRIES: Final = 100  # a manifest of so few entries is mostly header: it is always joined
+_CROWD: Final = 4  # at this many times merge-min-count all small manifests at the end are joined, whatever they hold
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    target_bytes: int
+    full_bytes: int
+    min_count: int
+
+    @classmethod
+    def of(cls, options: TableOptions) -> MergeLimits:
+        return cls(
+            options.manifest_target_file_size_bytes,
+            options.manifest_full_compaction_size_bytes,
+            options.manifest_merge_min_count,
+        )
+
+    def must_change(self, meta: ManifestFileMeta) -> bool:
+        """Whether a full merge wants to write it again."""
+        return meta.num_deleted_files > 0 or meta.file_size < self.target_bytes
+
+
+def merge_manifests(
+    manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits, where: str
+) -> list[ManifestFileMeta]:
+    """Manifests that say the same as `metas`, hopefully fewer. where: for messages."""
+    if sum(meta.file_size for meta in metas if limits.must_change(meta)) >= limits.full_bytes:
+        rewritten = _merge_fully(manifests, metas, limits)
+        if rewritten is not None:
+            return rewritten
+    start = first_to_join(metas, limits)
+    if start == len(metas):
+        return list(metas)
+    return [*metas[:start], *manifests.write(merged(manifests, metas[start:], where))]
+
+
+def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
+    """Where the manifests to be joined begin (they reach to the end); `len(metas)` when it isn't worth it yet."""
+    end = len(metas)
+    start, entries, size = end, 0, 0
+    while start > 0 and size < limits.target_bytes and metas[start - 1].file_size < limits.target_bytes:
+        older = metas[start - 1]
+        if start < end and older.num_entries > max(entries, _FEW_ENTRIES):
+            break
+        start, entries, size = start - 1, entries + older.num_entries, size + older.file_size
+    enough = max(limits.min_count, 2)
+    if end - start >= enough:
+        return start
+    small = next((i for i in range(end, 0, -1) if metas[i - 1].file_size >= limits.target_bytes), 0)
+    return small if end - small >= _CROWD * enough else end
+
+
+def _merge_fully(
+    manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits
+) -> list[ManifestFileMeta] | None:
+    """None when at most one manifest would have to be written again."""
+    deleted: dict[object, bytes] = {
+        entry.identity: entry.partition
+        for meta in metas
+        if meta.num_deleted_files > 0
+        for entry in manifests.read(meta)
+        if entry.kind is FileKind.DELETE
+    }
+    concerned = may_hold(metas, set(deleted.values()), manifests.partition_types)
+    kept = [m for m, is_concerned in zip(metas, concerned, strict=True) if not (limits.must_change(m) or is_concerned)]
+    others = [m for m, is_concerned in zip(metas, concerned, strict=True) if limits.must_change(m) or is_concerned]
+    if len(others) <= 1:
+        return None
+    live: list[ManifestEntry] = []
+    for meta in others:
+        entries = manifests.read(meta)
+        remaining = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
+        if len(remaining) == len(entries) and not limits.must_change(meta):
+            kept.append(meta)
+        else:
+            live += remaining
+    return [*kept, *manifests.write(live)]

@@ -1,0 +1,200 @@
+"""Manifests, manifest lists and index manifests of one table: read, written, remembered.
+
+These files never change once they are there, so what was read or written once is kept, up to a bound: a commit
+in a process that goes on reads next to nothing.
+
+Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileWriter.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from storage.binary_row import decode_rows
+from storage.errors import CorruptFile
+from storage.files.data_file import SimpleStats
+from storage.manifests import index_manifest
+from storage.manifests.avro_schemas import INDEX_ENTRY_SCHEMA, MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA, AvroSchema
+from storage.manifests.columnar_records import MetadataWriter, metadata_writer
+from storage.manifests.index_manifest import IndexEntry
+from storage.manifests.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
+from storage.manifests.manifest_file_meta import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
+from storage.manifests.metadata_cache import MetadataCache
+from storage.manifests.partition_stats import partition_stats
+from storage.manifests.record_file import format_of_metadata, read_records
+from storage.paths import MetadataFileNames
+from storage.table import TableContext
+
+# In memory, apart from bytes and numbers that grow with the columns: measured.
+_ENTRY_BYTES: Final = 900
+_META_BYTES: Final = 600
+_TEXT_BYTES: Final = 60
+_VECTOR_BYTES: Final = 250
+_NUMBER_BYTES: Final = 8
+_ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's size, as in Java
+
+
+@dataclass(frozen=True, slots=True)
+class ListFile:
+    """A manifest list's name and size in bytes. The size is None where a snapshot does not tell it."""
+
+    name: str
+    size: int | None
+
+
+class ManifestStore:
+    """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe.
+
+    cache: to be shared with other tables of the process, or None for one of its own.
+    """
+
+    def __init__(self, context: TableContext, cache: MetadataCache | None = None) -> None:
+        self._io = context.io
+        self._paths = context.paths
+        self._cache = cache or MetadataCache()
+        self._names = MetadataFileNames()
+        self._options = context.options
+        self.formats: dict[str | None, str] = {}  # of the files that were read, each with one of them
+        self.partition_types = tuple(field.type for field in context.schema.partition_fields)
+
+    # ------------------------------------------------------------ reading
+
+    def read_list(self, file: ListFile) -> Sequence[ManifestFileMeta]:
+        path = self._paths.manifest(file.name)
+        metas = self._cache.get(path)
+        if metas is None:
+            metas = read_records(self._bytes(path), path, meta_from_record, file.size)
+            stats = [meta.partition_stats for meta in metas]
+            self._check_partitions([bound for s in stats for bound in (s.min_values, s.max_values)], path)
+            self._cache.put(path, metas, _bytes_of_metas(metas))
+        return metas
+
+    def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
+        """Entries in the order they were written."""
+        path = self._paths.manifest(meta.file_name)
+        entries = self._cache.get(path)
+        if entries is None:
+            entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
+            self._check_partitions([entry.partition for entry in entries], path)
+            self._cache.put(path, entries, _bytes_of_entries(entries))
+        return entries
+
+    def read_index(self, name: str | None) -> Sequence[IndexEntry]:
+        """All index files of a snapshot. name: None for a snapshot that has none."""
+        if name is None:
+            return ()
+        path = self._paths.manifest(name)
+        entries = self._cache.get(path)
+        if entries is None:
+            entries = read_records(self._bytes(path), path, index_manifest.entry_from_record)
+            self._cache.put(path, entries, _bytes_of_index(entries))
+        return entries
+
+    def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
+        """Here is known which file they come from; many decode them later. Raises CorruptFile."""
+        if not self.partition_types:
+            return
+        try:
+            decode_rows(list(set(partitions)), self.partition_types, out_of_range="null")
+        except ValueError as e:
+            raise CorruptFile(path, f"partitions of {len(self.partition_types)} columns", str(e)) from None
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            data = self._io.read(path)
+        except FileNotFoundError:
+            raise CorruptFile(
+                path, "a metadata file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
+            ) from None
+        self.formats.setdefault(format_of_metadata(data), path)
+        return data
+
+    # ------------------------------------------------------------ writing
+
+    def write_list(self, metas: Sequence[ManifestFileMeta]) -> ListFile:
+        """Always a new file, also for an empty list."""
+        writer = self._writer(MANIFEST_LIST_SCHEMA)
+        writer.write(map(meta_to_record, metas))
+        name = self._names.manifest_list()
+        size = self._write(name, writer)
+        self._cache.put(self._paths.manifest(name), tuple(metas), _bytes_of_metas(metas))
+        return ListFile(name, size)
+
+    def write(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
+        """Entries in their order, in as many manifests as `manifest.target-file-size` asks for; none for no entries."""
+        remaining = iter(entries)
+        metas = []
+        while manifest := self._write_one(remaining):
+            metas.append(manifest)
+        return metas
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> str:
+        """The complete index of a table, in a new file. Returns its name."""
+        writer = self._writer(INDEX_ENTRY_SCHEMA)
+        writer.write(map(index_manifest.entry_to_record, entries))
+        name = self._names.index_manifest()
+        self._write(name, writer)
+        self._cache.put(self._paths.manifest(name), tuple(entries), _bytes_of_index(entries))
+        return name
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files that no snapshot names."""
+        self._io.delete_all([self._paths.manifest(name) for name in names])
+
+    def _write_one(self, entries: Iterator[ManifestEntry]) -> ManifestFileMeta | None:
+        chunk = list(islice(entries, _ROLL_CHECK_ENTRIES))
+        if not chunk:
+            return None
+        writer = self._writer(MANIFEST_ENTRY_SCHEMA)
+        written: list[ManifestEntry] = []
+        while chunk:
+            writer.write(map(entry_to_record, chunk))
+            written += chunk
+            if writer.size_bytes >= self._options.manifest_target_file_size_bytes:
+                break
+            chunk = list(islice(entries, _ROLL_CHECK_ENTRIES))
+        name = self._names.manifest()
+        size = self._write(name, writer)
+        self._cache.put(self._paths.manifest(name), tuple(written), _bytes_of_entries(written))
+        stats = partition_stats([entry.partition for entry in written], self.partition_types)
+        return describe_manifest(name, size, written, stats)
+
+    def _writer(self, schema: AvroSchema) -> MetadataWriter:
+        options = self._options
+        return metadata_writer(schema, options.manifest_format, options.manifest_compression, options.zstd_level)
+
+    def _write(self, name: str, writer: MetadataWriter) -> int:
+        data = writer.finish()
+        with self._io.open_output(self._paths.manifest(name)) as output:
+            output.stream.write(data)
+        return len(data)
+
+
+# ---------------------------------------------------------------- sizes in memory
+
+
+def _bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
+    """About; entries of one file may share some of it."""
+    size = _ENTRY_BYTES * len(entries)
+    for entry in entries:
+        file = entry.file
+        size += len(entry.partition) + len(file.min_key) + len(file.max_key) + len(file.embedded_index or b"")
+        size += _bytes_of_stats(file.key_stats) + _bytes_of_stats(file.value_stats)
+        for name in (*(file.value_stats_columns or ()), *(file.write_columns or ()), *file.extra_files):
+            size += _TEXT_BYTES + len(name)
+    return size
+
+
+def _bytes_of_metas(metas: Sequence[ManifestFileMeta]) -> int:
+    return sum(_META_BYTES + _bytes_of_stats(meta.partition_stats) for meta in metas)
+
+
+def _bytes_of_stats(stats: SimpleStats) -> int:
+    return len(stats.min_values) + len(stats.max_values) + _NUMBER_BYTES * len(stats.null_counts)
+
+
+def _bytes_of_index(entries: Sequence[IndexEntry]) -> int:
+    return sum(_META_BYTES + len(entry.partition) + _VECTOR_BYTES * len(entry.file.vectors) for entry in entries)

@@ -1,0 +1,101 @@
+"""Which files make up a snapshot, which ones it added, and which tell its changes.
+
+Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, compress
+
+from storage.errors import CorruptFile
+from storage.format import FileKind
+from storage.manifests.manifest_entry import ManifestEntry, merge_entries
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_store import ListFile, ManifestStore
+from storage.manifests.partition_stats import may_hold
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+def live_entries(
+    context: TableContext,
+    snapshot: Snapshot,
+    *,
+    keep_manifest: Callable[[ManifestFileMeta], bool] | None = None,
+    keep_entry: Callable[[ManifestEntry], bool] | None = None,
+    manifests: ManifestStore | None = None,
+) -> list[ManifestEntry]:
+    """Files of the table at this snapshot, in the order they were added.
+
+    keep_manifest: False spares reading a manifest. It must keep every manifest that may hold an entry of a partition,
+        bucket and level that is asked for: the DELETE of a file may be in another manifest than its ADD.
+    keep_entry: applied to what is live.
+    manifests: remembers what it read; one of its own when None. Raises CorruptFile.
+    """
+    store = manifests or ManifestStore(context)
+    metas = [meta for meta in table_manifests(store, snapshot) if keep_manifest is None or keep_manifest(meta)]
+    entries = merged(store, metas, f"{context.name}, snapshot {snapshot.id}")
+    return [e for e in entries if e.kind is FileKind.ADD and (keep_entry is None or keep_entry(e))]
+
+
+def live_entries_of(
+    manifests: ManifestStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, where: str
+) -> list[ManifestEntry]:
+    """Live files of some partitions, or of all (None). Manifests that can't hold any are not read.
+
+    where: for messages.
+    """
+    if snapshot is None:
+        return []
+    metas = table_manifests(manifests, snapshot)
+    if partitions is None:
+        return [entry for entry in merged(manifests, metas, where) if entry.kind is FileKind.ADD]
+    concerned = compress(metas, may_hold(metas, partitions, manifests.partition_types))
+    entries = merged(manifests, concerned, where)
+    return [entry for entry in entries if entry.kind is FileKind.ADD and entry.partition in partitions]
+
+
+def delta_entries(
+    context: TableContext, snapshot: Snapshot, *, manifests: ManifestStore | None = None
+) -> list[ManifestEntry]:
+    """What the snapshot's commit added and deleted, in the order the commit gave."""
+    store = manifests or ManifestStore(context)
+    return _entries(store, store.read_list(delta_list(snapshot)))
+
+
+def changelog_entries(
+    context: TableContext, snapshot: Snapshot, *, manifests: ManifestStore | None = None
+) -> list[ManifestEntry]:
+    """Files that hold the changes this snapshot made; none when it brought none."""
+    if snapshot.changelog_manifest_list is None:
+        return []
+    store = manifests or ManifestStore(context)
+    return _entries(
+        store, store.read_list(ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
+    )
+
+
+def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """Manifests whose entries, in this order, are the state of the table."""
+    return [*manifests.read_list(base_list(snapshot)), *manifests.read_list(delta_list(snapshot))]
+
+
+def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
+    """The entries of consecutive manifests, merged. where: for the message of CorruptFile."""
+    try:
+        return list(merge_entries(chain.from_iterable(map(manifests.read, metas))).values())
+    except ValueError as e:
+        raise CorruptFile(where, "manifests in which each file is added once", str(e)) from None
+
+
+def base_list(snapshot: Snapshot) -> ListFile:
+    return ListFile(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+
+
+def delta_list(snapshot: Snapshot) -> ListFile:
+    return ListFile(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+
+def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
+    return list(chain.from_iterable(map(manifests.read, metas)))

@@ -1,0 +1,324 @@
+"""Which aggregate functions there are, which columns they take, and what `fields.<column>.*` says of them.
+
+Source: Java `mergetree/compact/aggregate/factory/*.java`, `AggregateMergeFunction.getAggFuncName`, `CoreOptions.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+from storage.options import MergeEngine, TableOptions
+from storage.options.values import parse_boolean
+from storage.schema.table_schema import TableSchema
+from storage.types import (
+    CONSTRUCTED_ROOTS,
+    INTEGER_ROOTS,
+    STRING,
+    STRING_ROOTS,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    nullable,
+)
+
+DEFAULT_FUNCTION_OPTION: Final = "fields.default-aggregate-function"
+_PREFIX: Final = "fields."
+_SUFFIX: Final = ".aggregate-function"
+MAX_COUNT: Final = 2**31 - 1
+
+
+class AggregateFunction(StrEnum):
+    """The names in `fields.<column>.aggregate-function`."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MAX = "max"
+    MIN = "min"
+    LAST_VALUE = "last_value"
+    LAST_NON_NULL_VALUE = "last_non_null_value"
+    FIRST_VALUE = "first_value"
+    FIRST_NON_NULL_VALUE = "first_non_null_value"
+    BOOL_AND = "bool_and"
+    BOOL_OR = "bool_or"
+    LISTAGG = "listagg"
+    COLLECT = "collect"
+    MERGE_MAP = "merge_map"
+    MERGE_MAP_WITH_KEYTIME = "merge_map_with_keytime"
+    NESTED_UPDATE = "nested_update"
+    NESTED_PARTIAL_UPDATE = "nested_partial_update"
+    THETA_SKETCH = "theta_sketch"
+    HLL_SKETCH = "hll_sketch"
+    RBM32 = "rbm32"
+    RBM64 = "rbm64"
+    PRIMARY_KEY = "primary-key"
+
+
+# What they make of rows doesn't depend on the order of these. (`product` takes rows back by dividing: it does.)
+_ORDER_FREE: Final = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.MAX,
+        AggregateFunction.MIN,
+        AggregateFunction.BOOL_AND,
+        AggregateFunction.BOOL_OR,
+        AggregateFunction.THETA_SKETCH,
+        AggregateFunction.HLL_SKETCH,
+        AggregateFunction.RBM32,
+        AggregateFunction.RBM64,
+        AggregateFunction.PRIMARY_KEY,
+    }
+)
+
+
+class NullKeys(StrEnum):
+    """`nested-key-null-strategy`: what becomes of a nested row whose key holds a null."""
+
+    MERGE = "merge"
+    IGNORE = "ignore"
+    ERROR = "error"
+
+
+_OLDER_NAMES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
+_NUMBERS: Final = frozenset({*INTEGER_ROOTS, Root.DECIMAL, Root.FLOAT, Root.DOUBLE})
+_ON_NESTED_ROWS: Final = (AggregateFunction.NESTED_UPDATE, AggregateFunction.NESTED_PARTIAL_UPDATE)
+_WITHOUT_ORDER: Final = frozenset({*CONSTRUCTED_ROOTS, Root.VARIANT, Root.BLOB})
+
+
+def function_name(column: str, options: Mapping[str, str], keys: Collection[str], sequences: Collection[str]) -> str:
+    """Which function merge-engine = aggregation uses for a column.
+
+    keys: the primary key. sequences: the columns of `sequence.field`.
+    """
+    if column in sequences:
+        return AggregateFunction.LAST_VALUE
+    if column in keys:
+        return AggregateFunction.PRIMARY_KEY
+    chosen = options.get(f"{_PREFIX}{column}{_SUFFIX}", options.get(DEFAULT_FUNCTION_OPTION))
+    return AggregateFunction.LAST_NON_NULL_VALUE if chosen is None else chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAggregation:
+    """How one column is aggregated: the function, and its options as checked against the column's type.
+
+    ignore_retract: rows that take values back leave the accumulator as it is.
+    distinct, delimiter: `collect` and `listagg`. timestamp_field: position in the ROW, `merge_map_with_keytime`.
+    nested_key, null_keys, nested_sequence, count_limit: `nested_update`; names are fields of the ROW.
+    """
+
+    field: DataField
+    function: AggregateFunction
+    ignore_retract: bool = False
+    distinct: bool = False
+    delimiter: str = ","
+    timestamp_field: int = -1
+    nested_key: tuple[str, ...] = ()
+    null_keys: NullKeys = NullKeys.MERGE
+    nested_sequence: tuple[str, ...] = ()
+    count_limit: int = MAX_COUNT
+
+    @classmethod
+    def of(cls, name: str, field: DataField, options: TableOptions) -> ColumnAggregation:
+        """`name` as an option spells it. Raises BadInput: no such function, or neither column nor options fit it."""
+        function = _function(name, field.name)
+        given = _ColumnOptions(field, function, options)
+        _check_type(function, field)
+        ignore_retract = given.boolean("ignore-retract")
+        if ignore_retract and options.aggregation_removes_on_delete:
+            raise BadInput(
+                f"options fields.{field.name}.ignore-retract and aggregation.remove-record-on-delete are both true: a "
+                "delete can't be ignored and remove the row; unset one of them"
+            )
+        nested_key = given.nested_fields("nested-key")
+        if function is AggregateFunction.NESTED_PARTIAL_UPDATE and not nested_key:
+            raise BadInput(
+                f"column {field.name!r}: {function} finds nested rows by their key; set fields.{field.name}.nested-key"
+            )
+        for dependent in ("nested-key-null-strategy", "nested-sequence-field"):
+            if function is AggregateFunction.NESTED_UPDATE and not nested_key and given.key(dependent) in options:
+                raise BadInput(
+                    f"option {given.key(dependent)} needs nested rows to have a key; set {given.key('nested-key')} too"
+                )
+        return cls(
+            field,
+            function,
+            ignore_retract,
+            given.boolean("distinct"),
+            given.text("list-agg-delimiter", ","),
+            given.timestamp_field(),
+            nested_key,
+            given.null_keys(),
+            given.nested_fields("nested-sequence-field"),
+            given.count_limit(),
+        )
+
+
+def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[ColumnAggregation, ...]:
+    """How merge-engine = aggregation aggregates each column of a table. Raises BadInput."""
+    sequences = options.sequence_fields
+    return tuple(
+        ColumnAggregation.of(function_name(field.name, options, schema.primary_keys, sequences), field, options)
+        for field in schema.fields
+    )
+
+
+def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether a table's rows are the same in whatever order those of a key were written."""
+    if options.merge_engine is not MergeEngine.AGGREGATION or options.aggregation_removes_on_delete:
+        return False
+    keys = set(schema.primary_keys)
+    functions = (one for one in column_aggregations(schema, options) if one.field.name not in keys)
+    return all(one.function in _ORDER_FREE for one in functions)
+
+
+def check_functions(options: Mapping[str, str]) -> None:
+    """Raises BadInput for a name that is no function's, also on columns that have none (keys, sequence fields): Java
+    looks up every one.
+    """
+    for key, name in options.items():
+        if key.startswith(_PREFIX) and key.endswith(_SUFFIX):
+            _function(name, key.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+
+
+def _function(name: str, column: str) -> AggregateFunction:
+    if name in _OLDER_NAMES:
+        return _OLDER_NAMES[name]
+    if name in set(AggregateFunction):
+        return AggregateFunction(name)
+    if name == "count":
+        raise BadInput(
+            f"column {column!r}: Paimon has no aggregate function 'count'; use sum, over a column that is 1 in rows "
+            "that count and 0 in others"
+        )
+    known = sorted(map(str, AggregateFunction))
+    raise BadInput(
+        f"column {column!r}: there is no aggregate function {name!r}{did_you_mean(name, known)}; choose one of "
+        f"{', '.join(known)}"
+    )
+
+
+def _check_type(function: AggregateFunction, field: DataField) -> None:
+    """Raises BadInput for a column that the function can't take."""
+    accepted = _accepted(function, field.type)
+    if accepted is not None:
+        raise BadInput(
+            f"column {field.name!r} {field.type}: aggregate function {function} takes {accepted}; "
+            "choose another function, or another type"
+        )
+
+
+def _accepted(function: AggregateFunction, data_type: DataType) -> str | None:
+    """None where the type fits, else which ones do."""
+    fits, accepted = True, ""
+    match function:
+        case AggregateFunction.SUM | AggregateFunction.PRODUCT:
+            fits, accepted = data_type.root in _NUMBERS, "numbers"
+        case AggregateFunction.MAX | AggregateFunction.MIN:
+            fits, accepted = data_type.root not in _WITHOUT_ORDER, "types with an order, none that holds others"
+        case AggregateFunction.BOOL_AND | AggregateFunction.BOOL_OR:
+            fits, accepted = data_type.root is Root.BOOLEAN, "BOOLEAN"
+        case AggregateFunction.LISTAGG:
+            fits, accepted = nullable(data_type) == STRING, "STRING, without a length"
+        case AggregateFunction.COLLECT:
+            fits, accepted = isinstance(data_type, ArrayType), "ARRAY"
+        case AggregateFunction.MERGE_MAP:
+            fits, accepted = isinstance(data_type, MapType), "MAP"
+        case AggregateFunction.MERGE_MAP_WITH_KEYTIME:
+            fits = isinstance(data_type, MapType) and len(inner_row(data_type)) >= 2
+            accepted = "MAP to a ROW of two fields or more"
+        case AggregateFunction.NESTED_UPDATE | AggregateFunction.NESTED_PARTIAL_UPDATE:
+            fits = isinstance(data_type, ArrayType) and isinstance(data_type.element, RowType)
+            accepted = "ARRAY<ROW<...>>"
+        case (
+            AggregateFunction.THETA_SKETCH
+            | AggregateFunction.HLL_SKETCH
+            | AggregateFunction.RBM32
+            | AggregateFunction.RBM64
+        ):
+            fits, accepted = data_type.root is Root.VARBINARY, "BYTES or VARBINARY(n)"
+        case _:
+            pass  # any type
+    return None if fits else accepted
+
+
+def inner_row(data_type: DataType) -> dict[str, DataType]:
+    """Fields of the ROWs that an ARRAY or a MAP holds; empty where it holds something else."""
+    match data_type:
+        case ArrayType(element=RowType(fields=fields)) | MapType(value=RowType(fields=fields)):
+            return {field.name: field.type for field in fields}
+        case _:
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnOptions:
+    """`fields.<column>.*`, parsed. Each method raises BadInput naming the option."""
+
+    field: DataField
+    function: AggregateFunction
+    options: Mapping[str, str]
+
+    def key(self, name: str) -> str:
+        return f"fields.{self.field.name}.{name}"
+
+    def text(self, name: str, default: str) -> str:
+        return self.options.get(self.key(name), default)
+
+    def boolean(self, name: str) -> bool:
+        try:
+            return parse_boolean(self.text(name, "false"))
+        except BadInput as e:
+            raise BadInput(f"option {self.key(name)}: {e}") from None
+
+    def count_limit(self) -> int:
+        text = self.text("count-limit", str(MAX_COUNT))
+        try:
+            return int(text)
+        except ValueError:
+            raise BadInput(f"option {self.key('count-limit')} = {text!r}: expected a whole number") from None
+
+    def null_keys(self) -> NullKeys:
+        text = self.text("nested-key-null-strategy", NullKeys.MERGE)
+        try:
+            return NullKeys(text.strip().lower())
+        except ValueError:
+            raise BadInput(
+                f"option {self.key('nested-key-null-strategy')} = {text!r}: expected one of {', '.join(NullKeys)}"
+            ) from None
+
+    def nested_fields(self, name: str) -> tuple[str, ...]:
+        """Names of fields of the nested ROW; empty when not set, or when the function has no use for it."""
+        if self.key(name) not in self.options or self.function not in _ON_NESTED_ROWS:
+            return ()
+        names = tuple(part.strip() for part in self.options[self.key(name)].split(","))
+        for part in names:
+            self._nested_type(name, part)
+        return names
+
+    def timestamp_field(self) -> int:
+        """Position in the ROW; -1 for the functions that have no use for it."""
+        if self.function is not AggregateFunction.MERGE_MAP_WITH_KEYTIME:
+            return -1
+        names = list(inner_row(self.field.type))
+        name = self.text("ts-field", names[-1])
+        found = self._nested_type("ts-field", name)
+        if found.root not in STRING_ROOTS:
+            raise BadInput(
+                f"column {self.field.name!r}: {self.function} compares times as text, and field {name!r} is {found}; "
+                f"make it a STRING, or name another field in {self.key('ts-field')}"
+            )
+        return names.index(name)
+
+    def _nested_type(self, option: str, name: str) -> DataType:
+        row = inner_row(self.field.type)
+        if name not in row:
+            raise BadInput(f"option {self.key(option)} names {name!r}; the ROW has {', '.join(row)}")
+        return row[name]

@@ -1,0 +1,121 @@
+"""Functions whose result is one of the rows' values as it stands: last, first, the key.
+
+They work on positions, so any type of column will do, and values move once.
+Source: Java `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `FieldFirstNonNullValueAgg`,
+`FieldPrimaryKeyAgg`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from storage.merge.aggregators.base import Step, Steps, valid_rows
+from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from storage.merge.key_groups import Groups, Mask
+from storage.merge.sort_order import RowIndices
+
+
+def take_positions(values: pa.Array, groups: Groups, positions: RowIndices) -> pa.Array:
+    """The values at the positions, null for -1."""
+    missing = positions < 0
+    rows = groups.rows[positions]
+    return values.take(pa.array(rows, mask=missing) if missing.any() else pa.array(rows))
+
+
+class PrimaryKey:
+    """All rows of a group have the same key; a retract's is as good as an add's. Also `primary-key` of an option."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is None:
+            return take_positions(values, groups, groups.ends - 1)
+        # agg(x, acc) is acc: a row that is older does nothing
+        return take_positions(values, groups, groups.last((steps != Step.SKIP) & (steps != Step.AGG_REVERSED)))
+
+
+class LastValue:
+    """The newest row's value, null included. A retract leaves null."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is None:
+            return take_positions(values, groups, groups.ends - 1)
+        newest = groups.last((steps != Step.SKIP) & (steps != Step.AGG_REVERSED))
+        return take_positions(values, groups, np.where((newest >= 0) & (steps[newest] == Step.RETRACT), -1, newest))
+
+
+class LastNonNullValue:
+    """The newest value that is not null. A retract of a value leaves null, whatever the value was."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        valid = valid_rows(values, groups)
+        if steps is None:
+            return take_positions(values, groups, groups.last(valid))
+        counts = valid & (steps != Step.SKIP)
+        is_older = steps == Step.AGG_REVERSED
+        newest = groups.last((counts & ~is_older) | (steps == Step.SET))
+        newest_known = (newest >= 0) & (steps[newest] != Step.RETRACT) & valid[newest]
+        if not is_older.any():
+            return take_positions(values, groups, np.where(newest_known, newest, -1))
+        # an older row fills in what is null when it comes
+        after = np.arange(len(valid)) > groups.spread(newest)
+        return take_positions(values, groups, np.where(newest_known, newest, groups.first(counts & is_older & after)))
+
+
+class FirstValue:
+    """The oldest row's value, null included."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if steps is None:
+            return take_positions(values, groups, groups.starts)
+        return _first(_FirstPosition(), values, groups, steps, groups.first(steps == Step.AGG))
+
+
+class FirstNonNullValue:
+    """The oldest value that is not null."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        valid = valid_rows(values, groups)
+        if steps is None:
+            return take_positions(values, groups, groups.first(valid))
+        return _first(_FirstKnownPosition(valid), values, groups, steps, groups.first(valid & (steps == Step.AGG)))
+
+
+def _first(
+    aggregator: SimpleRowAggregator[int], values: pa.Array, groups: Groups, steps: Steps, without_others: RowIndices
+) -> pa.Array:
+    """`without_others` (g,) is right for groups that only aggregate; elsewhere `aggregator` decides."""
+    others = (steps == Step.SET) | (steps == Step.AGG_REVERSED)
+    careful: Mask = groups.any(others) if others.any() else np.zeros(len(groups), np.bool_)
+    positions = without_others
+    if careful.any():
+        chosen, at = groups.select(careful)
+        found = aggregator.aggregate(at.tolist(), chosen, steps[at])
+        positions = positions.copy()
+        positions[careful] = [-1 if position is None else position for position in found]
+    return take_positions(values, groups, positions)
+
+
+class _FirstPosition(SimpleRowAggregator[int]):
+    """Positions instead of values. "Have I been called" is state of its own, which a SET leaves as it is."""
+
+    def __init__(self) -> None:
+        self._called = False
+
+    def reset(self) -> None:
+        self._called = False
+
+    def agg(self, acc: int | None, item: int | None) -> int | None:
+        if self._called:
+            return acc
+        self._called = True
+        return item
+
+
+class _FirstKnownPosition(_FirstPosition):
+    def __init__(self, valid: Mask) -> None:
+        super().__init__()
+        self._valid = valid
+
+    def agg(self, acc: int | None, item: int | None) -> int | None:
+        known = item is not None and bool(self._valid[item])
+        return super().agg(acc, item) if known else acc

@@ -1,0 +1,136 @@
+"""listagg: texts joined by a delimiter.
+
+Source: Java `FieldListaggAgg.java`, `StringUtils.isBlank`, `BinaryStringUtils.splitByWholeSeparatorPreserveAllTokens`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.merge.aggregate_functions import ColumnAggregation
+from storage.merge.aggregators.base import Step, Steps, valid_rows
+from storage.merge.aggregators.row_aggregator import RowAggregator
+from storage.merge.key_groups import Groups, Mask
+from storage.merge.values.linked_list import LinkedList
+
+# Character.isWhitespace: Unicode's separators but the three that don't break a line, and the ASCII ones. Python's
+# str.isspace counts U+0085 and the three as well.
+_BLANKS: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003"
+    "\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
+_IS_BLANK: Final = f"^[{_BLANKS}]*$"
+
+
+@dataclass(frozen=True, slots=True)
+class ListAgg:
+    """Nulls and blank texts don't count. `distinct` adds only parts that are not there yet; the first text stays as it
+    is, whatever it repeats.
+    """
+
+    aggregation: ColumnAggregation
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        if not len(groups):
+            return values.slice(0, 0)
+        if self.aggregation.distinct or (steps is not None and not np.isin(steps, (Step.AGG, Step.SKIP)).all()):
+            items = values.take(pa.array(groups.rows)).to_pylist()
+            joining = _JoiningDistinct if self.aggregation.distinct else _Joining
+            return pa.array(joining(self.aggregation.delimiter).aggregate(items, groups, steps), values.type)
+        counted = valid_rows(values, groups)
+        if steps is not None:
+            counted &= steps != Step.SKIP
+        return _joined(values, groups, counted, self.aggregation.delimiter)
+
+
+def _joined(values: pa.Array, groups: Groups, counted: Mask, delimiter: str) -> pa.Array:
+    blank = pc.match_substring_regex(values, _IS_BLANK).fill_null(True).to_numpy(zero_copy_only=False)
+    counted = counted & ~blank[groups.rows]
+    lengths = groups.reduce(np.add, counted.astype(np.int64))
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    texts = pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(groups.rows[counted])))
+    joined = pc.binary_join(texts, delimiter)
+    return pc.if_else(pa.array(lengths > 0), joined, pa.scalar(None, joined.type))
+
+
+class _Joining(RowAggregator[str, deque[str]]):
+    """Texts as they came; a blank one stands there alone or not at all."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def agg(self, acc: str | deque[str] | None, item: str | None) -> str | deque[str] | None:
+        if item is None or _is_blank(item):
+            return acc
+        if acc is None or (isinstance(acc, str) and _is_blank(acc)):
+            return item
+        texts = deque([acc]) if isinstance(acc, str) else acc
+        texts.append(item)
+        return texts
+
+    def agg_reversed(self, acc: str | deque[str] | None, item: str | None) -> str | deque[str] | None:
+        if acc is None or isinstance(acc, str):
+            return self.agg(item, acc)
+        if item is not None and not _is_blank(item):
+            acc.appendleft(item)
+        return acc
+
+    def finish(self, acc: str | deque[str]) -> str:
+        return acc if isinstance(acc, str) else self._delimiter.join(acc)
+
+
+class _JoiningDistinct(RowAggregator[str, LinkedList[str]]):
+    """The line is the text, split; blank parts go by one name. Joining it makes the text again."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._separator = delimiter or " "  # Java splits at blanks where the delimiter is empty
+        # Between two parts it may be found in another place than where it was put: "a|" and "b" joined by "||"
+        self._shifts = not delimiter or any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter)))
+
+    def agg(self, acc: str | LinkedList[str] | None, item: str | None) -> str | LinkedList[str] | None:
+        if item is None or _is_blank(item):
+            return acc
+        if acc is None or (isinstance(acc, str) and _is_blank(acc)):
+            return item
+        parts = acc if isinstance(acc, LinkedList) else self._parts(acc)
+        new = dict.fromkeys(part for part in item.split(self._separator) if part not in parts and not _is_blank(part))
+        if new:
+            parts.extend(self._delimiter.join([parts.pop(), *new]).split(self._separator))
+        return parts
+
+    def agg_reversed(self, acc: str | LinkedList[str] | None, item: str | None) -> str | LinkedList[str] | None:
+        if acc is None or isinstance(acc, str):
+            return self.agg(item, acc)
+        if self._shifts:
+            return self.agg(item, self.finish(acc))
+        if item is None or _is_blank(item):
+            return acc
+        older = item.split(self._separator)
+        acc.take_repeated()
+        for name in ["", *older]:
+            acc.take_all(name)
+        acc.prepend_all(older)
+        return acc
+
+    def finish(self, acc: str | LinkedList[str]) -> str:
+        return acc if isinstance(acc, str) else self._separator.join(acc)
+
+    def _parts(self, text: str) -> LinkedList[str]:
+        parts: LinkedList[str] = LinkedList(_name)
+        parts.extend(text.split(self._separator))
+        return parts
+
+
+def _name(part: str) -> str:
+    return part if part.strip(_BLANKS) else ""
+
+
+def _is_blank(text: str) -> bool:
+    return not text.strip(_BLANKS)

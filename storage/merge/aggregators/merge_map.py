@@ -1,0 +1,132 @@
+"""merge_map and merge_map_with_keytime: maps of all rows in one.
+
+The order of entries is that in which their keys came; Java's is arbitrary.
+Source: Java `FieldMergeMapAgg.java`, `FieldMergeMapWithKeyTimeAgg.java`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from storage.merge.aggregate_functions import ColumnAggregation
+from storage.merge.aggregators.base import Steps
+from storage.merge.aggregators.row_aggregator import RowAggregator
+from storage.merge.key_groups import Groups
+from storage.merge.values.entries import Entries, EntryColumn
+from storage.merge.values.equality import value_codes
+
+Merged: TypeAlias = OrderedDict[int, int]  # entries by the codes of their keys
+
+
+class MergeMap:
+    """The newest value of each key. A retract removes its keys, whatever their values."""
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        maps = EntryColumn.of(values, groups)
+        aggregator = _Merging(value_codes(maps.elements).tolist())
+        return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMapWithKeyTime:
+    """The value of each key with the greatest time, compared as text. A null value removes the key."""
+
+    aggregation: ColumnAggregation
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        maps = EntryColumn.of(values, groups)
+        rows = maps.column.items
+        times = rows.flatten()[self.aggregation.timestamp_field]
+        aggregator = _MergingByTime(value_codes(maps.elements).tolist(), rows.is_valid().to_pylist(), times.to_pylist())
+        return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
+
+
+class _Merging(RowAggregator[Entries, Merged]):
+    """Retracts and older rows too cost what they hold: keys leave, or stand in front of the others."""
+
+    def __init__(self, keys: list[int]) -> None:
+        self._keys = keys
+
+    def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        merged = self._merged(acc)
+        for entry in item:
+            merged[self._keys[entry]] = entry
+        return merged
+
+    def agg_reversed(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        merged = self._merged(acc)
+        for key, entry in reversed(self._merged(item).items()):
+            merged.setdefault(key, entry)
+            merged.move_to_end(key, last=False)
+        return merged
+
+    def retract(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or not item:
+            return acc
+        merged = self._merged(acc)
+        for entry in item:
+            merged.pop(self._keys[entry], None)
+        return merged
+
+    def finish(self, acc: Entries | Merged) -> Entries:
+        return acc if isinstance(acc, list) else list(acc.values())
+
+    def _merged(self, acc: Entries | Merged) -> Merged:
+        return OrderedDict((self._keys[entry], entry) for entry in acc) if isinstance(acc, list) else acc
+
+
+class _MergingByTime(_Merging):
+    def __init__(self, keys: list[int], has_row: list[bool], times: list[str | None]) -> None:
+        super().__init__(keys)
+        self._has_row = has_row
+        self._times = [None if time is None else time.encode("utf-16-be") for time in times]
+        # Keys of the oldest map that may have no row or no time: as newer entries, they would do nothing or remove
+        self._untimed: set[int] = set()
+
+    def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        merged = self._oldest(acc) if isinstance(acc, list) else acc
+        for entry in item:
+            key = self._keys[entry]
+            if not self._has_row[entry]:
+                merged.pop(key, None)
+            elif self._is_newer(entry, merged.get(key)):
+                merged[key] = entry
+        return merged
+
+    def agg_reversed(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        if isinstance(acc, list):
+            return self.agg(item, acc)
+        untimed = {key: acc.pop(key) for key in self._untimed if key in acc and self._times[acc[key]] is None}
+        older = self._oldest(item)
+        for key, entry in untimed.items():
+            if not self._has_row[entry]:
+                older.pop(key, None)
+        for key, entry in reversed(older.items()):
+            known = acc.get(key)
+            if known is None or not self._is_newer(known, entry):
+                acc[key] = entry
+            acc.move_to_end(key, last=False)
+        return acc
+
+    def _oldest(self, entries: Entries) -> Merged:
+        merged = self._merged(entries)
+        self._untimed = {key for key, entry in merged.items() if self._times[entry] is None}
+        return merged
+
+    def _is_newer(self, entry: int, known: int | None) -> bool:
+        """Whether it has a time, and that is greater than what is known."""
+        time = self._times[entry]
+        known_time = None if known is None else self._times[known]
+        return time is not None and (known_time is None or time > known_time)

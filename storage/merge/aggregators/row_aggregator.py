@@ -1,0 +1,73 @@
+"""Aggregation row by row, for values that no column operation covers: maps, nested rows, sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from storage.merge.aggregators.base import Step, Steps
+from storage.merge.key_groups import Groups
+
+Item = TypeVar("Item")
+Accumulator = TypeVar("Accumulator")
+T = TypeVar("T")
+
+
+class RowAggregator(Generic[Item, Accumulator]):
+    """Methods as in Java's FieldAggregator; None is null. One of these serves one `aggregate`: it may keep state.
+
+    An accumulator is an item as it came, the first or that of a SET, until another joins it. From then on it may be a
+    Accumulator, changed in place by each step: copying it at each step would be quadratic in the rows.
+    `finish` makes an item of either.
+    """
+
+    def reset(self) -> None:
+        """A group begins."""
+
+    def agg(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
+        raise NotImplementedError
+
+    def agg_reversed(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
+        return self.agg(item, None if acc is None else self.finish(acc))
+
+    def retract(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
+        raise NotImplementedError
+
+    def finish(self, acc: Item | Accumulator) -> Item:
+        raise NotImplementedError
+
+    def aggregate(self, items: Sequence[Item | None], groups: Groups, steps: Steps | None) -> list[Item | None]:
+        """One item for each group. items (n,): of each position, in merge order."""
+        aggregated = []
+        what = None if steps is None else steps.tolist()
+        for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            self.reset()
+            acc: Item | Accumulator | None = None
+            if what is None:
+                for item in items[start:end]:
+                    acc = self.agg(acc, item)
+            else:
+                for item, step in zip(items[start:end], what[start:end], strict=True):
+                    acc = self._next(acc, item, step)
+            aggregated.append(None if acc is None else self.finish(acc))
+        return aggregated
+
+    def _next(self, acc: Item | Accumulator | None, item: Item | None, step: int) -> Item | Accumulator | None:
+        match step:
+            case Step.AGG:
+                return self.agg(acc, item)
+            case Step.AGG_REVERSED:
+                return self.agg_reversed(acc, item)
+            case Step.RETRACT:
+                return self.retract(acc, item)
+            case Step.SET:
+                return item
+            case _:
+                return acc
+
+
+class SimpleRowAggregator(RowAggregator[T, T]):
+    """Its accumulator is an item at every step."""
+
+    def finish(self, acc: T) -> T:
+        return acc

@@ -1,0 +1,97 @@
+"""Sum: whole numbers exactly, floats in the order and width of Java.
+
+Source: Java `FieldSumAgg.java`, `DecimalUtils.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from storage.merge.aggregate_functions import ColumnAggregation
+from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from storage.merge.key_groups import Groups, Mask
+from storage.merge.values.overflow import OverflowCheck
+from storage.merge.values.wide_ints import from_wide_ints, to_wide_ints
+from storage.types.arrow_buffers import fixed_width_values
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Nulls don't count; a group of nothing else is null. A retract of x adds -x, also to nothing.
+
+    Integers raise BadInput where any partial sum leaves the type. A decimal of more than 18 digits becomes null where a
+    partial sum has more than it may have, and goes on from there; a shorter one may grow beyond its declared digits, as
+    long as 64 bits hold it. What a later SET undoes is not looked at: its overflow, an error in Java, goes unnoticed.
+    """
+
+    aggregation: ColumnAggregation
+
+    def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
+        steps = since_last_set(groups, steps)
+        counted = valid_rows(values, groups)
+        taken_back: Mask | None = None
+        if steps is not None:
+            counted &= steps != Step.SKIP
+            taken_back = steps == Step.RETRACT
+        if not len(groups):
+            return values.slice(0, 0)
+        valid = groups.any(counted)
+        if pa.types.is_floating(values.type):
+            return _float_sums(values, groups, counted, taken_back, valid)
+        return self._whole_sums(values, groups, counted, taken_back, valid)
+
+    def _whole_sums(
+        self, values: pa.Array, groups: Groups, counted: Mask, taken_back: Mask | None, valid: Mask
+    ) -> pa.Array:
+        exact = OverflowCheck.of(values.type, self.aggregation)
+        numbers = to_wide_ints(values)[groups.rows]
+        if not counted.all():
+            numbers = numbers.or_zero(counted)
+        # Partial sums stay below the sum of the magnitudes: where that fits, no row can overflow.
+        certain = np.ones(len(groups), np.bool_)
+        if numbers.greatest_magnitude() * groups.lengths.max() > exact.certain:
+            certain = groups.reduce(np.add, numbers.magnitudes()) <= exact.certain
+        signed = numbers if taken_back is None else numbers.negated_where(taken_back)
+        sums = signed.sums(groups)
+        if not certain.all():
+            doubtful, at = groups.select(~certain)
+            items = [n if c else None for n, c in zip(numbers[at].to_ints(), counted[at].tolist(), strict=True)]
+            steps = None if taken_back is None else np.where(taken_back[at], np.int8(Step.RETRACT), np.int8(Step.AGG))
+            aggregated = _ExactSum(exact).aggregate(items, doubtful, steps)
+            sums.put(~certain, [0 if number is None else number for number in aggregated])
+            valid[~certain] = [number is not None for number in aggregated]
+        return from_wide_ints(sums, valid, values.type)
+
+
+def _float_sums(values: pa.Array, groups: Groups, counted: Mask, taken_back: Mask | None, valid: Mask) -> pa.Array:
+    numbers = fixed_width_values(values, values.type.to_pandas_dtype())[groups.rows]
+    if taken_back is not None:
+        numbers = np.where(taken_back, -numbers, numbers)
+    numbers = np.where(counted, numbers, numbers.dtype.type(-0.0))  # x + -0.0 is x, also for x = -0.0
+    return pa.array(groups.reduce_in_order(np.add, numbers), values.type, mask=~valid)
+
+
+class _ExactSum(SimpleRowAggregator[int]):
+    """For groups in which some partial sum might overflow."""
+
+    def __init__(self, exact: OverflowCheck) -> None:
+        self._negated = exact
+        # Java adds decimals of up to 18 digits in 64 bits, and counts digits only when those overflow
+        is_compact = exact.is_decimal and exact.greatest < 10**18
+        self._partial = replace(exact, least=-(2**63), greatest=2**63 - 1) if is_compact else exact
+
+    def agg(self, acc: int | None, item: int | None) -> int | None:
+        if acc is None or item is None:
+            return item if acc is None else acc
+        return self._partial.checked(acc + item, f"{acc} + {item}")
+
+    def retract(self, acc: int | None, item: int | None) -> int | None:
+        if item is None:
+            return acc
+        if acc is None:
+            return self._negated.checked(-item, f"-({item})")
+        return self._partial.checked(acc - item, f"{acc} - {item}")

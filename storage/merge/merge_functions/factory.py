@@ -1,0 +1,34 @@
+"""The merge function that a table's options ask for.
+
+Source: Java `table/PrimaryKeyTableUtils.java`, `table/PrimaryKeyFileStoreTable.java` (`needLookup`).
+"""
+
+from __future__ import annotations
+
+from storage.merge.merge_functions.aggregation import Aggregation
+from storage.merge.merge_functions.base import MergeFunction
+from storage.merge.merge_functions.deduplicate import Deduplicate
+from storage.merge.merge_functions.first_row import FirstRow
+from storage.merge.merge_functions.lookup import LookupMergeFunction
+from storage.merge.merge_functions.partial_update import PartialUpdate
+from storage.options import MergeEngine
+from storage.table import TableContext
+
+
+def merge_function_of(context: TableContext) -> MergeFunction:
+    """For a primary-key table, at the flush, when reading and in compaction alike.
+
+    Raises BadInput when options of the engine don't fit the schema or each other, naming option, column and remedy.
+    """
+    name, schema, options = context.name, context.schema, context.options
+    engine: MergeFunction
+    match options.merge_engine:
+        case MergeEngine.DEDUPLICATE:
+            return Deduplicate(options.ignore_delete)  # the newest row of all levels is the newest of the newest levels
+        case MergeEngine.FIRST_ROW:
+            return FirstRow(name, options.ignore_delete)
+        case MergeEngine.PARTIAL_UPDATE:
+            engine = PartialUpdate.of(name, schema, options)
+        case MergeEngine.AGGREGATION:
+            engine = Aggregation.of(name, schema, options)
+    return LookupMergeFunction(engine) if options.needs_lookup else engine

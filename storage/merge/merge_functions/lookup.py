@@ -1,0 +1,45 @@
+"""Merging where compaction looks rows up: a row above level 0 already holds what lies on all higher levels.
+
+Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the row of the lowest level
+above 0 and writes the result to a level in between; the older row stays where it is. Merging both would add up the same
+row twice.
+
+Source: Java `mergetree/compact/LookupMergeFunction.java`; vectors `lookup_merge_function.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.format import LEVEL_COLUMN
+from storage.merge.key_groups import Groups
+from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
+
+
+@dataclass(frozen=True, slots=True)
+class LookupMergeFunction:
+    """Merges, of each key, the rows of level 0 (and of memory) with the one of the lowest level above."""
+
+    engine: MergeFunction
+
+    @property
+    def merges_in_steps(self) -> bool:
+        return self.engine.merges_in_steps
+
+    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
+
+    def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        if LEVEL_COLUMN not in rows.schema.names or not len(groups):
+            return self.engine.merge(rows, groups, shortcut)
+        levels = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows]
+        above_0 = levels > 0
+        lowest = groups.reduce(np.minimum, np.where(above_0, levels, np.iinfo(levels.dtype).max))
+        kept = ~above_0 | (levels == groups.spread(lowest))
+        # a row that is left alone by this is still shown to the engine, unlike one that was alone before
+        return self.engine.merge(rows, groups.keep(kept), shortcut_groups(groups, shortcut))

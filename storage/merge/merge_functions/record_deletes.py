@@ -1,0 +1,41 @@
+"""Which deletes remove a whole record: option `partial-update.remove-record-on-sequence-group`.
+
+A delete does so when one of its sequences, of a group that the option names, is not older than the record's; the
+record then begins again with the delete's own sequences, in all groups. So each row has to be asked in turn; here one
+row of every key at a time.
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.merge.key_groups import Groups
+from storage.merge.merge_functions.sequences import Sequences
+
+
+def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], groups: Groups) -> NDArray[np.bool_]:
+    """(n,) which positions remove the record of their key.
+
+    sequences: of the groups whose deletes may. deletes (n,): positions of -D rows; a row that is left alone by the
+    engine is not marked.
+    """
+    removing = np.zeros(len(deletes), np.bool_)
+    affected = np.flatnonzero(groups.any(deletes))
+    by_length = affected[np.argsort(-groups.lengths[affected], kind="stable")]
+    starts, lengths = groups.starts[by_length], groups.lengths[by_length]
+    ranks = [s.ranks() for s in sequences]
+    newest = [np.full(len(by_length), -1, np.int64) for _ in sequences]
+    for step in range(int(lengths.max(initial=0))):
+        going_on = int(np.searchsorted(-lengths, -step, side="left"))  # lengths > step come first
+        at = starts[:going_on] + step
+        accepted = [~s.is_empty[at] & (r[at] >= n[:going_on]) for s, r, n in zip(sequences, ranks, newest, strict=True)]
+        removed = deletes[at] & np.logical_or.reduce(accepted)
+        for rank, best, is_newer in zip(ranks, newest, accepted, strict=True):
+            best[:going_on] = np.where(is_newer | removed, rank[at], best[:going_on])
+        removing[at] = removed
+    return removing

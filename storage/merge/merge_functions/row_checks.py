@@ -1,0 +1,123 @@
+"""Rows that a merge engine can't take, or that no file could hold after it, are refused when they are written.
+
+Java lets them in, and a lone delete of its key even into a file; from the next row of the key on, nobody can merge or
+compact the bucket any more.
+
+Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter.java`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.format import RowKind
+from storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
+from storage.merge.aggregators.base import WithoutRetract
+from storage.merge.merge_functions.aggregation import Aggregation
+from storage.merge.merge_functions.base import MergeFunction
+from storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
+from storage.merge.merge_functions.first_row import FirstRow
+from storage.merge.merge_functions.lookup import LookupMergeFunction
+from storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
+from storage.merge.merge_functions.partial_update import PartialUpdate
+from storage.schema.table_schema import TableSchema
+from storage.types.row_kinds import is_retract
+
+_TAKEN_BACK_TO_NULL: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
+
+
+def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
+    """kinds (n,): of rows about to be written. Raises BadInput for those that no merge will take, naming the remedy."""
+    retracts = kinds[is_retract(kinds)]
+    if not len(retracts):
+        return
+    match _engine(function):
+        case FirstRow(ignore_delete=False):
+            raise BadInput(f"{table_name}: {NOT_IN_FIRST_ROW}")
+        case PartialUpdate(options=options) if not options.takes_deletes:
+            raise BadInput(f"{table_name}: {NOT_IN_PARTIAL_UPDATE}")
+        case Aggregation(columns=columns, remove_on_delete=removes):
+            taken_back = retracts[retracts != RowKind.DELETE] if removes else retracts
+            for name, (aggregation, aggregator) in columns.items():
+                if len(taken_back) and isinstance(aggregator, WithoutRetract):
+                    raise BadInput(
+                        f"{table_name}: row kind {RowKind(int(taken_back[0])).symbol} takes values back, which "
+                        f"aggregate function {aggregation.function} of column {name!r} can't. Set one of the options "
+                        f"'fields.{name}.ignore-retract' = 'true', 'aggregation.remove-record-on-delete' = 'true' (-D "
+                        "removes the record), 'ignore-delete' = 'true' (-D and -U are dropped)"
+                    )
+        case _:
+            pass
+    if (retracts == RowKind.DELETE).any():
+        _check_leaves_no_null(function, RowKind.DELETE)
+
+
+def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -> None:
+    """kinds (n,): of merged rows about to go to level 0. Raises BadInput for retracts that met no row, and would leave
+    null in a column that takes none when they meet one. A -U whose +U came with it has gone by now.
+    """
+    for kind in np.unique(kinds[is_retract(kinds)]).tolist():
+        _check_leaves_no_null(function, RowKind(kind))
+
+
+def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -> None:
+    """rows: merged, about to be written to a file. Raises BadInput where merging left null in a NOT NULL column."""
+    for field in schema.fields:
+        column = rows.column(field.name)
+        if field.type.nullable or not column.null_count:
+            continue
+        first = pc.index(column.is_null(), True).as_py()
+        (key,) = rows.select(schema.primary_keys).slice(first, 1).to_pylist()
+        shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        raise BadInput(
+            f"{table_name}: merging the rows of key {shown} left null in column {field.name!r} {field.type}, which no "
+            "file may hold: a delete took the value back, a decimal sum outgrew its digits, or no row had a sequence "
+            "of the column's group. Make the column nullable (UpdateColumnNullability)"
+        )
+
+
+def _engine(function: MergeFunction) -> MergeFunction:
+    return function.engine if isinstance(function, LookupMergeFunction) else function
+
+
+def _check_leaves_no_null(function: MergeFunction, kind: RowKind) -> None:
+    """Of a retract. Functions that take values back from what they have (`sum`, `collect`) leave none."""
+    is_delete = kind is RowKind.DELETE
+    match _engine(function):
+        case Aggregation(table_name=table_name, columns=columns, remove_on_delete=removes):
+            for name, (aggregation, _) in columns.items():
+                if _is_emptied(aggregation) and not (is_delete and removes):
+                    raise BadInput(
+                        f"{table_name}: row kind {kind.symbol} would leave null in column {name!r} "
+                        f"{aggregation.field.type}: aggregate function {aggregation.function} keeps no older value to "
+                        f"go back to. Make the column nullable, or set one of the options 'fields.{name}.ignore-retract"
+                        "' = 'true', 'aggregation.remove-record-on-delete' = 'true' (-D removes the record), "
+                        "'ignore-delete' = 'true' (-D and -U are dropped)"
+                    )
+        case PartialUpdate(table_name=table_name, options=options) as engine if not options.ignore_delete:
+            kept = {a.field.name for a in options.aggregations if not _is_emptied(a)}
+            for group in options.groups:
+                emptied = (group.protected & engine.required) - kept
+                if emptied and not (is_delete and engine.removes(group)):
+                    raise BadInput(
+                        f"{table_name}: row kind {kind.symbol} would leave null in column {min(emptied)!r}, which is "
+                        f"NOT NULL: {group.option} has deletes take its columns back. Make the column nullable, or set "
+                        "one of the options 'partial-update.remove-record-on-sequence-group' = "
+                        f"'{','.join(sorted({*options.removing, *group.ordered_by}))}' (-D removes the record), "
+                        "'ignore-update-before' = 'true' (-U are dropped), 'ignore-delete' = 'true' (-D and -U are "
+                        "dropped)"
+                    )
+        case _:
+            pass
+
+
+def _is_emptied(aggregation: ColumnAggregation) -> bool:
+    """Whether a retract leaves null where none may be."""
+    takes_back = aggregation.function in _TAKEN_BACK_TO_NULL and not aggregation.ignore_retract
+    return takes_back and not aggregation.field.type.nullable

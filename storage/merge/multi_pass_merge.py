@@ -1,0 +1,78 @@
+"""Merging more runs than may be open at once: some are written down first, and groups of neighbours, each as one run.
+
+Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
+
+Memory: batches of a group's run are as large as those of the group together. Where one batch of each run fits the
+memory of a section (`section.batch_size`), so does one of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from storage.merge.key_groups import Groups
+from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
+from storage.merge.spill_file import SpillFile
+from storage.options import TableOptions
+
+FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
+
+T = TypeVar("T")
+
+
+def keep_all(rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+    """A merge that loses no row: sorting."""
+    return rows if rows.num_rows == 1 else rows.take(pa.array(groups.rows))
+
+
+def fan_in_of(options: TableOptions) -> int:
+    """How many runs a merge may have open. `sort-spill-threshold` lowers it."""
+    threshold = options.sort_spill_threshold
+    return FAN_IN if threshold is None else max(2, min(FAN_IN, threshold))
+
+
+def multi_pass_merge(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    order: MergeOrder,
+    merge: Merge[T],
+    *,
+    fan_in: int = FAN_IN,
+    written_first: Sequence[int] = (),
+    spill_directory: str | None = None,
+) -> Generator[T]:
+    """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
+
+    runs: oldest first; a run opens its file when its first batch is asked for. schema: of their batches.
+    written_first: positions of runs that must not be open beside others (`section.runs_to_spill`).
+    spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
+    closed. A full disk raises OSError.
+    """
+    with ExitStack() as scratch:
+
+        def written(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            file = SpillFile(spill_directory, schema, run)
+            scratch.callback(file.delete)
+            return file.read()
+
+        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            return written(merge_runs(group, order, keep_all))
+
+        runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
+        while len(runs) > fan_in:
+            kept, groups = _grouped(runs, fan_in)
+            runs = [*kept, *map(as_one, groups)]
+        yield from merge_runs(runs, order, merge)
+
+
+def _grouped(
+    runs: Sequence[Iterator[pa.RecordBatch]], fan_in: int
+) -> tuple[Sequence[Iterator[pa.RecordBatch]], list[Sequence[Iterator[pa.RecordBatch]]]]:
+    """The runs to keep, and groups of the others, as few as need be: the newest, as the large runs are old."""
+    groups = -(-(len(runs) - fan_in) // (fan_in - 1))  # each makes one run of up to fan_in
+    kept = max(0, fan_in - groups)
+    return runs[:kept], [runs[start : start + fan_in] for start in range(kept, len(runs), fan_in)]

@@ -1,0 +1,92 @@
+"""The options of merge engine partial-update, checked against the schema and each other.
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, AggregateFunction, ColumnAggregation
+from storage.merge.sequence_groups import SequenceGroup, sequence_groups
+from storage.options import TableOptions
+from storage.schema.table_schema import TableSchema
+
+_ON_DELETE: Final = "partial-update.remove-record-on-delete"
+_ON_SEQUENCES: Final = "partial-update.remove-record-on-sequence-group"
+
+
+@dataclass(frozen=True)
+class PartialUpdateOptions:
+    """What the options say. groups: no two share a column.
+
+    aggregations: of columns that a group protects. removing: sequence fields whose deletes remove the record.
+    """
+
+    ignore_delete: bool = False
+    remove_on_delete: bool = False
+    groups: tuple[SequenceGroup, ...] = ()
+    removing: frozenset[str] = frozenset()
+    aggregations: tuple[ColumnAggregation, ...] = ()
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: TableOptions) -> PartialUpdateOptions:
+        """Raises BadInput for what Java refuses, and where its outcome would depend on the order of options."""
+        groups = sequence_groups(schema, options)
+        found = cls(
+            options.ignore_delete,
+            options.partial_update_removes_on_delete,
+            groups,
+            frozenset(options.partial_update_removes_on_sequences),
+            _aggregations(schema, options, groups),
+        )
+        _check_removals(found, options)
+        return found
+
+    @property
+    def takes_deletes(self) -> bool:
+        return self.ignore_delete or self.remove_on_delete or bool(self.groups)
+
+
+def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
+    for key, is_on in ((_ON_DELETE, found.remove_on_delete), (_ON_SEQUENCES, bool(found.removing))):
+        if is_on and found.ignore_delete:
+            raise BadInput(f"option {key} = {options[key]!r}: ignore-delete drops every delete; unset one of them")
+    if found.remove_on_delete and found.groups:
+        raise BadInput(
+            f"option {_ON_DELETE} = true: it does not go with {found.groups[0].option}, whose columns deletes take "
+            f"back; unset one of them, or name sequence fields in {_ON_SEQUENCES} instead"
+        )
+    ordering = {name for group in found.groups for name in group.ordered_by}
+    for name in sorted(found.removing - ordering):
+        there = f"those are {', '.join(sorted(ordering))}" if ordering else "there is none"
+        raise BadInput(
+            f"option {_ON_SEQUENCES} = {options[_ON_SEQUENCES]!r}: {name!r} is no sequence field of a "
+            f"'fields.<column>.sequence-group'; {there}"
+        )
+
+
+def _aggregations(
+    schema: TableSchema, options: TableOptions, groups: tuple[SequenceGroup, ...]
+) -> tuple[ColumnAggregation, ...]:
+    """Keys are the same in all rows, and sequence fields follow the newest sequence: neither is aggregated."""
+    protected = {name for group in groups for name in group.protected}
+    ordering = {name for group in groups for name in group.ordered_by}
+    found = []
+    for column in schema.fields:
+        option = f"fields.{column.name}.aggregate-function"
+        option = option if option in options else DEFAULT_FUNCTION_OPTION
+        function = options.get(option)
+        if function is None or column.name in ordering or column.name in schema.primary_keys:
+            continue
+        if column.name in protected:
+            found.append(ColumnAggregation.of(function, column, options))
+        elif function != AggregateFunction.LAST_NON_NULL_VALUE:  # what a column without a function does anyway
+            raise BadInput(
+                f"option {option} = {function!r}: column {column.name!r} is in no sequence group, and outside of one "
+                "merge-engine = partial-update aggregates nothing; name it in a 'fields.<column>.sequence-group', or "
+                "use merge-engine = aggregation"
+            )
+    return tuple(found)

@@ -1,0 +1,79 @@
+"""Columns of a partial-update table that are ordered by columns of their own: options `fields.<s>.sequence-group`.
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+from storage.schema.table_schema import TableSchema
+from storage.types import CONSTRUCTED_ROOTS, Root
+
+PREFIX: Final = "fields."
+SUFFIX: Final = ".sequence-group"
+NO_ORDER: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceGroup:
+    """ordered_by: sequence fields, most significant first. protected: columns that a row changes only when its sequence
+    is not older; the sequence fields themselves are not among them.
+    """
+
+    option: str
+    ordered_by: tuple[str, ...]
+    protected: frozenset[str]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.protected.union(self.ordered_by)
+
+
+def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
+    """Every group, in no particular order: no two of them share a column.
+
+    Raises BadInput for unknown columns, columns of the primary key or of two groups, sequence fields without an order.
+    """
+    groups = [
+        _group(schema, key, value)
+        for key, value in options.items()
+        if key.startswith(PREFIX) and key.endswith(SUFFIX) and len(key) > len(PREFIX) + len(SUFFIX) - 1
+    ]
+    group_of: dict[str, SequenceGroup] = {}
+    for group in groups:
+        for name in sorted(group.columns):
+            other = group_of.setdefault(name, group)
+            if other is not group:
+                raise BadInput(
+                    f"option {group.option}: column {name!r} is in {other.option} too, and a column has one order; "
+                    "name it in one of the groups"
+                )
+    return tuple(groups)
+
+
+def _group(schema: TableSchema, key: str, value: str) -> SequenceGroup:
+    ordered_by = tuple(key[len(PREFIX) : -len(SUFFIX)].split(","))
+    protected = value.split(",")
+    where = f"option {key} = {value!r}"
+    for name in (*ordered_by, *protected):
+        check_columns(schema, where, [name])
+        if name in schema.primary_keys:
+            raise BadInput(f"{where}: {name!r} is part of the primary key, the same in all rows of a key; leave it out")
+    for name in ordered_by:
+        found = schema.by_name[name].type
+        if found.root in NO_ORDER:
+            raise BadInput(f"{where}: {name!r} is {found}, which has no order; order the group by another column")
+    return SequenceGroup(key, ordered_by, frozenset(protected).difference(ordered_by))
+
+
+def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None:
+    """Raises BadInput for a name that is no column."""
+    for name in names:
+        if name not in schema.by_name:
+            known = ", ".join(schema.names)
+            raise BadInput(f"{where}: no column {name!r}; the table has {known}{did_you_mean(name, schema.names)}")

@@ -1,0 +1,1 @@
+"""Values as aggregate functions need them: wide integers, equality, arrays and maps as entries, Java's hash order."""

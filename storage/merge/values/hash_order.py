@@ -1,0 +1,143 @@
+"""The order in which Java's hash collections hand out what was put in: that of nested rows and distinct elements.
+
+Nobody should rely on it. Yet with it, an array that Java merged and one that we merged are the same, and comparing two
+tables needs no excuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.binary_row import hash_bytes
+from storage.merge.values.linked_list import LinkedList
+from storage.merge.values.wide_ints import to_wide_ints
+from storage.types.arrow_buffers import fixed_width_values
+
+T = TypeVar("T")
+
+_TICKS_PER_MILLI: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def table_size(most: int) -> int:
+    """Bins of a `HashMap` or `HashSet`. most: entries there were when the table last had occasion to grow."""
+    size = 16
+    while most * 4 > size * 3:
+        size *= 2
+    return size
+
+
+class _Table(NamedTuple):
+    """What stood in [begin, end) went through a table of this size. is_turned: the line stood back to front then."""
+
+    size: int
+    begin: int
+    end: int
+    is_turned: bool
+
+
+class HashOrderedList(LinkedList[T]):
+    """What Java keeps in an array and puts into a new hash table for every row; the array then has the table's order.
+
+    Entries of one bin come out as they were put in. So the order after many tables is that of the last one's bins;
+    within a bin, that of the newest larger table before it; and so on, down to the order in which they came. The line
+    keeps the latter, and remembers the tables that were larger than all later ones. It must not `pop`: places tell
+    what a table held.
+
+    hash_of: `hashCode()` of an item's name. newest_first: they are put in by `computeIfAbsent`, before others of their
+    bin, so each table turns the order within its bins. Eight and more entries in a bin, which Java keeps as a tree,
+    would be another matter.
+    """
+
+    __slots__ = ("_hash_of", "_is_turned", "_newest_first", "_tables")
+
+    def __init__(
+        self, name_of: Callable[[T], Hashable], hash_of: Callable[[T], int], *, newest_first: bool = False
+    ) -> None:
+        super().__init__(name_of)
+        self._hash_of = hash_of
+        self._newest_first = newest_first
+        self._is_turned = False
+        self._tables: list[_Table] = []  # of falling size
+
+    def append(self, item: T) -> None:
+        if self._is_turned:
+            super().prepend(item)
+        else:
+            super().append(item)
+
+    def prepend(self, item: T) -> None:
+        if self._is_turned:
+            super().append(item)
+        else:
+            super().prepend(item)
+
+    def rebuild(self, most: int) -> None:
+        """All of them go through a new table. most: as in `table_size`."""
+        size = table_size(most)
+        self._is_turned ^= self._newest_first
+        while self._tables and self._tables[-1].size <= size:
+            self._tables.pop()
+        self._tables.append(_Table(size, self._begin, self._end, self._is_turned))
+
+    def in_order(self) -> list[T]:
+        items: list[T] = []
+        begin = end = 0
+        for table in self._tables:
+            items = [*self._standing(table.begin, begin), *items, *self._standing(end, table.end)]
+            begin, end = table.begin, table.end
+            bins = self._bins(items, table.size)
+            # those of a bin keep their order, also where the bins stand back to front
+            items = [items[at] for at in sorted(range(len(items)), key=bins.__getitem__, reverse=table.is_turned)]
+        items = [*self._standing(self._begin, begin), *items, *self._standing(end, self._end)]
+        return items[::-1] if self._is_turned else items
+
+    def _bins(self, items: list[T], size: int) -> list[int]:
+        codes = map(self._hash_of, items)
+        return [(code ^ (code & 0xFFFFFFFF) >> 16) & (size - 1) for code in codes]
+
+
+def hash_codes(values: pa.Array) -> list[int]:
+    """`hashCode()` of the objects that Paimon makes of values that hold no others; 0 for null. Not of bytes."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        codes: NDArray[Any] = hash_bytes(values)
+    elif pa.types.is_boolean(kind):
+        codes = np.where(values.fill_null(False).to_numpy(zero_copy_only=False), 1231, 1237)
+    elif pa.types.is_decimal(kind):
+        codes = np.array([_decimal_hash(number, kind.scale) for number in to_wide_ints(values).to_ints()], np.int64)
+    elif pa.types.is_timestamp(kind):
+        ticks, per_milli = fixed_width_values(values, np.int64), _TICKS_PER_MILLI[kind.unit]
+        millis = ticks // per_milli if per_milli >= 1 else ticks * 1000
+        nanos = (ticks - millis * per_milli) * (1_000_000 // per_milli) if per_milli >= 1 else 0
+        codes = _folded(millis) * 31 + nanos
+    elif kind.bit_width < 64:
+        codes = fixed_width_values(_with_one_nan(values), np.dtype(f"i{kind.bit_width // 8}"))
+    else:
+        codes = _folded(fixed_width_values(_with_one_nan(values), np.int64))
+    hashes: list[int] = np.where(values.is_valid(), codes.astype(np.int64).astype(np.int32), 0).tolist()
+    return hashes
+
+
+def _folded(longs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As `Long.hashCode`, in the lower 32 bits: the upper half onto the lower."""
+    return longs ^ longs >> 32
+
+
+def _with_one_nan(values: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
+
+
+def _decimal_hash(unscaled: int, scale: int) -> int:
+    """`BigDecimal.hashCode`, before it is cut to 32 bits."""
+    code, rest = 0, abs(unscaled)
+    for shift in range(96, -1, -32):
+        code = (code * 31 + (rest >> shift & 0xFFFFFFFF)) & 0xFFFFFFFF
+    return 31 * (-code if unscaled < 0 else code) + scale

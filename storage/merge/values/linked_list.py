@@ -1,0 +1,105 @@
+"""A linked list: items join at both ends and leave from anywhere. Arrays and texts are aggregated in it.
+
+Each operation costs the items it adds or removes, so aggregating is linear in the number of items.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class LinkedList(Generic[T]):
+    """name_of: what an item is known by. Several may have one name; then the foremost of them is meant."""
+
+    __slots__ = ("_begin", "_end", "_foremost", "_items", "_name_of", "_others")
+
+    def __init__(self, name_of: Callable[[T], Hashable]) -> None:
+        self._name_of = name_of
+        self._items: dict[int, T] = {}  # by place
+        self._foremost: dict[Hashable, int] = {}  # place, by name
+        self._others: dict[Hashable, deque[int]] = {}  # places behind the foremost, by name
+        self._begin = self._end = 0  # places lie in [begin, end); who has left leaves a gap
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._standing(self._begin, self._end) if self._begin else self._items.values())
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._foremost
+
+    def __getitem__(self, name: Hashable) -> T:
+        return self._items[self._foremost[name]]
+
+    def append(self, item: T) -> None:
+        name, place = self._name_of(item), self._end
+        if self._foremost.setdefault(name, place) != place:
+            self._others.setdefault(name, deque()).append(place)
+        self._items[place] = item
+        self._end += 1
+
+    def prepend(self, item: T) -> None:
+        self._begin -= 1
+        name, place = self._name_of(item), self._begin
+        if name in self._foremost:
+            self._others.setdefault(name, deque()).appendleft(self._foremost[name])
+        self._foremost[name] = place
+        self._items[place] = item
+
+    def extend(self, items: Iterable[T]) -> None:
+        for item in items:
+            self.append(item)
+
+    def prepend_all(self, items: list[T]) -> None:
+        """They stand in front afterwards, in their order."""
+        for item in reversed(items):
+            self.prepend(item)
+
+    def replace(self, item: T) -> None:
+        """In the place of the one with its name."""
+        self._items[self._foremost[self._name_of(item)]] = item
+
+    def take(self, name: Hashable) -> T:
+        """It leaves."""
+        item = self._items.pop(self._foremost.pop(name))
+        if name in self._others:
+            self._foremost[name] = self._others[name].popleft()
+            if not self._others[name]:
+                del self._others[name]
+        return item
+
+    def take_all(self, name: Hashable) -> None:
+        """Those of this name leave, if there are any."""
+        while name in self._foremost:
+            self.take(name)
+
+    def take_repeated(self) -> None:
+        """One of each name stays, the foremost."""
+        for places in self._others.values():
+            for place in places:
+                del self._items[place]
+        self._others.clear()
+
+    def pop(self) -> T:
+        """The last one leaves."""
+        while self._end - 1 not in self._items:
+            self._end -= 1
+        self._end -= 1
+        item = self._items.pop(self._end)
+        name = self._name_of(item)
+        if name not in self._others:
+            del self._foremost[name]
+        else:
+            self._others[name].pop()
+            if not self._others[name]:
+                del self._others[name]
+        return item
+
+    def _standing(self, begin: int, end: int) -> list[T]:
+        items = self._items
+        return [items[place] for place in range(begin, end) if place in items]

@@ -1,0 +1,55 @@
+"""What happens where a whole number outgrows its column.
+
+Source: Java `FieldSumAgg` and `FieldProductAgg` (exact arithmetic of integers), `DecimalUtils.java`, `Decimal.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.merge.aggregate_functions import ColumnAggregation
+from storage.messages.alter_command import alter_command, set_type
+from storage.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowCheck:
+    """Numbers from `least` to `greatest` fit; beyond, an integer is an error and a decimal (unscaled) becomes null.
+
+    certain: the sum or product of magnitudes of this size fits, even when a float has rounded it.
+    """
+
+    aggregation: ColumnAggregation
+    least: int
+    greatest: int
+    certain: float
+    is_decimal: bool
+
+    @classmethod
+    def of(cls, kind: pa.DataType, aggregation: ColumnAggregation) -> OverflowCheck:
+        """kind: of the column, an integer or a decimal."""
+        if pa.types.is_decimal(kind):
+            limit = 10**kind.precision
+            return cls(aggregation, 1 - limit, limit - 1, 0.999 * limit, True)
+        limit = 1 << (kind.bit_width - 1)
+        return cls(aggregation, -limit, limit - 1, limit - 1 if kind.bit_width < 64 else limit / 2, False)
+
+    def checked(self, number: int, calculation: str) -> int | None:
+        """The number, or null for a decimal that doesn't fit. Raises BadInput for an integer that doesn't."""
+        if self.least <= number <= self.greatest:
+            return number
+        if self.is_decimal:
+            return None
+        field = self.aggregation.field
+        wider = decimal(MAX_DECIMAL_PRECISION, 0) if field.type.root is Root.BIGINT else BIGINT
+        command = alter_command("TABLE", "", set_type(field.name, wider))
+        raise self.refused(f"overflows at {calculation}", f"change the column to a wider type: `{command}`")
+
+    def refused(self, what: str, remedy: str) -> BadInput:
+        field = self.aggregation.field
+        return BadInput(
+            f"column {field.name!r} {field.type}: aggregate function {self.aggregation.function} {what}; {remedy}"
+        )

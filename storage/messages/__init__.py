@@ -1,0 +1,1 @@
+"""Parts of messages that several packages share: suggestions for unknown names, commands that alter a table."""

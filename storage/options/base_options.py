@@ -1,0 +1,152 @@
+"""The texts of a table's options, and how one of them becomes a value. Names and defaults are the registry's.
+
+Source: Java `options/Options.java`, `options/OptionsUtils.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from typing import Any, Self, TypeVar
+
+from storage.errors import BadInput
+from storage.options.option import Option
+from storage.options.registry import TABLE_REGISTRY
+from storage.options.values import (
+    parse_boolean,
+    parse_duration_ms,
+    parse_fraction,
+    parse_int,
+    parse_long,
+    parse_map,
+    parse_names,
+    parse_size_bytes,
+)
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class BaseOptions(Mapping[str, str]):
+    """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
+
+    A text is parsed when it is asked for; BadInput names option and value. Immutable; pickles.
+    """
+
+    def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
+        self._dynamic = dict(dynamic or {})
+        self._values = {**stored, **self._dynamic}
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+    def rebase(self, stored: Mapping[str, str]) -> Self:
+        """The same dynamic options over another schema's."""
+        return type(self)(stored, self._dynamic)
+
+    def overridden(self, dynamic: Mapping[str, str]) -> Self:
+        """These, with more dynamic ones on top."""
+        return type(self)(self._values, {**self._dynamic, **dynamic})
+
+    # ------------------------------------------------------------ one option
+
+    def is_given(self, key: str) -> bool:
+        """Whether the option is set, under this name or an older one."""
+        return self._name_of(key, _own(key)) is not None
+
+    def is_on(self, key: str) -> bool:
+        """Whether a switch is on."""
+        return bool(self._parsed(key, parse_boolean, False))
+
+    def text(self, key: str) -> str | None:
+        """The value, or the registry's default."""
+        return self._optional(key, str)
+
+    def _parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
+        """otherwise: for an option that is not set and has no default in the registry."""
+        option = _own(key)
+        name = self._name_of(key, option)
+        if name is None:
+            return otherwise if option.default is None else _parsed_default(option.default, parse)
+        try:
+            return parse(self._values[name])
+        except BadInput as e:
+            raise BadInput(f"option {name} = {self._values[name]!r}: {e}") from None
+
+    def _name_of(self, key: str, option: Option) -> str | None:
+        return next((name for name in (key, *option.fallbacks) if name in self._values), None)
+
+    def _text(self, key: str) -> str:
+        return str(self._parsed(key, str, ""))
+
+    def _trimmed(self, key: str) -> str:
+        return self._text(key).strip()
+
+    def _word(self, key: str) -> str:
+        """A value whose case and surrounding blanks don't matter."""
+        return self._trimmed(key).lower()
+
+    def _int(self, key: str, otherwise: int | None = None) -> int:
+        return int(self._parsed(key, parse_int, otherwise))
+
+    def _long(self, key: str) -> int:
+        return int(self._parsed(key, parse_long, None))
+
+    def _fraction(self, key: str) -> float:
+        return float(self._parsed(key, parse_fraction, None))
+
+    def _size_bytes(self, key: str, otherwise: int | None = None) -> int:
+        return int(self._parsed(key, parse_size_bytes, otherwise))
+
+    def _duration_ms(self, key: str, otherwise: int | None = None) -> int:
+        return int(self._parsed(key, parse_duration_ms, otherwise))
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = self._parsed(key, parse_names, ())
+        return found
+
+    def _map(self, key: str) -> dict[str, str]:
+        found: dict[str, str] = self._parsed(key, parse_map, {})
+        return found
+
+    def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
+        """None when the option is not set and has no default."""
+        found: T | None = self._parsed(key, parse, None)
+        return found
+
+    def _choice(self, key: str, kind: type[E]) -> E:
+        """Takes `_` for `-`, as tables that exist may have it; Java doesn't, and new tables are held to that."""
+
+        def parse(text: str) -> E:
+            try:
+                return kind(text.strip().lower().replace("_", "-"))
+            except ValueError:
+                raise BadInput(f"expected one of {', '.join(kind)}") from None
+
+        option = _own(key)
+        found: E = self._parsed(key, parse, None) if self.is_given(key) else parse(option.default or "")
+        return found
+
+
+@cache
+def _own(key: str) -> Option:
+    """The option of this very name: code asks for no other."""
+    option = TABLE_REGISTRY.find(key)
+    assert option is not None, f"the registry has no option {key}"
+    assert option.key == key or option.is_family, f"{key} is an older name of {option.key}"
+    return option
+
+
+@cache
+def _parsed_default(text: str, parse: Callable[[str], T]) -> T:
+    return parse(text)

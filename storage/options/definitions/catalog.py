@@ -1,0 +1,133 @@
+"""Options of a catalog: what `open_catalog` takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import FLINK, FORMAT_TABLE, SPEED, SYSTEM_TABLES
+from storage.options.option import (
+    CREATE,
+    IS_TRUE,
+    OPEN,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
+
+_NO_LOCK: Final = "it belongs to locks, which are refused"
+_OTHER_CATALOGS: Final = "it belongs to other catalogs than the file system's, which are refused"
+
+CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
+    acts("warehouse", TEXT, None, OPEN),
+    acts(
+        "metastore",
+        TEXT,
+        "filesystem",
+        OPEN,
+        Refusal(
+            OPEN,
+            other_than("filesystem", example="hive"),
+            "only the file system catalog exists so far",
+            "Leave metastore out",
+        ),
+    ),
+    refused(
+        "lock.enabled",
+        BOOLEAN,
+        None,
+        Refusal(
+            OPEN,
+            IS_TRUE,
+            "commits here take no lock: they create snapshots only if absent",
+            "Leave it out; don't write at the same time as anyone who needs the lock",
+        ),
+    ),
+    refused(
+        "lock.type",
+        TEXT,
+        None,
+        Refusal(
+            OPEN,
+            is_set("hive"),
+            "commits here take no lock: they create snapshots only if absent",
+            "Leave it out; don't write at the same time as anyone who needs the lock",
+        ),
+    ),
+    refused(
+        "case-sensitive",
+        BOOLEAN,
+        None,
+        Refusal(OPEN, other_than("true", example="false"), "names are taken as they are written", "Leave it out"),
+        fallbacks=("allow-upper-case",),
+    ),
+    acts("table-default.*", TEXT, None, CREATE),
+    without_effect("lock-check-max-sleep", DURATION, "8 s", _NO_LOCK),
+    without_effect("lock-acquire-timeout", DURATION, "8 min", _NO_LOCK),
+    without_effect("lock-key-max-length", INT, "255", _NO_LOCK),
+    without_effect("uri", TEXT, None, _OTHER_CATALOGS),
+    without_effect("table.type", one_of("managed", "external"), "managed", _OTHER_CATALOGS),
+    without_effect("client-pool-size", INT, "2", _OTHER_CATALOGS),
+    without_effect("sync-all-properties", BOOLEAN, "true", _OTHER_CATALOGS),
+    without_effect("catalog-key", TEXT, "jdbc", _OTHER_CATALOGS),
+    without_effect("user", TEXT, "anonymous", _OTHER_CATALOGS),
+    without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
+    without_effect("prefix", TEXT, None, _OTHER_CATALOGS),
+    without_effect("hive-conf-dir", TEXT, None, _OTHER_CATALOGS),
+    without_effect("hadoop-conf-dir", TEXT, None, _OTHER_CATALOGS),
+    without_effect(
+        "metastore.client.class", TEXT, "org.apache.hadoop.hive.metastore.HiveMetaStoreClient", _OTHER_CATALOGS
+    ),
+    without_effect("location-in-properties", BOOLEAN, "false", _OTHER_CATALOGS),
+    without_effect("client-pool-cache.eviction-interval-ms", LONG, "300000", _OTHER_CATALOGS),
+    without_effect("hive.skip-update-stats", BOOLEAN, "false", _OTHER_CATALOGS),
+    without_effect("client-pool-cache.keys", TEXT, None, _OTHER_CATALOGS),
+    without_effect("alter-table-cascade", BOOLEAN, "true", _OTHER_CATALOGS),
+    without_effect("token", TEXT, None, _OTHER_CATALOGS),
+    without_effect("token.provider", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.region", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.token-path", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.access-key-id", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.access-key-secret", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.security-token", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.token-loader", TEXT, None, _OTHER_CATALOGS),
+    without_effect(
+        "dlf.token-ecs-metadata-url",
+        TEXT,
+        "http://100.100.100.200/latest/meta-data/Ram/security-credentials/",
+        _OTHER_CATALOGS,
+    ),
+    without_effect("dlf.token-ecs-role-name", TEXT, None, _OTHER_CATALOGS),
+    without_effect("header.User-Agent", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.oss-endpoint", TEXT, None, _OTHER_CATALOGS),
+    without_effect("dlf.signing-algorithm", TEXT, "default", _OTHER_CATALOGS),
+    without_effect("cache-enabled", BOOLEAN, "true", SPEED),
+    without_effect("cache.expire-after-access", DURATION, "10 min", SPEED, fallbacks=("cache.expiration-interval",)),
+    without_effect("cache.expire-after-write", DURATION, "30 min", SPEED),
+    without_effect("cache.partition.max-num", LONG, "0", SPEED),
+    without_effect("cache.manifest.small-file-memory", SIZE, "128 mb", SPEED),
+    without_effect("cache.manifest.small-file-threshold", SIZE, "1 mb", SPEED),
+    without_effect("cache.manifest.max-memory", SIZE, None, SPEED),
+    without_effect("cache.manifest.soft-values", BOOLEAN, "true", SPEED),
+    without_effect("cache.snapshot.max-num-per-table", INT, "20", SPEED),
+    without_effect("cache.deletion-vectors.max-num", INT, "100000", SPEED),
+    without_effect("resolving-file-io.enabled", BOOLEAN, "false", SPEED),
+    without_effect("file-io.allow-cache", BOOLEAN, "true", SPEED),
+    without_effect("local-cache.enabled", BOOLEAN, "false", SPEED),
+    without_effect("local-cache.dir", TEXT, None, SPEED),
+    without_effect("local-cache.max-size", SIZE, None, SPEED),
+    without_effect("local-cache.block-size", SIZE, "1 mb", SPEED),
+    without_effect("local-cache.whitelist", TEXT, "meta,global-index", SPEED),
+    without_effect("io-cache.enabled", BOOLEAN, "false", SPEED),
+    without_effect("io-cache.whitelist-path", TEXT, "bucket,manifest,index", SPEED),
+    without_effect("io-cache.policy", TEXT, None, SPEED),
+    without_effect("catalog-options-table.enabled", BOOLEAN, "false", SYSTEM_TABLES),
+    without_effect("format-table.enabled", BOOLEAN, "true", FORMAT_TABLE),
+    without_effect("default-database", TEXT, "default", FLINK),
+    without_effect("disable-create-table-in-default-db", BOOLEAN, "false", FLINK),
+    without_effect("lineage-use-catalog-key-as-identifier", BOOLEAN, "false", FLINK),
+)

@@ -1,0 +1,123 @@
+"""Options of writing, commits, manifests and the expiry of snapshots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import SPEED
+from storage.options.option import (
+    EXPIRE,
+    IS_TRUE,
+    MAKING_FILES,
+    WRITE,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, WORD, one_of
+
+_CALLBACK: Final = "it belongs to a callback, which writing refuses"
+_VISIBILITY: Final = "it belongs to visibility-callback.enabled, which writing refuses"
+_EMPTY_DIRECTORIES: Final = "readers don't look at empty directories"
+
+COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
+    acts("write-buffer-size", SIZE, "256 mb", WRITE),
+    acts("write-buffer-spillable", BOOLEAN, "true", WRITE),
+    acts("overwrite-upgrade", BOOLEAN, "true", WRITE),
+    acts("dynamic-partition-overwrite", BOOLEAN, "true", WRITE),
+    without_effect("write-buffer-spill.max-disk-size", SIZE, "9223372036854775807 b", SPEED),
+    without_effect("write-buffer-for-append", BOOLEAN, "false", SPEED),
+    without_effect("write-max-writers-to-spill", INT, "10", SPEED),
+    refused(
+        "write.sequence-number-init-mode",
+        one_of("scan", "snapshot"),
+        "scan",
+        Refusal(
+            WRITE,
+            other_than("scan", example="snapshot"),
+            "sequence numbers start from the files of a bucket",
+            "Unset it",
+        ),
+    ),
+    acts("commit.timeout", DURATION, None, MAKING_FILES),
+    acts("commit.max-retries", INT, "10", MAKING_FILES),
+    acts("commit.min-retry-wait", DURATION, "10 ms", MAKING_FILES),
+    acts("commit.max-retry-wait", DURATION, "10 s", MAKING_FILES),
+    acts("commit.user-prefix", TEXT, None, MAKING_FILES),
+    acts("commit.discard-duplicate-files", BOOLEAN, "false", MAKING_FILES),
+    acts("commit.force-create-snapshot", BOOLEAN, "false", WRITE),
+    acts("snapshot.ignore-empty-commit", BOOLEAN, None, WRITE),
+    refused(
+        "commit.strict-mode.last-safe-snapshot",
+        LONG,
+        None,
+        Refusal(MAKING_FILES, is_set("1"), "the check is not made", "Unset it"),
+    ),
+    refused(
+        "commit.callbacks",
+        TEXT,
+        "",
+        Refusal(MAKING_FILES, is_set("org.example.Callback"), "Java classes can't be called", "Unset it"),
+    ),
+    refused(
+        "tag.callbacks",
+        TEXT,
+        "",
+        Refusal(WRITE, is_set("org.example.Callback"), "Java classes can't be called", "Unset it"),
+    ),
+    without_effect("commit.callback.<class>.param", TEXT, None, _CALLBACK),
+    without_effect("tag.callback.<class>.param", TEXT, None, _CALLBACK),
+    refused(
+        "visibility-callback.enabled",
+        BOOLEAN,
+        "false",
+        Refusal(WRITE, IS_TRUE, "commits don't wait until their rows are visible", "Unset it"),
+    ),
+    without_effect("visibility-callback.timeout", DURATION, "30 min", _VISIBILITY),
+    without_effect("visibility-callback.check-interval", DURATION, "10 s", _VISIBILITY),
+    acts(
+        "manifest.format",
+        WORD,
+        "avro",
+        MAKING_FILES,
+        Refusal(
+            MAKING_FILES,
+            other_than("avro", "parquet", "orc", example="json"),
+            "manifests can be written as avro, parquet and orc",
+            "Choose one of them",
+        ),
+    ),
+    acts("manifest.compression", WORD, "zstd", MAKING_FILES),
+    acts("manifest.target-file-size", SIZE, "8 mb", MAKING_FILES),
+    acts("manifest.full-compaction-threshold-size", SIZE, "16 mb", MAKING_FILES),
+    acts("manifest.merge-min-count", INT, "30", MAKING_FILES),
+    acts("manifest.delete-file-drop-stats", BOOLEAN, "false", MAKING_FILES),
+    without_effect("manifest-sort.enabled", BOOLEAN, "false", SPEED),
+    without_effect("manifest-sort.partition-field", TEXT, None, SPEED),
+    without_effect("manifest-sort.max-rewrite-size", SIZE, "256 mb", SPEED),
+    without_effect("manifest.merge-optimize.enabled", BOOLEAN, None, SPEED, release="after 2.0.0"),
+    acts("snapshot.num-retained.min", INT, "10", EXPIRE),
+    acts("snapshot.num-retained.max", INT, "2147483647", EXPIRE),
+    acts("snapshot.time-retained", DURATION, "1 h", EXPIRE),
+    acts("snapshot.expire.limit", INT, "50", EXPIRE),
+    acts("changelog.num-retained.min", INT, None, EXPIRE),
+    acts("changelog.num-retained.max", INT, None, EXPIRE),
+    acts("changelog.time-retained", DURATION, None, EXPIRE),
+    acts("consumer.expiration-time", DURATION, None, EXPIRE),
+    acts("consumer.changelog-only", BOOLEAN, "false", EXPIRE),
+    without_effect("snapshot.expire.execution-mode", one_of("sync", "async"), "sync", SPEED),
+    without_effect("file-operation.thread-num", INT, None, SPEED, fallbacks=("delete-file.thread-num",)),
+    without_effect(
+        "snapshot.clean-empty-directories",
+        BOOLEAN,
+        "false",
+        _EMPTY_DIRECTORIES,
+        fallbacks=("snapshot.expire.clean-empty-directories",),
+    ),
+    without_effect("commit.native.*", TEXT, None, SPEED, release="pypaimon"),
+    without_effect("write.native.*", TEXT, None, SPEED, release="pypaimon"),
+)

@@ -1,0 +1,66 @@
+"""Options of compaction, and of merging more than fits into memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import LAYOUT, SPEED
+from storage.options.option import COMPACT, MAKING_FILES, WRITE, Option, acts, without_effect
+from storage.options.values import BOOLEAN, DURATION, FRACTION, INT, SIZE, TEXT, one_of
+
+_OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
+
+COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
+    acts("write-only", BOOLEAN, "false", WRITE | COMPACT, fallbacks=("write.compaction-skip",)),
+    acts("num-sorted-run.compaction-trigger", INT, "5", MAKING_FILES),
+    acts("num-sorted-run.stop-trigger", INT, None, MAKING_FILES),
+    acts("num-levels", INT, None, MAKING_FILES),
+    acts("compaction.max-size-amplification-percent", INT, "200", MAKING_FILES),
+    acts("compaction.size-ratio", INT, "1", MAKING_FILES),
+    acts("compaction.offpeak.start.hour", INT, "-1", MAKING_FILES),
+    acts("compaction.offpeak.end.hour", INT, "-1", MAKING_FILES),
+    acts("compaction.offpeak-ratio", INT, "0", MAKING_FILES),
+    acts("compaction.optimization-interval", DURATION, None, MAKING_FILES),
+    acts("compaction.total-size-threshold", SIZE, None, MAKING_FILES),
+    acts("compaction.incremental-size-threshold", SIZE, None, MAKING_FILES),
+    acts("compaction.force-up-level-0", BOOLEAN, "false", MAKING_FILES),
+    acts("compaction.small-file-ratio", FRACTION, "0.7", MAKING_FILES),
+    acts("full-compaction.delta-commits", INT, None, MAKING_FILES),
+    acts("lookup-wait", BOOLEAN, "true", MAKING_FILES, fallbacks=("changelog-producer.lookup-wait",)),
+    acts("lookup-compact", one_of("radical", "gentle"), "radical", MAKING_FILES),
+    acts("lookup-compact.max-interval", INT, None, MAKING_FILES),
+    acts("sort-spill-threshold", INT, None, MAKING_FILES),
+    acts("compaction.force-rewrite-all-files", BOOLEAN, "false", COMPACT),
+    acts("compaction.min.file-num", INT, "5", COMPACT),
+    acts("compaction.file-num-limit", INT, "100000", COMPACT),
+    acts("sort-compaction.local-sample.magnification", INT, "1000", COMPACT),
+    acts("commit.force-compact", BOOLEAN, "false", WRITE),
+    without_effect("sort-compaction.range-strategy", one_of("size", "quantity"), "size", LAYOUT),
+    without_effect("zorder.var-length-contribution", INT, "8", LAYOUT),
+    without_effect("clustering.strategy", TEXT, "auto", LAYOUT, fallbacks=("sink.clustering.strategy",)),
+    without_effect("clustering.incremental", BOOLEAN, "false", LAYOUT),
+    without_effect("clustering.history-partition.limit", INT, "5", LAYOUT),
+    without_effect("clustering.history-partition.idle-to-full-sort", DURATION, None, LAYOUT),
+    without_effect("clustering.incremental.optimize-write", BOOLEAN, "false", LAYOUT),
+    without_effect("clustering.incremental.mode", one_of("global-sort", "local-sort"), "global-sort", LAYOUT),
+    without_effect("clustering.columns", TEXT, None, LAYOUT, fallbacks=("sink.clustering.by-columns",)),
+    without_effect("compaction.skip-expired-partitions", BOOLEAN, "false", _OF_EXPIRED),
+    without_effect("sort-engine", one_of("min-heap", "loser-tree"), "loser-tree", SPEED),
+    without_effect("sort-spill-buffer-size", SIZE, "64 mb", SPEED),
+    without_effect("spill-compression", TEXT, "zstd", SPEED),
+    without_effect("spill-compression.zstd-level", INT, "1", SPEED),
+    without_effect("local-sort.max-num-file-handles", INT, "128", SPEED),
+    without_effect("page-size", SIZE, "64 kb", SPEED),
+    without_effect("cache-page-size", SIZE, "64 kb", SPEED),
+    without_effect("local-kv-db.block-size", SIZE, "4 kb", SPEED),
+    without_effect("lookup.cache-file-retention", DURATION, "1 h", SPEED),
+    without_effect("lookup.cache-max-disk-size", SIZE, "9223372036854775807 b", SPEED),
+    without_effect("lookup.cache-spill-compression", TEXT, "zstd", SPEED),
+    without_effect("lookup.cache-max-memory-size", SIZE, "256 mb", SPEED),
+    without_effect("lookup.cache.high-priority-pool-ratio", FRACTION, "0.25", SPEED),
+    without_effect("lookup.cache.bloom.filter.enabled", BOOLEAN, "true", SPEED),
+    without_effect("lookup.cache.bloom.filter.fpp", FRACTION, "0.05", SPEED),
+    without_effect("lookup.hash-load-factor", FRACTION, "0.75", SPEED),
+    without_effect("lookup.remote-file.enabled", BOOLEAN, "false", SPEED),
+    without_effect("lookup.remote-file.level-threshold", INT, "-2147483648", SPEED),
+)

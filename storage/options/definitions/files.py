@@ -1,0 +1,138 @@
+"""Options of data files and their statistics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import LAYOUT, SPEED, USE_JAVA
+from storage.options.option import (
+    IS_TRUE,
+    MAKING_FILES,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, FRACTION, INT, LONG, MAP, SIZE, TEXT, WORD, one_of
+
+_SHREDDING: Final = "it belongs to the shredding of variants, which writing refuses"
+_BLOB: Final = "it belongs to BLOB columns, which every operation refuses"
+_BY_ENGINES_DDL: Final = "CREATE TABLE of SQL engines acts on it; here columns have their types already"
+_VECTOR: Final = "it belongs to vector.file.format, which writing refuses"
+_NO_FORMAT: Final = other_than("parquet", "orc", "avro", example="csv")
+
+FILES_OPTIONS: Final[tuple[Option, ...]] = (
+    acts(
+        "file.format",
+        WORD,
+        "parquet",
+        MAKING_FILES,
+        Refusal(MAKING_FILES, _NO_FORMAT, "files can be written as parquet, orc and avro", "Choose one of them"),
+    ),
+    acts("file.format.per.level", MAP, None, MAKING_FILES),
+    acts("file.compression", WORD, "zstd", MAKING_FILES),
+    acts("file.compression.per.level", MAP, None, MAKING_FILES),
+    acts("file.compression.zstd-level", INT, "1", MAKING_FILES),
+    acts("file.block-size", SIZE, None, MAKING_FILES),
+    acts("file.suffix.include.compression", BOOLEAN, "false", MAKING_FILES),
+    acts("data-file.prefix", TEXT, "data-", MAKING_FILES),
+    acts("data-file.thin-mode", BOOLEAN, "false", MAKING_FILES),
+    acts("target-file-size", SIZE, None, MAKING_FILES),
+    acts("target-file-row-num", LONG, "9223372036854775807", MAKING_FILES),
+    acts("metadata.stats-mode", WORD, "truncate(16)", MAKING_FILES),
+    acts("metadata.stats-mode.per.level", MAP, None, MAKING_FILES),
+    acts("metadata.stats-dense-store", BOOLEAN, "true", MAKING_FILES),
+    acts("metadata.stats-keep-first-n-columns", INT, "-1", MAKING_FILES),
+    acts("parquet.enable.dictionary", BOOLEAN, None, MAKING_FILES),
+    acts("orc.dictionary.key.threshold", FRACTION, "0.8", MAKING_FILES),
+    without_effect("orc.column.encoding.direct", INT, None, LAYOUT),
+    refused(
+        "orc.timestamp-ltz.legacy.type",
+        BOOLEAN,
+        "true",
+        Refusal(
+            MAKING_FILES,
+            other_than("true", example="false"),
+            "TIMESTAMP_LTZ would be written as Java does with true",
+            "Unset it",
+        ),
+    ),
+    acts("parquet.enable.dictionary#<column>", BOOLEAN, None, MAKING_FILES, release="file format"),
+    acts("parquet.compression.codec.zstd.level", INT, None, MAKING_FILES, release="file format"),
+    acts("parquet.page.size", SIZE, None, MAKING_FILES, release="file format"),
+    acts("parquet.block.size", SIZE, None, MAKING_FILES, release="file format"),
+    acts("orc.compress", WORD, None, MAKING_FILES, release="file format"),
+    acts("orc.stripe.size", SIZE, None, MAKING_FILES, release="file format"),
+    acts("avro.codec", WORD, None, MAKING_FILES, release="file format"),
+    without_effect("parquet.*", TEXT, None, LAYOUT, release="file format"),
+    without_effect("orc.*", TEXT, None, LAYOUT, release="file format"),
+    without_effect("avro.*", TEXT, None, LAYOUT, release="file format"),
+    without_effect("async-file-write", BOOLEAN, "true", SPEED),
+    without_effect("write.batch-size", INT, "1024", SPEED, fallbacks=("orc.write.batch-size",)),
+    without_effect("write.batch-memory", SIZE, "128 mb", SPEED),
+    without_effect("read.batch-size", INT, "1024", SPEED),
+    without_effect("file-reader-async-threshold", SIZE, "10 mb", SPEED),
+    refused(
+        "variant.shreddingSchema",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("{}"), "variants are written unshredded", "Unset it"),
+        fallbacks=("parquet.variant.shreddingSchema",),
+    ),
+    refused(
+        "variant.inferShreddingSchema",
+        BOOLEAN,
+        "false",
+        Refusal(MAKING_FILES, IS_TRUE, "variants are written unshredded", "Unset it"),
+    ),
+    without_effect("variant.shredding.inferenceMode", one_of("per-file", "adaptive"), "per-file", _SHREDDING),
+    without_effect("variant.shredding.maxSchemaWidth", INT, "300", _SHREDDING),
+    without_effect("variant.shredding.maxSchemaDepth", INT, "50", _SHREDDING),
+    without_effect("variant.shredding.minFieldCardinalityRatio", FRACTION, "0.1", _SHREDDING),
+    without_effect("variant.shredding.maxInferBufferRow", INT, "4096", _SHREDDING),
+    without_effect("variant.shredding.adaptive.maxInferBufferRow", INT, "256", _SHREDDING),
+    without_effect("variant.shredding.adaptive.retentionRatio", FRACTION, "0.05", _SHREDDING),
+    refused(
+        "blob-field",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
+        immutable=True,
+    ),
+    refused(
+        "blob-descriptor-field",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
+        fallbacks=("blob.stored-descriptor-fields",),
+        immutable=True,
+    ),
+    refused(
+        "blob-view-field",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
+        immutable=True,
+    ),
+    without_effect("blob-view.resolve.enabled", BOOLEAN, "true", _BLOB),
+    without_effect("blob-as-descriptor", BOOLEAN, "false", _BLOB),
+    without_effect("blob-descriptor.source-table", TEXT, None, _BLOB),
+    without_effect("blob-write-null-on-missing-file", BOOLEAN, "false", _BLOB),
+    without_effect("blob-write-null-on-fetch-failure", BOOLEAN, "false", _BLOB),
+    without_effect("blob.target-file-size", SIZE, None, _BLOB),
+    without_effect("blob.split-by-file-size", BOOLEAN, None, _BLOB),
+    without_effect("blob.copy-buffer-size", SIZE, "4 kb", _BLOB),
+    without_effect("blob-compaction.enabled", BOOLEAN, "false", _BLOB),
+    without_effect("blob-descriptor.*", TEXT, None, _BLOB),
+    refused(
+        "vector.file.format",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("lance"), "vectors would be written beside the other columns", "Unset it"),
+    ),
+    without_effect("vector-field", TEXT, None, _BY_ENGINES_DDL),
+    without_effect("vector.target-file-size", SIZE, None, _VECTOR),
+)

@@ -1,0 +1,141 @@
+"""Options of indexes, deletion vectors, row tracking and data evolution."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import SPEED, USE_JAVA
+from storage.options.option import (
+    CREATE,
+    IS_TRUE,
+    MAKING_FILES,
+    READ,
+    USING_ROWS,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, FRACTION, INT, LONG, SIZE, TEXT, one_of
+
+_OF_INDEXES: Final = "it belongs to file indexes, which writing refuses; readers work without"
+_GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
+_VECTORS: Final = "it belongs to writing deletion vectors, which is refused"
+_TRACKING: Final = "it belongs to row tracking, which writing refuses"
+_EVOLUTION: Final = "it belongs to data evolution, which every operation refuses"
+
+INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
+    refused(
+        "file-index.<type>.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it; readers work without"),
+    ),
+    without_effect("file-index.*", TEXT, None, _OF_INDEXES),
+    without_effect("file-index.in-manifest-threshold", SIZE, "500 b", _OF_INDEXES),
+    without_effect("file-index.read.enabled", BOOLEAN, "true", SPEED),
+    refused(
+        "pk-vector.index.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+    ),
+    refused(
+        "pk-btree.index.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+    ),
+    refused(
+        "pk-bitmap.index.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+    ),
+    refused(
+        "pk-full-text.index.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+    ),
+    refused(
+        "pk-multivalue.index.columns",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        release="after 2.0.0",
+    ),
+    without_effect(
+        "global-index.column-update-action",
+        one_of("throw_error", "drop_partition_index", "ignore"),
+        "throw_error",
+        _GLOBAL,
+    ),
+    without_effect("global-index.external-path", TEXT, None, _GLOBAL),
+    without_effect("global-index.row-count-per-shard", LONG, "100000", _GLOBAL),
+    without_effect("global-index.build.max-shard", INT, "32", _GLOBAL),
+    without_effect("global-index.build.max-parallelism", INT, "4096", _GLOBAL),
+    without_effect("global-index.enabled", BOOLEAN, "true", _GLOBAL),
+    without_effect("global-index.search-mode", one_of("fast", "full", "detail"), None, _GLOBAL),
+    without_effect("global-index.thread-num", INT, "32", _GLOBAL),
+    without_effect("scalar-index.search-mode", one_of("fast", "full", "detail"), "fast", _GLOBAL),
+    without_effect("vector-index.search-mode", one_of("fast", "full", "detail"), "fast", _GLOBAL),
+    without_effect("full-text-index.search-mode", one_of("fast", "full", "detail"), "fast", _GLOBAL),
+    without_effect("vector-search.distribute.enabled", BOOLEAN, "false", _GLOBAL),
+    without_effect("vector-search.lateral-join.batch-size", INT, "256", _GLOBAL),
+    without_effect("bitmap-index.dictionary-block-size", SIZE, "16 kb", _GLOBAL),
+    without_effect("bitmap-index.compression", TEXT, "none", _GLOBAL),
+    without_effect("bitmap-index.compression-level", INT, "1", _GLOBAL),
+    without_effect("bitmap-index.fallback-scan-max-size", SIZE, "256 mb", _GLOBAL),
+    without_effect("btree-index.compression", TEXT, "none", _GLOBAL),
+    without_effect("btree-index.compression-level", INT, "1", _GLOBAL),
+    without_effect("btree-index.block-size", SIZE, "64 kb", _GLOBAL),
+    without_effect("btree-index.cache-size", SIZE, "128 mb", _GLOBAL),
+    without_effect("btree-index.high-priority-pool-ratio", FRACTION, "0.1", _GLOBAL),
+    without_effect("btree-index.fallback-scan-max-size", SIZE, "256 mb", _GLOBAL),
+    without_effect("btree-index.records-per-range", LONG, "10000000", _GLOBAL),
+    without_effect("btree-index.build.max-parallelism", INT, "4096", _GLOBAL),
+    without_effect(
+        "sorted-index.records-per-range", LONG, "10000000", _GLOBAL, fallbacks=("btree-index.records-per-range",)
+    ),
+    without_effect(
+        "sorted-index.build.max-parallelism", INT, "4096", _GLOBAL, fallbacks=("btree-index.build.max-parallelism",)
+    ),
+    acts(
+        "deletion-vectors.enabled",
+        BOOLEAN,
+        "false",
+        READ,
+        Refusal(MAKING_FILES, IS_TRUE, "rows marked as deleted would reappear", USE_JAVA),
+    ),
+    acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
+    acts("deletion-vector.index-file.target-size", SIZE, "2 mb", MAKING_FILES),
+    acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
+    acts("deletion-vectors.bitmap64", BOOLEAN, "false", MAKING_FILES),
+    without_effect("compaction.delete-ratio-threshold", FRACTION, "0.2", _VECTORS),
+    refused(
+        "row-tracking.enabled",
+        BOOLEAN,
+        "false",
+        Refusal(MAKING_FILES, IS_TRUE, "row ids would be missing", USE_JAVA),
+        immutable=True,
+    ),
+    refused(
+        "data-evolution.enabled",
+        BOOLEAN,
+        "false",
+        Refusal(USING_ROWS, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
+        immutable=True,
+    ),
+    without_effect("row-tracking.partition-group-on-commit", BOOLEAN, "true", _TRACKING),
+    without_effect("data-evolution.reassign.skip-contiguous-row-count", LONG, "1000000000", _EVOLUTION),
+    without_effect("data-evolution.row-id-conflict-rewrite.max-size", SIZE, "256 mb", _EVOLUTION),
+    without_effect("data-evolution.row-sidecar.enabled", BOOLEAN, "false", _EVOLUTION),
+    without_effect("data-evolution.row-sidecar.max-selected-rows", LONG, "4096", _EVOLUTION),
+    without_effect("data-evolution.row-sidecar.max-selection-ratio", FRACTION, "0.05", _EVOLUTION),
+    without_effect("data-evolution.merge-into.file-pruning", BOOLEAN, "true", _EVOLUTION),
+    without_effect("data-evolution.merge-into.source-persist", BOOLEAN, "false", _EVOLUTION),
+    without_effect("data-evolution.compaction.rewrite-row-ids", BOOLEAN, "false", _EVOLUTION),
+)

@@ -1,0 +1,115 @@
+"""Options of what a table is, and of its buckets, partitions, paths and branches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import USE_JAVA
+from storage.options.option import (
+    CREATE,
+    IS_TRUE,
+    MAKING_FILES,
+    MERGING,
+    READ,
+    READING,
+    USING_ROWS,
+    WRITE,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
+
+_ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
+_DYNAMIC: Final = "it belongs to bucket = -1 on a primary-key table, which writing refuses"
+_POSTPONE: Final = "it belongs to bucket = -2, which every operation refuses"
+_EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
+_CHAIN: Final = "it belongs to chain tables, which every operation refuses"
+_MATERIALIZED: Final = "it belongs to materialized tables, which every operation refuses"
+
+LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
+    acts(
+        "type",
+        one_of("table", "format-table", "materialized-table", "object-table", "lance-table", "iceberg-table"),
+        "table",
+        CREATE,
+        Refusal(
+            USING_ROWS, other_than("table", example="object-table"), "only ordinary tables are supported", USE_JAVA
+        ),
+        immutable=True,
+    ),
+    acts("bucket", INT, "-1", CREATE | MERGING),
+    acts("bucket-key", TEXT, None, READ | WRITE, immutable=True),
+    acts("bucket-function.type", one_of("default", "mod", "hive"), "default", READ | WRITE, immutable=True),
+    without_effect("bucket-append-ordered", BOOLEAN, "true", _ORDER_IS_KEPT),
+    without_effect("dynamic-bucket.target-row-num", LONG, "2000000", _DYNAMIC),
+    without_effect("dynamic-bucket.initial-buckets", INT, None, _DYNAMIC, immutable=True),
+    without_effect("dynamic-bucket.max-buckets", INT, "-1", _DYNAMIC),
+    without_effect("dynamic-bucket.assigner-parallelism", INT, None, _DYNAMIC),
+    without_effect("cross-partition-upsert.index-ttl", DURATION, None, _DYNAMIC),
+    without_effect("cross-partition-upsert.bootstrap-parallelism", INT, "10", _DYNAMIC),
+    without_effect("postpone.batch-write-fixed-bucket", BOOLEAN, "true", _POSTPONE),
+    without_effect("postpone.merge-on-read", BOOLEAN, "false", _POSTPONE),
+    without_effect("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", _POSTPONE),
+    without_effect("postpone.default-bucket-num", INT, "1", _POSTPONE),
+    without_effect("postpone.target-row-num-per-bucket", LONG, None, _POSTPONE),
+    without_effect("postpone.target-size-per-bucket", SIZE, "1 gb", _POSTPONE),
+    without_effect(
+        "postpone.batch-write-fixed-bucket.rescale-load-factor", INT, None, _POSTPONE, release="after 2.0.0"
+    ),
+    acts("partition", TEXT, None, CREATE, immutable=True),
+    acts("partition.default-name", TEXT, "__DEFAULT_PARTITION__", READ | WRITE),
+    acts("partition.legacy-name", BOOLEAN, "true", READ | WRITE),
+    acts("data-file.path-directory", TEXT, None, READ | MAKING_FILES, immutable=True),
+    refused(
+        "data-file.external-paths",
+        TEXT,
+        None,
+        Refusal(MAKING_FILES, is_set("file:///elsewhere"), "files would lie in the table's own directory", "Unset it"),
+    ),
+    without_effect(
+        "data-file.external-paths.strategy",
+        one_of("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
+        "none",
+        _EXTERNAL,
+    ),
+    without_effect("data-file.external-paths.specific-fs", TEXT, None, _EXTERNAL),
+    without_effect("data-file.external-paths.weights", TEXT, None, _EXTERNAL),
+    acts("index-file-in-data-file-dir", BOOLEAN, "false", MAKING_FILES, immutable=True),
+    acts("path", TEXT, None, CREATE),
+    acts("branch", TEXT, "main", READING | MAKING_FILES),
+    acts("auto-create", BOOLEAN, "false", CREATE),
+    acts("alter-column-null-to-not-null.disabled", BOOLEAN, "true", CREATE),
+    acts("disable-explicit-type-casting", BOOLEAN, "false", CREATE),
+    acts("add-column-before-partition", BOOLEAN, "false", CREATE),
+    without_effect("comment", TEXT, None, "the comment of a table is no option of it", release="Flink"),
+    refused(
+        "chain-table.enabled", BOOLEAN, "false", Refusal(USING_ROWS, IS_TRUE, "rows lie in several branches", USE_JAVA)
+    ),
+    without_effect("chain-table.chain-partition-keys", TEXT, None, _CHAIN),
+    without_effect("chain-table.streaming.merge-snapshot", BOOLEAN, "false", _CHAIN),
+    without_effect("chain-table.split.key-range-enabled", BOOLEAN, "true", _CHAIN),
+    without_effect("scan.fallback-snapshot-branch", TEXT, None, _CHAIN),
+    without_effect("scan.fallback-delta-branch", TEXT, None, _CHAIN),
+    without_effect("materialized-table.definition-query", TEXT, None, _MATERIALIZED),
+    without_effect("materialized-table.interval-freshness", TEXT, None, _MATERIALIZED),
+    without_effect(
+        "materialized-table.interval-freshness.time-unit",
+        one_of("second", "minute", "hour", "day"),
+        None,
+        _MATERIALIZED,
+    ),
+    without_effect(
+        "materialized-table.logical-refresh-mode", one_of("continuous", "full", "automatic"), None, _MATERIALIZED
+    ),
+    without_effect("materialized-table.refresh-mode", one_of("continuous", "full", "automatic"), None, _MATERIALIZED),
+    without_effect(
+        "materialized-table.refresh-status", one_of("initializing", "activated", "suspended"), None, _MATERIALIZED
+    ),
+    without_effect("materialized-table.refresh-handler-description", TEXT, None, _MATERIALIZED),
+    without_effect("materialized-table.refresh-handler-bytes", TEXT, None, _MATERIALIZED),
+)

@@ -1,0 +1,135 @@
+"""Options of what jobs do to a table as time passes: partitions, tags, a metastore."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import USE_JAVA
+from storage.options.option import (
+    COMPACT,
+    IS_TRUE,
+    READING,
+    WRITE,
+    Option,
+    Refusal,
+    is_set,
+    other_than,
+    refused,
+    unless_write_only,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, DURATION, INT, TEXT, one_of
+
+_OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
+_OF_TAGS: Final = "it belongs to tags that a job makes or ends by itself, and none are here"
+_MARK_DONE: Final = "it belongs to marking partitions as done, which writing refuses"
+_STATISTICS: Final = "it only reports the size of partitions to a metastore"
+
+MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
+    refused(
+        "partition.expiration-time",
+        DURATION,
+        None,
+        Refusal(
+            WRITE,
+            unless_write_only(is_set("7 d")),
+            "old partitions would stay",
+            "Set write-only = true and let Java Paimon's compaction job do it, or unset the option",
+        ),
+        Refusal(
+            COMPACT,
+            is_set("7 d"),
+            "old partitions would stay: this job does not drop them",
+            "Compact with Java Paimon, or unset the option and drop partitions with truncate(partition=…)",
+        ),
+    ),
+    without_effect("partition.expiration-strategy", TEXT, "values-time", _OF_EXPIRED),
+    without_effect("partition.expiration-check-interval", DURATION, "1 h", _OF_EXPIRED),
+    without_effect("partition.expiration-max-num", INT, "100", _OF_EXPIRED),
+    without_effect("partition.expiration-batch-size", INT, None, _OF_EXPIRED),
+    without_effect("partition.timestamp-formatter", TEXT, None, _OF_EXPIRED),
+    without_effect("partition.timestamp-pattern", TEXT, None, _OF_EXPIRED),
+    without_effect("partition.timestamp-format.strict", BOOLEAN, "false", _OF_EXPIRED),
+    without_effect("end-input.check-partition-expire", BOOLEAN, "false", _OF_EXPIRED),
+    refused(
+        "tag.automatic-creation",
+        one_of("none", "process-time", "watermark", "batch"),
+        "none",
+        Refusal(
+            WRITE,
+            unless_write_only(other_than("none", example="process-time")),
+            "no tags would be made",
+            "Set write-only = true and let Java Paimon's compaction job do it, or unset the option",
+        ),
+        Refusal(
+            COMPACT,
+            other_than("none", example="process-time"),
+            "no tags would be made: this job makes none",
+            "Compact with Java Paimon, or unset the option",
+        ),
+    ),
+    without_effect("tag.create-success-file", BOOLEAN, "false", _OF_TAGS),
+    without_effect("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _OF_TAGS),
+    without_effect("tag.creation-delay", DURATION, "0 ms", _OF_TAGS),
+    without_effect(
+        "tag.period-formatter",
+        one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"),
+        "with_dashes",
+        _OF_TAGS,
+    ),
+    without_effect("tag.creation-period-duration", DURATION, None, _OF_TAGS),
+    without_effect("tag.num-retained-max", INT, None, _OF_TAGS),
+    without_effect("tag.default-time-retained", DURATION, None, _OF_TAGS),
+    without_effect("tag.time-expire-enabled", BOOLEAN, "true", _OF_TAGS),
+    without_effect("tag.automatic-completion", BOOLEAN, "false", _OF_TAGS),
+    without_effect("tag.batch.customized-name", TEXT, None, _OF_TAGS),
+    without_effect("snapshot.watermark-idle-timeout", DURATION, None, _OF_TAGS),
+    without_effect("sink.watermark-time-zone", TEXT, "UTC", _OF_TAGS),
+    without_effect("sink.process-time-zone", TEXT, None, _OF_TAGS),
+    without_effect("metastore.tag-to-partition", TEXT, None, _OF_TAGS),
+    refused(
+        "partition.end-input-to-done",
+        BOOLEAN,
+        "false",
+        Refusal(WRITE, IS_TRUE, "partitions would not be marked as done", "Unset it, or write with Java Paimon"),
+    ),
+    refused(
+        "partition.idle-time-to-done",
+        DURATION,
+        None,
+        Refusal(WRITE, is_set("1 h"), "partitions would not be marked as done", "Unset it, or write with Java Paimon"),
+    ),
+    without_effect("partition.mark-done-action", TEXT, "success-file", _MARK_DONE),
+    without_effect("partition.mark-done-action.custom.class", TEXT, None, _MARK_DONE),
+    without_effect("partition.mark-done-action.http.url", TEXT, None, _MARK_DONE),
+    without_effect("partition.mark-done-action.http.params", TEXT, None, _MARK_DONE),
+    without_effect("partition.mark-done-action.mode", one_of("process-time", "watermark"), "process-time", _MARK_DONE),
+    without_effect("partition.time-interval", DURATION, None, _MARK_DONE),
+    without_effect("partition.mark-done.recover-from-state", BOOLEAN, "true", _MARK_DONE),
+    without_effect("partition.idle-time-to-report-statistic", DURATION, "0 ms", _STATISTICS),
+    refused(
+        "metastore.partitioned-table",
+        BOOLEAN,
+        "false",
+        Refusal(
+            WRITE, IS_TRUE, "new partitions would be missing in the metastore", "Unset it, or write with Java Paimon"
+        ),
+    ),
+    refused(
+        "metastore.tag-to-partition.preview",
+        one_of("none", "process-time", "watermark", "batch"),
+        "none",
+        Refusal(
+            WRITE,
+            other_than("none", example="process-time"),
+            "the metastore would lack the partition",
+            "Unset it, or write with Java Paimon",
+        ),
+    ),
+    refused(
+        "query-auth.enabled",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "rows and columns may be hidden from you", USE_JAVA),
+    ),
+)

@@ -1,0 +1,162 @@
+"""Options of keys, merge engines, columns and changelogs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import SPEED, USE_JAVA
+from storage.options.option import (
+    CHANGES,
+    COMPACT,
+    CREATE,
+    IS_TRUE,
+    MAKING_FILES,
+    MERGING,
+    READING,
+    USING_ROWS,
+    WRITE,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    unless_write_only,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, COLUMNS, DURATION, EXACT_COLUMNS, INT, SIZE, TEXT, WORD, one_of
+
+_NO_SQL: Final = "it belongs to DELETE of SQL engines"
+
+MERGE_OPTIONS: Final[tuple[Option, ...]] = (
+    acts(
+        "merge-engine",
+        one_of("deduplicate", "partial-update", "aggregation", "first-row"),
+        "deduplicate",
+        MERGING,
+        immutable=True,
+    ),
+    acts("sequence.field", COLUMNS, None, MERGING),
+    acts("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", MERGING),
+    acts("rowkind.field", TEXT, None, WRITE, immutable=True),
+    acts(
+        "ignore-delete",
+        BOOLEAN,
+        "false",
+        MAKING_FILES,
+        fallbacks=(
+            "first-row.ignore-delete",
+            "deduplicate.ignore-delete",
+            "partial-update.ignore-delete",
+        ),
+    ),
+    acts("ignore-update-before", BOOLEAN, "false", MAKING_FILES),
+    acts("aggregation.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
+    acts("partial-update.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
+    acts("partial-update.remove-record-on-sequence-group", EXACT_COLUMNS, None, MERGING, immutable=True),
+    acts("primary-key", TEXT, None, CREATE, immutable=True),
+    acts("primary-key.nullable", BOOLEAN, "false", CREATE, immutable=True, release="after 2.0.0"),
+    refused(
+        "sequence.snapshot-ordering",
+        BOOLEAN,
+        "false",
+        Refusal(USING_ROWS, IS_TRUE, "rows would win in the wrong order", "Use sequence.field"),
+        immutable=True,
+    ),
+    refused(
+        "pk-clustering-override",
+        BOOLEAN,
+        "false",
+        Refusal(USING_ROWS, IS_TRUE, "files are not sorted by the primary key", USE_JAVA),
+        immutable=True,
+    ),
+    refused(
+        "key-value.sequence_number.enabled",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "rows would carry a column _SEQUENCE_NUMBER", "Unset it"),
+    ),
+    refused(
+        "upsert-key",
+        TEXT,
+        None,
+        Refusal(
+            WRITE,
+            is_set("id"),
+            "rows would be added beside those of the same key, not take their place",
+            "Create the table with a primary key, or write with Java Paimon",
+        ),
+    ),
+    acts("record-level.expire-time", DURATION, None, MAKING_FILES),
+    acts("record-level.time-field", TEXT, None, MAKING_FILES),
+    acts("fields.default-aggregate-function", TEXT, None, MERGING),
+    acts("fields.<column>.aggregate-function", TEXT, None, MERGING),
+    acts("fields.<column>.sequence-group", TEXT, None, MERGING),
+    acts("fields.<column>.ignore-retract", BOOLEAN, None, MERGING),
+    acts("fields.<column>.distinct", BOOLEAN, None, MERGING),
+    acts("fields.<column>.list-agg-delimiter", TEXT, None, MERGING),
+    acts("fields.<column>.nested-key", TEXT, None, MERGING),
+    acts("fields.<column>.nested-key-null-strategy", one_of("merge", "ignore", "error"), None, MERGING),
+    acts("fields.<column>.nested-sequence-field", TEXT, None, MERGING),
+    acts("fields.<column>.count-limit", INT, None, MERGING),
+    acts("fields.<column>.ts-field", TEXT, None, MERGING),
+    acts("fields.<column>.stats-mode", WORD, None, MAKING_FILES),
+    refused(
+        "fields.<column>.map.storage-layout",
+        one_of("default", "shared-shredding"),
+        "default",
+        Refusal(
+            USING_ROWS,
+            other_than("default", example="shared-shredding"),
+            "files hold such a map in columns of another form",
+            USE_JAVA,
+        ),
+    ),
+    without_effect(
+        "fields.<column>.map.shared-shredding.max-columns",
+        INT,
+        "256",
+        "it belongs to map.storage-layout = shared-shredding, which every operation refuses",
+    ),
+    without_effect(
+        "fields.<column>.map.shared-shredding.column-placement-policy",
+        TEXT,
+        None,
+        "it belongs to map.storage-layout = shared-shredding, which every operation refuses",
+    ),
+    without_effect(
+        "fields.<column>.pk-<index>.*",
+        TEXT,
+        None,
+        "it belongs to the indexes of pk-….index.columns, which writing refuses",
+    ),
+    acts(
+        "changelog-producer",
+        one_of("none", "input", "full-compaction", "lookup"),
+        "none",
+        CHANGES | MAKING_FILES,
+        Refusal(
+            WRITE,
+            unless_write_only(other_than("none", "input", "full-compaction", example="lookup")),
+            "compaction would make the changelog, and here it makes none: it would silently stay empty",
+            "Set changelog-producer to full-compaction, or write-only = true and compact with Java Paimon",
+        ),
+        Refusal(
+            COMPACT,
+            other_than("none", "input", "full-compaction", example="lookup"),
+            "compaction makes this changelog, and compacting here would leave it empty",
+            "Compact with Java Paimon, or set changelog-producer to full-compaction",
+        ),
+    ),
+    acts("changelog-producer.row-deduplicate", BOOLEAN, "false", MAKING_FILES),
+    acts("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, MAKING_FILES),
+    acts("changelog-file.format", WORD, None, MAKING_FILES),
+    acts("changelog-file.compression", WORD, None, MAKING_FILES),
+    acts("changelog-file.prefix", TEXT, "changelog-", MAKING_FILES),
+    acts("changelog-file.stats-mode", WORD, None, MAKING_FILES),
+    acts("force-lookup", BOOLEAN, "false", MAKING_FILES, immutable=True),
+    without_effect("delete.force-produce-changelog", BOOLEAN, "false", _NO_SQL),
+    without_effect("local-merge-buffer-size", SIZE, None, SPEED),
+    without_effect("lookup.merge-buffer-size", SIZE, "8 mb", SPEED),
+    without_effect("lookup.merge-records-threshold", INT, "1024", SPEED),
+)

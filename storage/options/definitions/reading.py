@@ -1,0 +1,195 @@
+"""Options of scans, changes and consumers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.options.definitions.reasons import SPEED, SYSTEM_TABLES
+from storage.options.option import (
+    CHANGES,
+    IS_TRUE,
+    READ,
+    READING,
+    Condition,
+    Option,
+    OptionValues,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
+
+_FALLBACK: Final = "it belongs to scan.fallback-branch, which reading refuses"
+_READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
+_LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
+
+
+def _reads_other_files(key: str, values: OptionValues) -> bool:
+    has_changelog = values.get("changelog-producer", "none").strip().lower() != "none"
+    return values[key].strip().lower() not in ("auto", "changelog" if has_changelog else "delta")
+
+
+_NOT_OF_THE_PRODUCER: Final = Condition("neither auto nor what auto would choose", "diff", _reads_other_files)
+
+READING_OPTIONS: Final[tuple[Option, ...]] = (
+    acts("scan.snapshot-id", LONG, None, READING),
+    acts("scan.timestamp-millis", LONG, None, READING, fallbacks=("log.scan.timestamp-millis",)),
+    acts("scan.timestamp", TEXT, None, READING),
+    acts(
+        "scan.mode",
+        one_of(
+            "default",
+            "latest-full",
+            "full",
+            "latest",
+            "compacted-full",
+            "from-timestamp",
+            "from-creation-timestamp",
+            "from-file-creation-time",
+            "from-snapshot",
+            "from-snapshot-full",
+            "incremental",
+            "latest-delta",
+        ),
+        "default",
+        READING,
+        fallbacks=("log.scan",),
+    ),
+    acts("scan.tag-name", TEXT, None, READ),
+    acts("scan.version", TEXT, None, READ),
+    acts("scan.watermark", LONG, None, READ),
+    acts("scan.file-creation-time-millis", LONG, None, READING),
+    acts("scan.creation-time-millis", LONG, None, READING),
+    refused(
+        "scan.bucket",
+        INT,
+        None,
+        Refusal(
+            READING, is_set("0"), "rows of all buckets are read", "Unset it; scan().splits() names the bucket of each"
+        ),
+    ),
+    acts("scan.bounded.watermark", LONG, None, CHANGES),
+    acts(
+        "incremental-between",
+        TEXT,
+        None,
+        CHANGES,
+        Refusal(
+            READ,
+            is_set("1,2"),
+            "it asks for what changed, not for the rows of a table",
+            "Call changes() without start and end, or unset it",
+        ),
+    ),
+    refused(
+        "incremental-between-timestamp",
+        TEXT,
+        None,
+        Refusal(
+            READING, is_set("0,1"), "changes are not chosen by time", "Unset it, and pass start= and end= to changes()"
+        ),
+    ),
+    refused(
+        "incremental-to-auto-tag",
+        TEXT,
+        None,
+        Refusal(
+            READING,
+            is_set("2026-01-01"),
+            "changes are not chosen by tags that were made by a schedule",
+            "Unset it, and pass start= and end= to changes()",
+        ),
+    ),
+    refused(
+        "incremental-between-scan-mode",
+        one_of("auto", "delta", "changelog", "diff"),
+        "auto",
+        Refusal(
+            CHANGES,
+            _NOT_OF_THE_PRODUCER,
+            "changes are read from changelog files if the table has a changelog-producer, else from new files",
+            "Unset it",
+        ),
+    ),
+    acts("incremental-between-tag-to-snapshot", BOOLEAN, "false", CHANGES),
+    refused(
+        "stream-scan-mode",
+        one_of("none", "compact-bucket-table", "file-monitor"),
+        "none",
+        Refusal(READING, other_than("none", example="file-monitor"), "it is for Java's own jobs", "Unset it"),
+    ),
+    refused(
+        "batch-scan-mode",
+        one_of("none", "compact"),
+        "none",
+        Refusal(READ, other_than("none", example="compact"), "it is for Java's own jobs", "Unset it"),
+    ),
+    refused(
+        "scan.fallback-branch",
+        TEXT,
+        None,
+        Refusal(READING, is_set("dev"), "rows may lie in another branch", "Read the branch itself"),
+    ),
+    refused(
+        "scan.primary-branch",
+        TEXT,
+        None,
+        Refusal(READING, is_set("dev"), "rows may lie in another branch", "Read the branch itself"),
+    ),
+    without_effect("scan.fallback-branch.read-fail-fast", BOOLEAN, "false", _FALLBACK),
+    refused(
+        "scan.ignore-corrupt-files",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "rows are never left out: a file that is lost or damaged is an error", "Unset it"),
+    ),
+    refused(
+        "scan.ignore-lost-files",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "rows are never left out: a file that is lost or damaged is an error", "Unset it"),
+    ),
+    refused(
+        "scan.partitions",
+        TEXT,
+        None,
+        Refusal(READING, is_set("p=1"), "rows of all partitions are read", "Unset it, and pass filter= to scan()"),
+        fallbacks=("lookup.dynamic-partition",),
+    ),
+    refused(
+        "streaming-read-overwrite",
+        BOOLEAN,
+        "false",
+        Refusal(CHANGES, IS_TRUE, "overwrites are not turned into changes", "Unset it"),
+    ),
+    refused(
+        "streaming-read-append-overwrite",
+        BOOLEAN,
+        "false",
+        Refusal(CHANGES, IS_TRUE, "overwrites are not turned into changes", "Unset it"),
+    ),
+    acts("streaming.read.snapshot.delay", DURATION, None, CHANGES),
+    acts("continuous.discovery-interval", DURATION, "10 s", CHANGES),
+    acts("consumer-id", TEXT, None, CHANGES),
+    acts("consumer.ignore-progress", BOOLEAN, "false", CHANGES),
+    acts("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", CHANGES),
+    acts("source.split.target-size", SIZE, "128 mb", READ),
+    acts("source.split.open-file-cost", SIZE, "4 mb", READ),
+    without_effect("scan.max-splits-per-task", INT, "10", SPEED),
+    without_effect("scan.manifest.parallelism", INT, None, SPEED),
+    refused(
+        "scan.plan-sort-partition",
+        BOOLEAN,
+        "false",
+        Refusal(READING, IS_TRUE, "partitions do not come in the order of their values", "Unset it, and sort the rows"),
+    ),
+    without_effect("scan.plan-auto-tag-for-read.time-retained", DURATION, None, _READ_TAG),
+    without_effect("table-read.sequence-number.enabled", BOOLEAN, "false", SYSTEM_TABLES),
+    without_effect("lookup.cache-rows", LONG, "10000", _LOOKUP_JOIN),
+    without_effect("lookup.continuous.discovery-interval", DURATION, None, _LOOKUP_JOIN),
+    without_effect("lookup.blob-as-descriptor", BOOLEAN, "false", _LOOKUP_JOIN),
+    without_effect("read.native.*", TEXT, None, SPEED, release="pypaimon"),
+)

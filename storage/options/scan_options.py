@@ -1,0 +1,166 @@
+"""Options of where reading begins, and of what changes are read.
+
+Source: Java `CoreOptions.java` (startupMode), `schema/SchemaValidation.java` (validateStartupMode).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from storage.errors import BadInput
+from storage.options.base_options import BaseOptions
+from storage.options.values import parse_long
+
+
+class StartupMode(StrEnum):
+    LATEST_FULL = "latest-full"
+    LATEST = "latest"
+    LATEST_DELTA = "latest-delta"
+    COMPACTED_FULL = "compacted-full"
+    FROM_TIMESTAMP = "from-timestamp"
+    FROM_CREATION_TIMESTAMP = "from-creation-timestamp"
+    FROM_FILE_CREATION_TIME = "from-file-creation-time"
+    FROM_SNAPSHOT = "from-snapshot"
+    FROM_SNAPSHOT_FULL = "from-snapshot-full"
+    INCREMENTAL = "incremental"
+
+
+class ConsumerMode(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+# An option that names a place, and the mode that it means when `scan.mode` is not set. The first that is set decides.
+_PLACES: Final = {
+    "scan.timestamp-millis": StartupMode.FROM_TIMESTAMP,
+    "scan.timestamp": StartupMode.FROM_TIMESTAMP,
+    "scan.snapshot-id": StartupMode.FROM_SNAPSHOT,
+    "scan.tag-name": StartupMode.FROM_SNAPSHOT,
+    "scan.watermark": StartupMode.FROM_SNAPSHOT,
+    "scan.version": StartupMode.FROM_SNAPSHOT,
+    "scan.file-creation-time-millis": StartupMode.FROM_FILE_CREATION_TIME,
+    "scan.creation-time-millis": StartupMode.FROM_CREATION_TIMESTAMP,
+    "incremental-between": StartupMode.INCREMENTAL,
+    "incremental-between-timestamp": StartupMode.INCREMENTAL,
+    "incremental-to-auto-tag": StartupMode.INCREMENTAL,
+}
+
+
+class ScanOptions(BaseOptions):
+    """Where reading begins, and how a reader waits."""
+
+    @property
+    def startup_mode(self) -> StartupMode | None:
+        """None when no option says where reading begins. Raises BadInput for options that contradict each other."""
+        places = [key for key in _PLACES if self.is_given(key)]
+        if len(places) > 1:
+            raise BadInput(f"options {' and '.join(places)} each say where reading begins; unset all but one")
+        mode = self._word("scan.mode")
+        if mode in ("", "default"):
+            return _PLACES[places[0]] if places else None
+        if mode == "full":
+            mode = StartupMode.LATEST_FULL
+        try:
+            startup = StartupMode(mode)
+        except ValueError:
+            raise BadInput(f"option scan.mode = {mode!r}: expected one of {', '.join(StartupMode)}") from None
+        self._check_place(startup, places)
+        return startup
+
+    def _check_place(self, mode: StartupMode, places: list[str]) -> None:
+        fitting = [key for key, meant in _PLACES.items() if meant is mode]
+        if mode is StartupMode.FROM_SNAPSHOT_FULL:
+            fitting = ["scan.snapshot-id"]
+        if fitting and not places:
+            raise BadInput(f"option scan.mode = {mode} needs {' or '.join(fitting)}; set it")
+        if wrong := [key for key in places if key not in fitting]:
+            raise BadInput(f"option {wrong[0]} does not go with scan.mode = {mode}; unset one of them")
+
+    @property
+    def scan_snapshot_id(self) -> int | None:
+        return self._optional("scan.snapshot-id", parse_long)
+
+    @property
+    def scan_tag(self) -> str | None:
+        return self.text("scan.tag-name")
+
+    @property
+    def scan_watermark_ms(self) -> int | None:
+        return self._optional("scan.watermark", parse_long)
+
+    @property
+    def scan_version(self) -> str | None:
+        """A tag, `watermark-` with a number, or a snapshot id."""
+        return self.text("scan.version")
+
+    @property
+    def scan_timestamp_ms(self) -> int | None:
+        """Of `scan.timestamp-millis`, or of `scan.timestamp`, which counts in the local time zone."""
+        if (ms := self._optional("scan.timestamp-millis", parse_long)) is not None:
+            return ms
+        return self._optional("scan.timestamp", _local_time_ms)
+
+    @property
+    def scan_file_creation_time_ms(self) -> int | None:
+        return self._optional("scan.file-creation-time-millis", parse_long)
+
+    @property
+    def scan_creation_time_ms(self) -> int | None:
+        return self._optional("scan.creation-time-millis", parse_long)
+
+    @property
+    def scan_bounded_watermark_ms(self) -> int | None:
+        """A stream ends before the first snapshot with a later watermark."""
+        return self._optional("scan.bounded.watermark", parse_long)
+
+    @property
+    def incremental_between(self) -> tuple[str, str] | None:
+        """Two snapshot ids or two tags: the first is not part of the range, the second is."""
+        return self._optional("incremental-between", _pair)
+
+    @property
+    def tags_stand_for_snapshots(self) -> bool:
+        """Whether tags in `incremental-between` mean the snapshots between them, not the difference of their rows."""
+        return self.is_on("incremental-between-tag-to-snapshot")
+
+    @property
+    def discovery_interval_ms(self) -> int:
+        return self._duration_ms("continuous.discovery-interval")
+
+    @property
+    def snapshot_delay_ms(self) -> int:
+        """How old a snapshot must be before a follower reads it."""
+        return self._duration_ms("streaming.read.snapshot.delay", 0)
+
+    @property
+    def consumer_id(self) -> str | None:
+        return self.text("consumer-id")
+
+    @property
+    def consumer_mode(self) -> ConsumerMode:
+        return self._choice("consumer.mode", ConsumerMode)
+
+    @property
+    def ignores_consumer_progress(self) -> bool:
+        """Whether a consumer begins again, wherever it was."""
+        return self.is_on("consumer.ignore-progress")
+
+    @property
+    def streaming_read_overwrite(self) -> bool:
+        return self.is_on("streaming-read-overwrite")
+
+
+def _local_time_ms(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text.strip()).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise BadInput("expected a time such as 2026-01-31 12:00:00") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, last = (part.strip() for part in text.partition(","))
+    if not first or not last or "," in last:
+        raise BadInput("expected two snapshot ids or two tags, such as 12,20")
+    return first, last

@@ -1,0 +1,63 @@
+"""Reading while snapshots expire: what is missing then is no damage.
+
+A reader holds nothing: whoever expires the snapshot that it reads takes its files away, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from storage.errors import CorruptFile, SnapshotExpired
+from storage.snapshots.change_history import ChangeHistory, may_be_without_changelog
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.tags import tagged_snapshots
+from storage.table import TableContext
+
+
+@contextmanager
+def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterator[None]:
+    """Around whatever reads files of a snapshot: raises SnapshotExpired for a file that is missing, or broken off,
+    because the snapshot is no longer there; CorruptFile stays what it is while the snapshot is there.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if _is_there(context, snapshot_id):
+            raise
+        raise snapshot_expired(context, snapshot_id) from error
+
+
+@contextmanager
+def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Iterator[None]:
+    """The same around whatever reads the changes of a snapshot: they live as long as it does, or the changelog that
+    outlived it. A tag keeps none: those of a branch's first snapshot may have expired before the branch began.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if not ChangeHistory(context).has_changes(snapshot.id):
+            raise snapshot_expired(context, snapshot.id, changes=True) from error
+        if may_be_without_changelog(context, snapshot):
+            where = f"its changelog expired before branch {context.branch} began with its tag"
+            raise SnapshotExpired(
+                context.name, snapshot.id, f"{where}; changes can be read from {snapshot.id + 1} on"
+            ) from error
+        raise
+
+
+def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
+    """With the snapshots there are now; changes: with those whose changes are told."""
+    store = ChangeHistory(context) if changes else SnapshotStore(context.io, context.paths)
+    earliest, latest = store.earliest_id(), store.latest_id()
+    there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
+    return SnapshotExpired(context.name, snapshot_id, there)
+
+
+def _is_there(context: TableContext, snapshot_id: int) -> bool:
+    """Expiry moves the hint for the earliest first; below it files may be missing already. A tag keeps its snapshot."""
+    store = SnapshotStore(context.io, context.paths)
+    earliest = store.earliest_id()
+    if earliest is not None and earliest <= snapshot_id and store.exists(snapshot_id):
+        return True
+    return any(snapshot.id == snapshot_id for snapshot in tagged_snapshots(context.io, context.paths))

@@ -1,0 +1,112 @@
+"""Where a read begins when its caller names no place: what the options of a table say, stored or dynamic.
+
+Source: Java `table/source/snapshot/*StartingScanner.java`, `table/source/snapshot/TimeTravelUtil.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.option_support import check_supported
+from storage.options import Operation
+from storage.options.scan_options import StartupMode
+from storage.read.stream.start import newest_compacted
+from storage.snapshots.snapshot import SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+_WATERMARK: Final = "watermark-"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTravel:
+    """Which snapshot a scan reads: by one of these, or, when none is set, the latest. files_since_ms: of that, only
+    files made at this time or later.
+    """
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    as_of_ms: int | None = None
+    files_since_ms: int | None = None
+
+    @classmethod
+    def of(cls, context: TableContext) -> TimeTravel:
+        """Raises BadInput for a place that does not exist, UnsupportedFeature for what a scan can't do."""
+        options = context.options
+        if options.startup_mode is not None:
+            check_supported(context, Operation.READ)  # its refusals say more than a mode can
+        match options.startup_mode:
+            case None | StartupMode.LATEST_FULL | StartupMode.LATEST:
+                return cls()
+            case StartupMode.COMPACTED_FULL:
+                found = newest_compacted(context)
+                return cls(snapshot_id=None if found is None else found.id)
+            case StartupMode.FROM_TIMESTAMP:
+                return cls(as_of_ms=options.scan_timestamp_ms)
+            case StartupMode.FROM_SNAPSHOT | StartupMode.FROM_SNAPSHOT_FULL:
+                return cls._named(context)
+            case StartupMode.FROM_FILE_CREATION_TIME:
+                return cls(files_since_ms=options.scan_file_creation_time_ms)
+            case mode:
+                raise _unsupported(context, mode, "scan", "Unset it, and pass snapshot=, tag= or as_of= to scan()")
+
+    @classmethod
+    def _named(cls, context: TableContext) -> TimeTravel:
+        options = context.options
+        if (version := options.scan_version) is not None:
+            return cls._of_version(context, version)
+        if (watermark_ms := options.scan_watermark_ms) is not None:
+            return cls(snapshot_id=_at_watermark(context, watermark_ms))
+        return cls(options.scan_snapshot_id, options.scan_tag)
+
+    @classmethod
+    def _of_version(cls, context: TableContext, version: str) -> TimeTravel:
+        if version in TagStore(context.io, context.paths).names():
+            return cls(tag=version)
+        if version.startswith(_WATERMARK) and version.removeprefix(_WATERMARK).isdecimal():
+            return cls(snapshot_id=_at_watermark(context, int(version.removeprefix(_WATERMARK))))
+        if version.isdecimal():
+            return cls(snapshot_id=int(version))
+        raise BadInput(f"option scan.version = {version!r}: {context.name} has no such tag, and it is no snapshot id")
+
+
+def incremental_range(context: TableContext) -> tuple[int, int] | None:
+    """The first and the last snapshot that `incremental-between` names; None when it is not set."""
+    options = context.options
+    between = options.incremental_between
+    if options.startup_mode not in (None, StartupMode.INCREMENTAL) or between is None:
+        return None
+    tags = TagStore(context.io, context.paths)
+    where = f"option incremental-between = {','.join(between)!r}"
+    if set(between) <= set(tags.names()):
+        if not options.tags_stand_for_snapshots:
+            raise UnsupportedFeature(
+                f"{context.name}: {where}",
+                "the difference between the rows of two tags can't be computed",
+                "Set incremental-between-tag-to-snapshot = true for the changes of the snapshots between them",
+            )
+        after, last = (tags.get(name).id for name in between)
+    elif all(text.isdecimal() for text in between):
+        after, last = (int(text) for text in between)
+    else:
+        raise BadInput(f"{where}: expected two snapshot ids or two tags of {context.name}")
+    if last < after:
+        raise BadInput(f"{where}: the second snapshot is before the first; swap them")
+    return after + 1, last
+
+
+def _at_watermark(context: TableContext, watermark_ms: int) -> int:
+    snapshots = SnapshotStore(context.io, context.paths)
+    for snapshot in snapshots.range(snapshots.earliest_id(), snapshots.latest_id()):
+        if snapshot.watermark is not None and snapshot.watermark >= watermark_ms:
+            return snapshot.id
+    raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or later")
+
+
+def _unsupported(context: TableContext, mode: StartupMode, operation: str, remedy: str) -> UnsupportedFeature:
+    mode_or_place = "scan.mode" if context.options.is_given("scan.mode") else "its scan options"
+    return UnsupportedFeature(
+        f"{context.name}: {mode_or_place} = {mode}", f"cannot {operation}: reading can't begin so", remedy
+    )

@@ -1,0 +1,64 @@
+"""The versions of a table's schema, as files.
+
+Source: Java `schema/SchemaManager.java`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from storage.errors import BadInput, CorruptFile
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths, parse_schema_id
+from storage.schema.table_schema import TableSchema
+
+
+class SchemaStore:
+    """Reads and publishes `schema/schema-<id>`. Versions never change, so each is read once."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._paths = paths
+        self._known: dict[int, TableSchema] = {}
+        self._lock = threading.Lock()
+
+    def get(self, schema_id: int) -> TableSchema:
+        """Raises CorruptFile when the version is missing: something refers to it."""
+        with self._lock:
+            if schema_id in self._known:
+                return self._known[schema_id]
+        path = self._paths.schema(schema_id)
+        try:
+            data = self._io.read(path)
+        except FileNotFoundError:
+            raise CorruptFile(
+                path, f"schema version {schema_id}, which files of the table refer to", "no file"
+            ) from None
+        schema = TableSchema.from_json(data, path)
+        with self._lock:
+            return self._known.setdefault(schema_id, schema)
+
+    def ids(self) -> list[int]:
+        """Every version, ascending. There is no hint file for schemas: this lists the directory."""
+        entries = self._io.list_directory(self._paths.schema_directory)
+        return sorted(number for e in entries if (number := parse_schema_id(e.name)) is not None)
+
+    def latest_id(self) -> int | None:
+        return max(self.ids(), default=None)
+
+    def latest(self) -> TableSchema | None:
+        """None when there is no table."""
+        latest = self.latest_id()
+        return None if latest is None else self.get(latest)
+
+    def publish(self, schema: TableSchema) -> bool:
+        """Write a new version, unless its id is taken: then False (someone else changed the schema; read again)."""
+        if schema.id < 0:
+            raise BadInput(f"schema ids count from 0, not {schema.id}")
+        return self._io.create_if_absent(self._paths.schema(schema.id), schema.to_json().encode())
+
+    def __getstate__(self) -> tuple[FileIO, TablePaths]:
+        return self._io, self._paths
+
+    def __setstate__(self, state: tuple[FileIO, TablePaths]) -> None:
+        self.__init__(*state)  # type: ignore[misc]

@@ -1,0 +1,86 @@
+"""What lies in Arrow arrays, as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+from storage.types import BINARY_ROOTS, STRING_ROOTS, DataType, arrow_type
+
+_STRING_FORMS: Final = frozenset({pa.string(), pa.binary(), pa.large_string(), pa.large_binary()})
+_FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # masks of 0 to 8 bytes
+
+
+def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays(column.chunks) if column.chunks else pa.array([], column.type)
+    return column
+
+
+def check_form(column: pa.Array, data_type: DataType) -> None:
+    """Raises BadInput unless the column is in the in-memory form of its type; strings and bytes may be large ones."""
+    is_string = data_type.root in STRING_ROOTS or data_type.root in BINARY_ROOTS
+    if not (column.type in _STRING_FORMS if is_string else column.type == arrow_type(data_type)):
+        raise BadInput(
+            f"a column of Arrow type {column.type} is no {data_type}; cast it to {arrow_type(data_type)} first"
+        )
+
+
+def null_mask(column: pa.Array) -> NDArray[np.bool_] | None:
+    """True where null; None when there is no null."""
+    return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+
+
+def fixed_width_values(column: pa.Array, dtype: Any) -> NDArray[Any]:
+    """The values as they lie in memory, `column.type.byte_width` bytes each. What stands under a null is arbitrary."""
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(0, dtype)
+    size = column.type.bit_width // 8 // np.dtype(dtype).itemsize
+    return np.frombuffer(buffer, dtype)[column.offset * size : (column.offset + len(column)) * size]
+
+
+def is_ascii(texts: pa.Array) -> bool:
+    """Whether no byte of a string column is above 127; several times as fast as looking for UTF-8."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return True
+    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    used = np.frombuffer(data, np.uint8)[first:last]
+    return not len(used) or int(used.max()) < 128
+
+
+class PaddedBytes:
+    """PaddedBytes to be read eight at a time, at any position."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        """Copies `data`, so that eight bytes can be read where it ends."""
+        self.data = np.zeros(len(data) + 8, np.uint8)
+        self.data[: len(data)] = data
+        self._eight_from = np.ndarray((len(data) + 1,), "<u8", self.data, strides=(1,))
+
+    def load(self, at: NDArray[np.int64], count: NDArray[np.int64] | int) -> NDArray[np.uint64]:
+        """Little-endian words: `count` bytes from each position, zeros above. Other counts than 0 to 8: the nearer."""
+        words: NDArray[np.uint64] = self._eight_from[at] & _FIRST_BYTES[np.clip(count, 0, 8)]
+        return words
+
+
+def byte_ranges(column: pa.Array) -> tuple[PaddedBytes, NDArray[np.int64], NDArray[np.int64]]:
+    """The values of a string or binary column: bytes, where each value starts in them, its length (0 for nulls)."""
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offset_buffer, data_buffer = column.buffers()
+    if not len(column) or data_buffer is None:
+        nothing = np.zeros(len(column), np.int64)
+        return PaddedBytes(np.zeros(0, np.uint8)), nothing, nothing
+    all_offsets: NDArray[Any] = np.frombuffer(offset_buffer, np.int64 if large else np.int32)
+    offsets = all_offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
+    nulls = null_mask(column)
+    if nulls is not None:
+        lengths[nulls] = 0  # Arrow allows bytes under a null
+    return PaddedBytes(np.frombuffer(data_buffer, np.uint8)[first:last]), starts - first, lengths

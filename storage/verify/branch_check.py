@@ -1,0 +1,320 @@
+"""One line of snapshots, main or another branch: its snapshots, its tags, the changelogs that outlived snapshots.
+
+What it holds, and what that needs, says `storage.expire.retained_states`, as for expiry. A snapshot or tag that went
+while it was looked at takes its findings with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from storage.errors import TidelakeError
+from storage.expire.retained_states import RetainedStates, changelog_list, changes_list, retained_states
+from storage.format import DEFAULT_BRANCH, CommitKind, FileKind
+from storage.manifests.index_manifest import index_entry_path, read_index_manifest
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import base_list, delta_list
+from storage.options import ChangelogProducer
+from storage.snapshots.change_history import may_be_without_changelog
+from storage.snapshots.consumers import Consumer
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+from storage.verify.data_file_check import DataFileCheck
+from storage.verify.file_listing import FileListing
+from storage.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
+from storage.verify.manifest_check import ManifestCheck
+from storage.verify.snapshot_chain import SnapshotChain
+
+_GO_ON: Final = "The next expiry goes on with them: `tidelake table expire`"
+
+HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCount:
+    snapshots: int
+    tags: int
+
+
+class BranchCheck:
+    """names: of index and statistics files that were named. Manifests and data files have checks of their own."""
+
+    def __init__(
+        self,
+        context: TableContext,
+        listing: FileListing,
+        manifests: ManifestCheck,
+        files: DataFileCheck,
+        names: set[str],
+    ) -> None:
+        self._context = context
+        self._listing = listing
+        self._manifests = manifests
+        self._files = files
+        self._names = names
+        self._store = SnapshotStore(context.io, context.paths)
+        self._line = "" if context.branch == DEFAULT_BRANCH else f"branch {context.branch}, "
+        self.findings: list[Finding] = []
+        self.snapshots: list[Snapshot] = []
+
+    def check_all(self, check_history: HistoryCheck | None) -> BranchCount:
+        held = retained_states(self._context.io, self._context.paths)
+        for before, after in pairwise(held.snapshots):
+            if after != before + 1 and self._store.exists(before):
+                what = f"snapshot {after} follows {before}: what is between them is gone"
+                self._add("snapshot-gap", f"{self._line}snapshots", what, ROLL_BACK)
+        chain = SnapshotChain(self._context, self._manifests, self._files)
+        first = held.snapshots[0] if held.snapshots else None
+        for snapshot_id in held.snapshots:
+            self._check_snapshot(snapshot_id, chain, is_first=snapshot_id == first)
+        self._name_what_goes_with_changelogs(held)
+        self._check_half_expired(held.partially_expired)
+        self.snapshots.sort(key=lambda snapshot: snapshot.id)
+        if held.snapshots:
+            self._check_hint()
+        self.findings += _identifier_findings(self.snapshots, self._line)
+        self.findings += _time_findings(self.snapshots, self._line)
+        if check_history is not None:
+            self.findings += check_history(self.snapshots)
+        self._check_changelogs(held)
+        self._check_consumers(held.consumers)
+        self._check_tags(held.tags)
+        return BranchCount(len(held.snapshots) + len(held.partially_expired), len(held.tags))
+
+    def check_one(self, snapshot_id: int) -> None:
+        """A single snapshot, which is there, by itself."""
+        self._check_snapshot(snapshot_id, SnapshotChain(self._context, self._manifests, self._files))
+
+    # ------------------------------------------------------------ snapshots
+
+    def _check_half_expired(self, ids: Sequence[int]) -> None:
+        """Snapshots below the hint EARLIEST: expiry moves it before it deletes what they name, and themselves last.
+
+        What is still there is named by them, and no orphan.
+        """
+        is_complete, found = self._manifests.is_complete, len(self.findings)
+        for snapshot_id in ids:
+            self._check_snapshot(snapshot_id, SnapshotChain(self._context, self._manifests, self._files))
+        self._manifests.is_complete = is_complete
+        if len(self.findings) > found:
+            del self.findings[found:]
+            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
+            self.findings.append(Finding("half-expired", f"{self._line}snapshots", what, _GO_ON, Severity.NOTE))
+
+    def _check_snapshot(self, snapshot_id: int, chain: SnapshotChain, *, is_first: bool = False) -> None:
+        where = f"{self._line}snapshot {snapshot_id}"
+        try:
+            snapshot = self._store.find(snapshot_id)
+        except (TidelakeError, OSError) as error:
+            self._manifests.is_complete = False
+            self._add("snapshot-unreadable", where, f"its file can't be read: {error}", RESTORE)
+            return
+        if snapshot is None:
+            return
+        found = [*self._findings_of(snapshot, chain, where), *self._changelog_of(snapshot, where, is_first=is_first)]
+        if found and not self._store.exists(snapshot_id):
+            return  # it expired meanwhile
+        self.findings += found
+        self.snapshots.append(snapshot)
+
+    def _findings_of(self, snapshot: Snapshot, chain: SnapshotChain, where: str) -> list[Finding]:
+        """Of the table at a snapshot or tag. A tag keeps no changes: those expire with the snapshot."""
+        found = [
+            *chain.step(snapshot, where),
+            *self._index(snapshot, where),
+            *self._statistics(snapshot, where),
+        ]
+        try:
+            self._context.schemas.get(snapshot.schema_id)
+        except (TidelakeError, OSError) as error:
+            found.append(Finding("schema-missing", where, f"its schema can't be read: {error}", RESTORE))
+        return [*found, *self._manifests.take_findings()]
+
+    def _changelog_of(self, snapshot: Snapshot, where: str, *, is_first: bool) -> list[Finding]:
+        """The changelog of a snapshot is there, unless it expired before the snapshot came to this line from a tag."""
+        is_complete = self._manifests.is_complete
+        found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
+        if not found or not is_first or not may_be_without_changelog(self._context, snapshot):
+            return found
+        self._manifests.is_complete = is_complete
+        what = "its changelog is gone: it expired, as it seems, before this branch was created from its tag"
+        remedy = f"Follow changes from snapshot {snapshot.id + 1} on; the table at it is whole"
+        return [Finding("changelog-expired", where, what, remedy, Severity.NOTE)]
+
+    def _changelog(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
+        file = changelog_list(snapshot)
+        if file is None:
+            return
+        metas = self._manifests.metas(file, where)
+        entries = None if metas is None else self._manifests.entries(metas, where)
+        if entries is None:
+            return
+        yield from self._files.check(self._context, entries, where)
+        rows = sum(entry.file.row_count for entry in entries)
+        if rows != snapshot.changelog_record_count:
+            what = f"changelogRecordCount {snapshot.changelog_record_count}, its changelog files hold {rows} rows"
+            yield Finding("record-count", where, what, REPORT)
+
+    def _index(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
+        if snapshot.index_manifest is None or snapshot.index_manifest in self._names:
+            return
+        self._names.add(snapshot.index_manifest)
+        try:
+            entries = read_index_manifest(self._context, snapshot.index_manifest)
+            paths = [index_entry_path(self._context, entry) for entry in entries]
+        except (TidelakeError, OSError, ValueError) as error:
+            self._manifests.is_complete = False
+            yield Finding("manifest-unreadable", where, f"its index manifest can't be read: {error}", RESTORE)
+            return
+        for entry, path in zip(entries, paths, strict=True):
+            self._names.add(entry.file.file_name)
+            size = self._listing.size_bytes(path)
+            if size is None or size != entry.file.file_size:
+                said = entry.file.file_size
+                what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
+                yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
+
+    def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
+        if snapshot.statistics is None:
+            return
+        self._names.add(snapshot.statistics)
+        if self._listing.size_bytes(self._context.paths.statistics(snapshot.statistics)) is None:
+            yield Finding("statistics-missing", where, f"statistics {snapshot.statistics} are not there", RESTORE)
+
+    def _check_hint(self) -> None:
+        """A lagging hint makes readers list the directory; one whose successor is absent is believed by Java."""
+        path = self._context.paths.latest_hint
+        hint = self._hint(path)
+        if hint is not None and not self._store.exists(hint + 1) and not self._store.exists(hint):
+            what = f"it names snapshot {hint}, which is not there, and some readers believe it"
+            self._add("hint", path, what, "Delete the file: it is created again by the next commit")
+
+    def _hint(self, path: str) -> int | None:
+        try:
+            hint = int(self._context.io.read(path))
+        except (OSError, ValueError):
+            return None
+        return hint if hint > 0 else None
+
+    # ------------------------------------------------------------ tags, long-lived changelogs
+
+    def _check_tags(self, names: Sequence[str]) -> None:
+        tags = TagStore(self._context.io, self._context.paths)
+        checked = {snapshot.id: snapshot for snapshot in self.snapshots}
+        for name in names:
+            where = f"{self._line}tag {name}"
+            try:
+                snapshot = tags.get(name)
+            except (TidelakeError, OSError) as error:
+                if self._context.io.exists(self._context.paths.tag(name)):
+                    self._manifests.is_complete = False
+                    self._add("tag-unreadable", where, f"its file can't be read: {error}", RESTORE)
+                continue
+            if checked.get(snapshot.id) == snapshot:
+                continue
+            chain = SnapshotChain(self._context, self._manifests, self._files)
+            found = self._findings_of(snapshot, chain, where)
+            if self._context.io.exists(self._context.paths.tag(name)):
+                self.findings += found
+
+    def _check_changelogs(self, held: RetainedStates) -> None:
+        for changelog_id in held.changelogs:
+            self.findings += self._long_lived(changelog_id)
+        is_complete, ids = self._manifests.is_complete, held.partially_expired_changelogs
+        found = [finding for changelog_id in ids for finding in self._long_lived(changelog_id)]
+        self._manifests.is_complete = is_complete
+        if found:
+            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
+            self.findings.append(Finding("half-expired", f"{self._line}changelogs", what, _GO_ON, Severity.NOTE))
+
+    def _long_lived(self, changelog_id: int) -> list[Finding]:
+        """Of a changelog that outlived its snapshot."""
+        where = f"{self._line}changelog {changelog_id}"
+        path = self._context.paths.changelog(changelog_id)
+        try:
+            changelog = Snapshot.from_json(self._context.io.read(path), path).named(changelog_id, path)
+        except FileNotFoundError:
+            return []
+        except (TidelakeError, OSError) as error:
+            self._manifests.is_complete = False
+            return [Finding("changelog-unreadable", where, f"its file can't be read: {error}", RESTORE)]
+        told = self._changelog if changelog_list(changelog) is not None else self._delta_as_changelog
+        return [*told(changelog, where), *self._manifests.take_findings()]
+
+    def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
+        """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without
+        changelog brought none, and its lists went with it.
+        """
+        if self._context.options.changelog_producer is not ChangelogProducer.NONE:
+            return
+        base = self._manifests.metas(base_list(changelog), where)
+        self._manifests.names |= {meta.file_name for meta in base or ()}
+        entries = self._delta(changelog, where)
+        if changes_list(changelog) is not None:
+            added = [entry for entry in entries if entry.kind is FileKind.ADD]
+            yield from self._files.check(self._context, added, where)
+
+    def _delta(self, snapshot: Snapshot, where: str) -> Sequence[ManifestEntry]:
+        """All files that it names count as named: what it deleted goes when its changelog does."""
+        metas = self._manifests.metas(delta_list(snapshot), where)
+        entries = self._manifests.entries(metas, where) if metas is not None else None
+        self._names |= {name for e in entries or () for name in (e.file.file_name, *e.file.extra_files)}
+        return entries or ()
+
+    def _name_what_goes_with_changelogs(self, held: RetainedStates) -> None:
+        """Where deltas tell the changes and outlive their snapshots, a file stays until the delta that deleted it goes;
+        the delta of the first snapshot that is held, too.
+        """
+        options = self._context.options
+        outlive = options.changelog_outlives_snapshots or bool(held.changelogs)
+        if outlive and options.changelog_producer is ChangelogProducer.NONE and self.snapshots:
+            self._delta(self.snapshots[0], f"{self._line}snapshot {self.snapshots[0].id}")
+            self._manifests.take_findings()  # told before
+
+    def _check_consumers(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                Consumer(self._context.io, self._context.paths, name).next_snapshot_id()
+            except (TidelakeError, OSError) as error:
+                what = f"its file can't be read, and until then no snapshot expires: {error}"
+                remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
+                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it again
+                self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
+
+    def _add(self, check: str, where: str, what: str, remedy: str) -> None:
+        self.findings.append(Finding(check, where, what, remedy))
+
+
+def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
+    """Clocks differ, so this is no problem by itself."""
+    falls = [(before, after) for before, after in pairwise(snapshots) if after.time_ms < before.time_ms]
+    if falls:
+        before, after = max(falls, key=lambda fall: fall[0].time_ms - fall[1].time_ms)
+        others = f", and {len(falls) - 1} others before theirs" if len(falls) > 1 else ""
+        what = f"it is dated {before.time_ms - after.time_ms} ms before the one it follows{others}"
+        remedy = "Set the clocks of all writers: snapshots are chosen by time, and expire by it"
+        yield Finding("time-order", f"{line}snapshot {after.id}", what, remedy, Severity.NOTE)
+
+
+def _identifier_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
+    """Identifiers of a commit user only grow, and each is published once."""
+    last: dict[str, Snapshot] = {}
+    for snapshot in snapshots:
+        if not snapshot.is_numbered:
+            continue
+        before = last.get(snapshot.commit_user)
+        last[snapshot.commit_user] = snapshot
+        if before is None or before.commit_identifier < snapshot.commit_identifier:
+            continue
+        where = f"{line}snapshot {snapshot.id}"
+        who = f"{snapshot.commit_user!r} committed identifier {snapshot.commit_identifier}"
+        if snapshot.commit_identifier < before.commit_identifier:
+            what = f"{who} after {before.commit_identifier} (snapshot {before.id})"
+            yield Finding("identifier-order", where, what, REPORT)
+        elif snapshot.commit_kind is CommitKind.APPEND:
+            what = f"{who} a second time (first in snapshot {before.id}): its rows may be there twice"
+            yield Finding("identifier-twice", where, what, ROLL_BACK)

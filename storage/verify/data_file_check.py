@@ -1,0 +1,113 @@
+"""Data files: there, of the size that manifests say, with ranges that can be true.
+
+Each file is looked up once, however many snapshots name it. What is inside: `storage.verify.row_check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import TidelakeError
+from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.format import POSTPONE_BUCKET
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.merge.sorted_run import key_ranges
+from storage.table import TableContext
+from storage.verify.file_listing import FileListing
+from storage.verify.finding import REPORT, RESTORE, Finding
+
+_AS_READERS_SEE_IT: Final = "Readers of this snapshot fail or lose rows"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedFile:
+    """A data file, with the table as the line of snapshots sees it that names the file first (schemas are a line's)."""
+
+    context: TableContext
+    path: str
+    entry: ManifestEntry
+
+
+class DataFileCheck:
+    """files: all that was asked for, by path; names: theirs, and those of the files beside them."""
+
+    def __init__(self, listing: FileListing) -> None:
+        self._listing = listing
+        self._directories: dict[tuple[bytes, int], str] = {}
+        self.files: dict[str, ReferencedFile] = {}
+        self.names: set[str] = set()
+
+    def check(self, context: TableContext, entries: Iterable[ManifestEntry], where: str) -> Iterator[Finding]:
+        """context: of the line of snapshots that names them; its schemas are theirs."""
+        new: list[ManifestEntry] = []
+        for entry in entries:
+            try:
+                path, *beside = all_paths(self._directory(context, entry), entry.file)
+            except (TidelakeError, ValueError) as error:
+                what = f"data file {entry.file.file_name} has a partition that can't be read: {error}"
+                yield Finding("entry-malformed", where, what, REPORT)
+                continue
+            if path in self.files:
+                continue
+            self.files[path] = ReferencedFile(context, path, entry)
+            self.names |= {entry.file.file_name, *entry.file.extra_files}
+            new.append(entry)
+            yield from self._check_presence(path, beside, entry, where)
+            yield from _check_numbers(context, entry, where)
+        if context.schema.has_primary_key:
+            yield from _check_keys(context, new, where)
+
+    def _directory(self, context: TableContext, entry: ManifestEntry) -> str:
+        bucket = entry.partition, entry.bucket
+        if bucket not in self._directories:
+            self._directories[bucket] = bucket_directory(context, *bucket)
+        return self._directories[bucket]
+
+    def _check_presence(self, path: str, beside: list[str], entry: ManifestEntry, where: str) -> Iterator[Finding]:
+        size = self._listing.size_bytes(path)
+        if size is None:
+            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_AS_READERS_SEE_IT}"
+            yield Finding("file-missing", where, what, RESTORE)
+        elif size != entry.file.file_size:
+            what = f"data file {path} has {size} bytes, the manifest says {entry.file.file_size}"
+            yield Finding("file-size", where, what, RESTORE)
+        for extra in beside:
+            if self._listing.size_bytes(extra) is None:
+                what = f"{extra}, which belongs to data file {entry.file.file_name}, is not there"
+                yield Finding("file-missing", where, what, RESTORE)
+
+
+def _check_numbers(context: TableContext, entry: ManifestEntry, where: str) -> Iterator[Finding]:
+    file = entry.file
+    wrong = []
+    if file.min_sequence_number > file.max_sequence_number:
+        wrong.append(f"sequence numbers from {file.min_sequence_number} down to {file.max_sequence_number}")
+    if file.row_count < 0 or not 0 <= (file.delete_row_count or 0) <= file.row_count:
+        wrong.append(f"{file.row_count} rows, of them {file.delete_row_count} deletes")
+    if file.level < 0 or (file.level > 0 and not context.schema.has_primary_key):
+        wrong.append(f"level {file.level}")
+    if entry.bucket < 0 and entry.bucket != POSTPONE_BUCKET:
+        wrong.append(f"bucket {entry.bucket}")
+    if 0 < entry.total_buckets <= entry.bucket:
+        wrong.append(f"bucket {entry.bucket} of {entry.total_buckets}")
+    try:
+        context.schemas.get(file.schema_id)
+    except (TidelakeError, OSError):
+        wrong.append(f"schema {file.schema_id}, which can't be read")
+    if wrong:
+        yield Finding("entry-malformed", where, f"data file {file.file_name} has {'; '.join(wrong)}", REPORT)
+
+
+def _check_keys(context: TableContext, entries: list[ManifestEntry], where: str) -> Iterator[Finding]:
+    types = [field.type for field in context.schema.key_fields]
+    try:
+        ranges = key_ranges([entry.file for entry in entries], types)
+    except (TidelakeError, ValueError) as error:
+        yield Finding("entry-malformed", where, f"a key of its data files can't be read: {error}", REPORT)
+        return
+    for item in ranges:
+        if item.min_key > item.max_key:
+            what = f"data file {item.file.file_name} has a smallest key above its largest"
+            yield Finding("entry-malformed", where, what, REPORT)

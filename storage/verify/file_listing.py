@@ -1,0 +1,42 @@
+"""Which files lie in a table, and how large they are: each directory is listed once.
+
+A table may change while it is looked at: what a listing lacks is asked for by name before it counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from storage.fileio.base import FileIO, FileStatus
+
+
+class FileListing:
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._directories: dict[str, dict[str, FileStatus]] = {}
+
+    def files(self, directory: str) -> Iterator[FileStatus]:
+        """Files (not directories) right below a directory."""
+        return (status for status in self._entries(directory).values() if not status.is_directory)
+
+    def directories(self, directory: str) -> list[str]:
+        """Names of the directories right below, sorted."""
+        return sorted(status.name for status in self._entries(directory).values() if status.is_directory)
+
+    def size_bytes(self, path: str) -> int | None:
+        """None for a file that is not there."""
+        directory, _, name = path.rpartition("/")
+        status = self._entries(directory).get(name)
+        if status is not None:
+            return status.size_bytes
+        try:
+            return self._io.size_bytes(path)
+        except FileNotFoundError:
+            return None
+
+    def _entries(self, directory: str) -> dict[str, FileStatus]:
+        known = self._directories.get(directory)
+        if known is None:
+            known = {status.name: status for status in self._io.list_directory(directory)}
+            self._directories[directory] = known
+        return known

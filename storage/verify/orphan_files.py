@@ -1,0 +1,71 @@
+"""Files that lie in the table and that nothing names: left behind by crashes, lost commits, dropped branches.
+
+Source: Java `operation/OrphanFilesClean.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from typing import Final
+
+from storage.fileio.base import FileStatus
+from storage.format import EARLIEST_HINT, LATEST_HINT
+from storage.paths import TablePaths, parse_bucket, parse_changelog_id, parse_snapshot_id
+from storage.table import TableContext
+from storage.verify.file_listing import FileListing
+
+_HINTS: Final = (EARLIEST_HINT, LATEST_HINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """paths, size_bytes: of files that nothing names and that are old enough; only a cleaner removes them.
+
+    young: how many are younger: of a commit under way, perhaps.
+    """
+
+    paths: tuple[str, ...]
+    size_bytes: int
+    young: int
+
+
+def orphan_candidates(context: TableContext, branches: Set[str], listing: FileListing) -> list[tuple[str, FileStatus]]:
+    """Files that must be named by somebody, with their paths, as they are now.
+
+    Call it before metadata is read: a file that is committed meanwhile is then named.
+    """
+    paths = context.paths
+    directories = [paths.manifest_directory, paths.index_directory, paths.statistics_directory]
+    directories += _bucket_directories(paths.data_root, len(context.schema.partition_keys), listing)
+    found = [(f"{directory}/{status.name}", status) for directory in directories for status in listing.files(directory)]
+    for branch in branches:
+        found += _temporary(paths.for_branch(branch), listing)
+    return found
+
+
+def orphans_among(files: list[tuple[str, FileStatus]], named: Set[str], modified_before_ms: int) -> Orphans:
+    """named: file names that something refers to."""
+    unnamed = [(path, status) for path, status in files if status.name not in named]
+    old = [(path, status) for path, status in unnamed if status.modified_ms < modified_before_ms]
+    size = sum(status.size_bytes for _, status in old)
+    return Orphans(tuple(sorted(path for path, _ in old)), size, len(unnamed) - len(old))
+
+
+def _bucket_directories(directory: str, partition_levels: int, listing: FileListing) -> Iterator[str]:
+    for name in listing.directories(directory):
+        if partition_levels and "=" in name:
+            yield from _bucket_directories(f"{directory}/{name}", partition_levels - 1, listing)
+        elif not partition_levels and parse_bucket(name) is not None:
+            yield f"{directory}/{name}"
+
+
+def _temporary(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
+    """What lies beside the snapshots and is none: commits that died while they wrote their file."""
+    for directory, parse in (
+        (paths.snapshot_directory, parse_snapshot_id),
+        (paths.changelog_directory, parse_changelog_id),
+    ):
+        for status in listing.files(directory):
+            if parse(status.name) is None and status.name not in _HINTS:
+                yield f"{directory}/{status.name}", status

@@ -1,0 +1,163 @@
+"""The states that a line of snapshots goes through: each follows from the one before, and readers see the same.
+
+A state is held once and carried along by deltas; a base list is read in full only where a line begins, or where it
+does not obviously say the same as the state before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+
+from storage.commit.conflicts import Bucket, check_bucket_counts, check_levels
+from storage.errors import CommitConflict, TidelakeError
+from storage.files.bucket_directory import partition_directory
+from storage.format import FileKind
+from storage.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.snapshot_files import base_list, delta_list
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.verify.data_file_check import DataFileCheck
+from storage.verify.finding import REPORT, Finding
+from storage.verify.manifest_check import ManifestCheck
+
+
+class SnapshotChain:
+    """Takes the snapshots of one line, oldest first. rows: of the state reached."""
+
+    def __init__(self, context: TableContext, manifests: ManifestCheck, files: DataFileCheck) -> None:
+        self._context = context
+        self._manifests = manifests
+        self._files = files
+        self._key_types = [field.type for field in context.schema.key_fields]
+        self._checks_levels = bool(self._key_types) and not context.options.pk_clustering_override
+        self._last: Snapshot | None = None
+        self._metas: Sequence[ManifestFileMeta] = ()
+        self._live: dict[Bucket, dict[Identity, ManifestEntry]] = {}
+        self.rows = 0
+
+    def step(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
+        """What is wrong with one snapshot, itself and as the successor of the last one."""
+        base = self._manifests.metas(base_list(snapshot), where)
+        delta = self._manifests.metas(delta_list(snapshot), where)
+        entries = None if delta is None else self._manifests.entries(delta, where)
+        if base is None or delta is None or entries is None:
+            self._last = None
+            return
+        follows = self._last is not None and self._last.id + 1 == snapshot.id
+        if follows:
+            yield from self._check_base(base, where)
+        elif not (yield from self._begin(base, where)):
+            return
+        before = self.rows
+        contradictions = list(self._apply(entries, where))
+        yield from contradictions
+        if not contradictions and _net(entries) is None:
+            what = "its delta deletes a file and adds it again, which readers of changes can't follow"
+            yield Finding("delta-contradicts", where, what, REPORT)
+        yield from self._check_counts(snapshot, self.rows - before, where)
+        touched = {(entry.partition, entry.bucket) for entry in entries} if follows else set(self._live)
+        added = [entry for entry in entries if entry.kind is FileKind.ADD] if follows else self._entries()
+        yield from self._files.check(self._context, added, where)
+        yield from self._check_buckets(touched, where)
+        self._last, self._metas = snapshot, [*base, *delta]
+
+    # ------------------------------------------------------------ the state
+
+    def _entries(self) -> list[ManifestEntry]:
+        return [entry for files in self._live.values() for entry in files.values()]
+
+    def _begin(self, base: Sequence[ManifestFileMeta], where: str) -> Generator[Finding, None, bool]:
+        """Starts from what a base list says. Ends with whether there is a state now."""
+        self._last, self._live, self.rows = None, {}, 0
+        entries = self._manifests.entries(base, where)
+        if entries is None:
+            return False
+        yield from self._apply(entries, where)
+        return True
+
+    def _apply(self, entries: Iterable[ManifestEntry], where: str) -> Iterator[Finding]:
+        for entry in entries:
+            files = self._live.setdefault((entry.partition, entry.bucket), {})
+            is_live = entry.identity in files
+            if entry.kind is FileKind.ADD:
+                if is_live:
+                    what = f"data file {entry.file.file_name}, level {entry.file.level}, is added a second time"
+                    yield Finding("file-added-twice", where, what, REPORT)
+                    continue
+                files[entry.identity] = entry
+                self.rows += entry.file.row_count
+            elif is_live:
+                self.rows -= files.pop(entry.identity).file.row_count
+            else:
+                what = f"data file {entry.file.file_name}, level {entry.file.level}, is deleted and was not live"
+                yield Finding("delete-without-file", where, what, REPORT)
+
+    def _check_base(self, base: Sequence[ManifestFileMeta], where: str) -> Iterator[Finding]:
+        """The base list says what the snapshot before said, in other manifests perhaps."""
+        gone = self._manifests.entries(_without(self._metas, base), where)
+        come = self._manifests.entries(_without(base, self._metas), where)
+        if gone is None or come is None:
+            return
+        net = _net(gone)
+        if net is not None and net == _net(come):
+            return
+        everything = self._manifests.entries(base, where)  # deletes may have met their adds elsewhere
+        if everything is None:
+            return
+        said, expected = _net(everything), {identity for files in self._live.values() for identity in files}
+        if said is None or {identity for identity, kind in said.items() if kind is FileKind.ADD} != expected:
+            what = "its base manifest list does not say what the snapshot before it said"
+            if said is None:
+                what += ", and contradicts itself: readers fail"
+            elif lost := expected - said.keys():
+                what += f"; {len(lost)} files are lost, {next(iter(lost))[3]} among them"
+            yield Finding("base-differs", where, what, REPORT)
+            yield from self._begin(base, where)
+
+    # ------------------------------------------------------------ counts, levels
+
+    def _check_counts(self, snapshot: Snapshot, delta_rows: int, where: str) -> Iterator[Finding]:
+        wrong = []
+        if snapshot.total_record_count != self.rows:
+            wrong.append(f"totalRecordCount {snapshot.total_record_count}, its files hold {self.rows} rows")
+        if snapshot.delta_record_count != delta_rows:
+            wrong.append(f"deltaRecordCount {snapshot.delta_record_count}, its delta makes {delta_rows:+}")
+        if wrong:
+            yield Finding("record-count", where, "; ".join(wrong), REPORT)
+
+    def _check_buckets(self, touched: Iterable[Bucket], where: str) -> Iterator[Finding]:
+        touched = set(touched)
+        entries = [entry for bucket in touched for entry in self._live.get(bucket, {}).values()]
+        try:
+            check_bucket_counts(entries, self._name_partition)
+            if self._checks_levels:
+                check_levels(entries, self._key_types, self._name_partition)
+        except CommitConflict as conflict:
+            yield Finding("levels", where, str(conflict).partition(". ")[0], REPORT)
+        except (TidelakeError, ValueError) as error:
+            yield Finding("levels", where, f"the keys of its files can't be compared: {error}", REPORT)
+
+    def _name_partition(self, partition: bytes) -> str:
+        return partition_directory(self._context, partition) or self._context.name
+
+
+def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMeta]) -> list[ManifestFileMeta]:
+    """Those that the others lack. What is named twice here must be named twice there."""
+    left = Counter(meta.file_name for meta in others)
+    missing = []
+    for meta in metas:
+        if left[meta.file_name]:
+            left[meta.file_name] -= 1
+        else:
+            missing.append(meta)
+    return missing
+
+
+def _net(entries: Sequence[ManifestEntry]) -> dict[Identity, FileKind] | None:
+    """What manifests come to; None when they contradict themselves."""
+    try:
+        return {identity: entry.kind for identity, entry in merge_entries(entries).items()}
+    except ValueError:
+        return None

@@ -1,0 +1,95 @@
+"""Whether the statistics that a manifest keeps of a file are true: readers with a condition pass over files by them.
+
+Told are only what makes such readers lose rows, and null counts. Bounds may be wider than the values, as those of long
+texts are, and anything may be unknown. NaN is in no bounds that readers use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import CorruptFile
+from storage.files.column_bounds import ColumnBounds
+from storage.files.data_file import DataFileMeta
+from storage.files.statistics import key_statistics, value_bounds
+from storage.format import KEY_COLUMN_PREFIX
+from storage.paths import format_of
+from storage.table import TableContext
+from storage.types import STRING, TIMESTAMP_ROOTS, DataField, Root, nullable
+
+# Java's ORC files tell of times as they were before they were stored, and of texts before they were cut or filled up.
+_CHANGED_BY_ORC: Final = TIMESTAMP_ROOTS | {Root.CHAR, Root.VARCHAR}
+
+
+@dataclass(slots=True)
+class _Column:
+    """minimum, maximum: None where unknown, or not to be compared. nulls: None likewise."""
+
+    name: str
+    minimum: pa.Scalar | None
+    maximum: pa.Scalar | None
+    nulls: int | None
+    found_nulls: int = 0
+    is_below: bool = False
+    is_above: bool = False
+
+    def add(self, values: pa.Array) -> None:
+        self.found_nulls += values.null_count
+        if self.minimum is not None:
+            self.is_below |= bool(pc.any(pc.less(values, self.minimum)).as_py())
+        if self.maximum is not None:
+            self.is_above |= bool(pc.any(pc.greater(values, self.maximum)).as_py())
+
+    def findings(self) -> Iterator[str]:
+        if self.is_below:
+            yield f"column {self.name!r} has values below the smallest of its statistics"
+        if self.is_above:
+            yield f"column {self.name!r} has values above the largest of its statistics"
+        if self.nulls is not None and self.nulls != self.found_nulls:
+            yield f"column {self.name!r} has {self.found_nulls} nulls, and {self.nulls} by its statistics"
+
+
+class StatsCheck:
+    """Of one file: `add` each of its batches, then ask for `findings`.
+
+    context: under the schema of the file. columns: those of the batches; `_KEY_x` is held against key statistics.
+    """
+
+    def __init__(self, context: TableContext, file: DataFileMeta, columns: Sequence[DataField]) -> None:
+        self._columns: list[_Column] = []
+        self._unreadable: list[str] = []
+        values, keys = value_bounds(context, [file]), key_statistics(context, [file])
+        is_orc = format_of(file.file_name) == "orc"
+        try:
+            for field in columns:
+                name = field.name
+                if name.startswith(KEY_COLUMN_PREFIX):
+                    self._columns.append(_told(field, keys(name.removeprefix(KEY_COLUMN_PREFIX)), is_orc=is_orc))
+                elif name in context.schema.by_name and name not in context.schema.partition_keys:
+                    self._columns.append(_told(field, values(name), is_orc=is_orc))
+        except CorruptFile as error:
+            self._unreadable.append(f"statistics that can't be read ({error})")
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for column in self._columns:
+            column.add(batch.column(column.name))
+
+    def findings(self) -> Iterator[str]:
+        yield from self._unreadable
+        for column in self._columns:
+            yield from column.findings()
+
+
+def _told(field: DataField, bounds: ColumnBounds, *, is_orc: bool) -> _Column:
+    root = field.type.root
+    is_changed = is_orc and root in _CHANGED_BY_ORC and nullable(field.type) != STRING
+    is_unknown = is_changed or pa.types.is_nested(bounds.minimum.type)  # these have no order
+    minimum, maximum = (None if is_unknown or not b[0].is_valid else b[0] for b in (bounds.minimum, bounds.maximum))
+    # a decimal of too many digits, a sum that outgrew its column, is read as null
+    nulls = None if root is Root.DECIMAL else bounds.null_count[0].as_py()
+    return _Column(field.name, minimum, maximum, nulls)

@@ -1,0 +1,50 @@
+"""How a table comes to take what a batch has: the command that alters it, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.messages.alter_command import add_column, alter_command, set_type
+from storage.schema.table_schema import TableSchema
+from storage.schema.type_changes import can_change
+from storage.types import DataType, type_from_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class AlterHints:
+    """location: the table's root directory; "" where there is none. A path leads from a column into its type, as
+    `storage.ddl.schema_changes` has it.
+    """
+
+    schema: TableSchema
+    table_name: str
+    location: str = ""
+
+    def add_column(self, path: Sequence[str], given: pa.DataType) -> str:
+        """For a column of the batch, or a field inside one, that the table lacks."""
+        try:
+            wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
+        except BadInput:
+            return "alter_table, with AddColumn and a type that Paimon has"
+        return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
+
+    def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
+        """For values of another type than the column's: a further way beside casting them, or "" where it can't take
+        that type.
+        """
+        try:
+            wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
+        except BadInput:
+            return ""
+        keys = (*self.schema.primary_keys, *self.schema.partition_keys)
+        if not can_change(data_type, wanted) or (len(path) == 1 and path[0] in keys):
+            return ""
+        return f", or alter the column's type: `{self._command(set_type(path, wanted))}`"
+
+    def _command(self, change: str) -> str:
+        return alter_command(self.table_name, self.location, change)

@@ -1,0 +1,59 @@
+"""What a writer must know of the table before its first row: where each bucket's sequence numbers stand, and its files.
+
+Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check),
+`io/DataFileMeta.getMaxSequenceNumber`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from storage.errors import BadInput
+from storage.files.data_file import DataFileMeta
+from storage.manifests.snapshot_files import live_entries
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTable:
+    """The table as its writer found it. snapshot_id: None for a table without snapshots.
+
+    next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition
+    with files.
+    """
+
+    snapshot_id: int | None = None
+    next_sequence_numbers: Mapping[BucketKey, int] = field(default_factory=dict)
+    total_buckets: Mapping[bytes, int] = field(default_factory=dict)
+
+    def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
+        """Raises BadInput when the partition was written with another number of buckets."""
+        found = self.total_buckets.get(partition, total_buckets)
+        if found != total_buckets:
+            raise BadInput(
+                f"{table_name}: option bucket = {total_buckets}, but files of this partition lie in {found} buckets; "
+                f"a key would be found in two. Set bucket = {found}, or rewrite the partition with an overwrite"
+            )
+
+
+def restore_files(
+    context: TableContext, *, with_files: bool = False
+) -> tuple[RestoredTable, dict[BucketKey, list[DataFileMeta]]]:
+    """Reads the live files of the latest snapshot once. Returns those of each bucket too, if asked for."""
+    snapshot = SnapshotStore(context.io, context.paths).latest()
+    if snapshot is None:
+        return RestoredTable(), {}
+    numbers: dict[BucketKey, int] = {}
+    totals: dict[bytes, int] = {}
+    files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+    for entry in live_entries(context, snapshot):
+        key = BucketKey(entry.partition, entry.bucket)
+        numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
+        totals[entry.partition] = entry.total_buckets
+        if with_files:
+            files[key].append(entry.file)
+    return RestoredTable(snapshot.id, numbers, totals), dict(files)

@@ -1,0 +1,112 @@
+"""Files whose sequence numbers became stale, as files that continue the newest ones.
+
+Another writer committed to a bucket after its sequence numbers were read. Rows that were not published yet get numbers
+behind those of the other writer: then commits are also the order of rows, as if they had been written only now.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.commit.commit_message import CommitMessage
+from storage.files.data_file import DataFileMeta
+from storage.files.writer import RollingFileWriter
+from storage.format import SEQUENCE_COLUMN
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey
+
+
+@dataclass(frozen=True, slots=True)
+class RenumberedFiles:
+    """messages: without what was compacted, which read the files that these replace. next_numbers: of each bucket."""
+
+    messages: Sequence[CommitMessage]
+    next_numbers: dict[BucketKey, int]
+
+
+def renumber_files(
+    context: TableContext, messages: Sequence[CommitMessage], manifests: ManifestStore
+) -> RenumberedFiles:
+    """The same rows in new files, numbered behind all that the table has now. Of a table with a primary key.
+
+    The old files stay; they are the caller's to delete. When this raises, what it wrote is deleted.
+    """
+    latest = SnapshotStore(context.io, context.paths).latest()
+    partitions = {message.partition for message in messages}
+    ends: dict[BucketKey, int] = defaultdict(int)
+    for entry in live_entries_of(manifests, latest, partitions, context.name):
+        key = BucketKey(entry.partition, entry.bucket)
+        ends[key] = max(ends[key], entry.file.max_sequence_number + 1)
+    starts: dict[BucketKey, int] = {}
+    for message in messages:
+        key = BucketKey(message.partition, message.bucket)
+        for file in (*message.new_files, *message.changelog_files):
+            starts[key] = min(file.min_sequence_number, starts.get(key, file.min_sequence_number))
+    done: list[tuple[BucketFiles, DataFileMeta]] = []
+    found, next_numbers = [], dict[BucketKey, int]()
+    try:
+        for message in messages:
+            key = BucketKey(message.partition, message.bucket)
+            files, shift = BucketFiles(context, key), ends[key] - starts.get(key, ends[key])
+            data = _rewritten(files, message.new_files, shift, files.data, done)
+            changelog = _rewritten(files, message.changelog_files, shift, files.changelog, done)
+            last = max((file.max_sequence_number for file in (*data, *changelog)), default=ends[key] - 1)
+            next_numbers[key] = max(last + 1, next_numbers.get(key, 0))
+            found.append(
+                replace(
+                    message,
+                    new_files=data,
+                    changelog_files=changelog,
+                    compact_before=(),
+                    compact_after=(),
+                    compact_changelog=(),
+                    compact_reason="",
+                    compact_tombstones=(),
+                    known_files=frozenset(),
+                    base_snapshot_id=latest.id if latest is not None else None,
+                )
+            )
+    except BaseException:
+        for files, file in done:
+            files.delete([file])
+        raise
+    return RenumberedFiles(found, next_numbers)
+
+
+def _rewritten(
+    files: BucketFiles,
+    old: Iterable[DataFileMeta],
+    shift: int,
+    open_writer: Callable[[], RollingFileWriter],
+    done: list[tuple[BucketFiles, DataFileMeta]],
+) -> tuple[DataFileMeta, ...]:
+    """One new file or more for each old one, in their order."""
+    new: list[DataFileMeta] = []
+    for file in old:
+        writer = open_writer()
+        try:
+            for batch in _shifted(files.read(file), shift):
+                writer.write(files.file_rows(batch))
+            written = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        done += [(files, one) for one in written]
+        new += written
+    return tuple(new)
+
+
+def _shifted(batches: Iterator[pa.RecordBatch], shift: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        position = batch.schema.get_field_index(SEQUENCE_COLUMN)
+        numbers = pc.add(batch.column(position), pa.scalar(shift, pa.int64()))
+        yield batch.set_column(position, batch.schema.field(position), numbers)

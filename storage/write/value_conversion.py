@@ -1,0 +1,362 @@
+"""Values as a caller hands them over, in the in-memory form of a column's type: exactly, or not at all.
+
+One set of rules at every depth:
+
+    ROW        fields go by name, letter for letter; a missing one is null, an unknown one is refused
+    ARRAY …    lists of any kind, of any length; VECTOR only of its own length; MAP and MULTISET take maps
+    NOT NULL   of a part is a refusal wherever its parent is there; keys of maps and elements of vectors are always so
+    numbers    of any type, while the number stays the same: 7.0 for INT, 0.5 for FLOAT, 0.1 for DECIMAL(10, 2)
+    times      of any unit, while nothing is cut off; never with a zone for without, nor a mere count for a time
+    texts      what Arrow parses as the type, nearest for FLOAT and DOUBLE; and any number or time as text
+
+What lies under a null does not count. A batch that has the table's types is looked through for what these types can't
+hold and Arrow lets pass in arrays made by hand (bytes that are no UTF-8, decimals with too many digits, times outside
+of a day), and comes out as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.files.formats.arrow_conversion import struct_array, with_child
+from storage.types import (
+    BYTES,
+    INT,
+    STRING_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+    VectorType,
+    arrow_type,
+    not_null,
+    walk_types,
+)
+from storage.types.arrow_buffers import is_ascii
+from storage.write.value_location import ElementLocation, EntryLocation, FieldLocation, ValueLocation
+
+_LOOKED_THROUGH: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
+_VARIANT_PARTS: Final = (DataField(0, "value", not_null(BYTES)), DataField(1, "metadata", not_null(BYTES)))
+_WHOLE: Final = pa.decimal256(76, 0)  # any integer
+_INT32_MAX: Final = 2**31 - 1
+
+
+def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation) -> pa.Array:
+    """The column in the one form of its type; the same object where it has this form.
+
+    place: where the column stands in the batch, for messages. Whether it may be null itself is for its parent to say.
+    Raises BadInput naming the path and the row of the first value that does not fit.
+    """
+    column = _unwrapped(column)
+    target = arrow_type(data_type)
+    if column.type == target and not _has_to_be_looked_through(data_type):
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), target)
+    match data_type:
+        case RowType():
+            return _row(column, data_type, data_type.fields, place)
+        case AtomicType(root=Root.VARIANT):
+            return _row(column, data_type, _VARIANT_PARTS, place)
+        case ArrayType():
+            return _array(column, data_type, place)
+        case VectorType():
+            return _vector(column, data_type, place)
+        case MapType():
+            return _map(column, data_type, data_type.key, data_type.value, place)
+        case MultisetType():
+            return _map(column, data_type, data_type.element, not_null(INT), place)
+        case AtomicType():
+            return _atoms(column, data_type, place)
+
+
+def _has_to_be_looked_through(data_type: DataType) -> bool:
+    """Whether values in the type's form can still be none of it: by themselves, or by nulls in their parts."""
+    own, *parts = walk_types(data_type)
+    return _may_be_odd(own) or any(not part.nullable or _may_be_odd(part) for part in parts)
+
+
+def _may_be_odd(data_type: DataType) -> bool:
+    if isinstance(data_type, AtomicType):
+        return data_type.root in _LOOKED_THROUGH or data_type.root is Root.VARIANT
+    return isinstance(data_type, MapType | MultisetType | VectorType)  # null keys, null elements
+
+
+def _unwrapped(column: pa.Array) -> pa.Array:
+    """Without extension types, dictionaries and run lengths around the values."""
+    if isinstance(column, pa.ExtensionArray):
+        return _unwrapped(column.storage)
+    if isinstance(column, pa.DictionaryArray):
+        return _unwrapped(column.dictionary_decode())
+    if isinstance(column, pa.RunEndEncodedArray):
+        return _unwrapped(pc.run_end_decode(column))
+    return column
+
+
+# ---------------------------------------------------------------- values with parts
+
+
+def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], place: ValueLocation) -> pa.Array:
+    target = arrow_type(data_type)
+    if not pa.types.is_struct(column.type):
+        raise place.misfit(data_type, column.type, "it is no struct")
+    _check_field_names(column, [f.name for f in fields], place)
+    given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null where the struct is
+    children = []
+    for f in fields:
+        part = FieldLocation(place, f.name)
+        if f.name in given:
+            child = convert_exactly(given[f.name], f.type, part)
+            _check_not_null(child, f.type, part, column)
+        elif f.type.nullable or column.null_count == len(column):
+            child = pa.nulls(len(column), arrow_type(f.type))
+        else:
+            raise part.lacking()
+        children.append(child)
+    if column.type == target and all(child is given[f.name] for child, f in zip(children, fields, strict=True)):
+        return column
+    return struct_array(children, list(target), column)
+
+
+def _check_field_names(column: pa.StructArray, known: Sequence[str], place: ValueLocation) -> None:
+    repeated = [name for name, count in Counter(f.name for f in column.type).items() if count > 1]
+    if repeated:
+        raise place.refused(f"has the field {repeated[0]!r} more than once in the batch. Keep one of them")
+    for field in column.type:
+        if field.name not in known:
+            raise place.unknown(field.name, field.type, known)
+
+
+def _array(column: pa.Array, data_type: ArrayType, place: ValueLocation) -> pa.Array:
+    if not _is_list(column.type):
+        raise place.misfit(data_type, column.type, "it is no list")
+    items, item = column.flatten(), ElementLocation(place, column)
+    elements = convert_exactly(items, data_type.element, item)
+    _check_not_null(elements, data_type.element, item)
+    target = arrow_type(data_type)
+    return column if column.type == target and elements is items else _lists(target, column, elements, place)
+
+
+def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa.Array:
+    if not _is_list(column.type):
+        raise place.misfit(data_type, column.type, "it is no list")
+    other_length = pc.not_equal(pc.list_value_length(column), data_type.length)
+    if pc.any(other_length).as_py():
+        index = pc.index(other_length, True).as_py()
+        raise place.misfit(data_type, column.type, f"a list of {len(column[index])} elements", index)
+    items, item = column.flatten(), ElementLocation(place, column)
+    elements = convert_exactly(items, data_type.element, item)
+    _check_not_null(elements, not_null(data_type.element), item)
+    target = arrow_type(data_type)
+    if column.type == target and elements is items:
+        return column
+    # under a null lie as many elements as anywhere else: zeros
+    is_there = np.repeat(column.is_valid().to_numpy(zero_copy_only=False), data_type.length)
+    indices = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+    filled = pc.fill_null(elements.take(indices), pa.scalar(0).cast(elements.type))
+    mask = column.is_null() if column.null_count else None
+    return pa.FixedSizeListArray.from_arrays(filled, type=target, mask=mask)
+
+
+def _map(column: pa.Array, data_type: DataType, key: DataType, value: DataType, place: ValueLocation) -> pa.Array:
+    if not pa.types.is_map(column.type):
+        raise place.misfit(data_type, column.type, "it is no map")
+    lists = with_child(column, pa.list_(column.values.type), column.values)
+    entries = lists.flatten()
+    given_keys, given_values = entries.field(0), entries.field(1)
+    keys_place = EntryLocation(place, lists, given_keys, of_key=True)
+    keys = convert_exactly(given_keys, key, keys_place)
+    _check_not_null(keys, not_null(key), keys_place)
+    values_place = EntryLocation(place, lists, given_keys, of_key=False)
+    values = convert_exactly(given_values, value, values_place)
+    _check_not_null(values, value, values_place)
+    target = arrow_type(data_type)
+    if column.type == target and keys is given_keys and values is given_values:
+        return column
+    parts = pa.StructArray.from_arrays([keys, values], fields=[target.key_field, target.item_field])
+    return _lists(target, lists, parts, place)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocation) -> pa.Array:
+    """Lists, or maps, as long as those of `like`, of the values that these hold."""
+    if len(child) > _INT32_MAX:
+        raise place.refused(f"has {len(child):,} elements in one batch, more than Arrow's lists can count. Write less")
+    lengths = pc.fill_null(pc.list_value_length(like), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(like) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    validity = like.is_valid().buffers()[1] if like.null_count else None
+    return pa.Array.from_buffers(
+        kind, len(like), [validity, pa.py_buffer(offsets)], like.null_count, 0, children=[child]
+    )
+
+
+def _check_not_null(part: pa.Array, data_type: DataType, place: ValueLocation, parent: pa.Array | None = None) -> None:
+    """parent: the structs that the part is of, one each; nulls where these are null don't count."""
+    hidden = parent.null_count if parent is not None else 0
+    if data_type.nullable or part.null_count <= hidden:
+        return
+    is_fault = part.is_null() if parent is None else pc.and_(part.is_null(), parent.is_valid())
+    raise place.null(pc.index(is_fault, True).as_py())
+
+
+# ---------------------------------------------------------------- values without parts
+
+
+def _atoms(column: pa.Array, data_type: AtomicType, place: ValueLocation) -> pa.Array:
+    _check_goes_with(column.type, data_type, place)
+    try:
+        return _converted(column, data_type)
+    except pa.ArrowException as e:
+        index = _first_fault(column, lambda part: _converted(part, data_type))
+        reason = e
+        if index is not None:
+            try:
+                _converted(column.slice(index, 1), data_type)
+            except pa.ArrowException as of_value:
+                reason = of_value
+        raise place.misfit(data_type, column.type, str(reason).splitlines()[0], index) from None
+
+
+def _first_fault(column: pa.Array, attempt: Callable[[pa.Array], object]) -> int | None:
+    """The first value that makes `attempt` fail; None when it does without values. Slow: there is one already."""
+
+    def fails(rows: int) -> bool:
+        try:
+            attempt(column.slice(0, rows))
+        except pa.ArrowException:
+            return True
+        return False
+
+    if fails(0):
+        return None
+    good, bad = 0, len(column)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if fails(middle) else (middle, bad)
+    return bad - 1
+
+
+def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
+    """Raises pa.ArrowInvalid or pa.ArrowNotImplementedError with the reason."""
+    target = arrow_type(data_type)
+    if column.type == target:
+        _check_values(column, data_type)
+        return column
+    if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
+        converted = column.cast(pa.string()).cast(target)  # straight, Arrow gives a neighbour of the nearest one
+    elif _are_integer_and_decimal(column.type, target):
+        converted = column.cast(_WHOLE).cast(target)  # straight, Arrow asks for digits that no value needs
+    else:
+        converted = column.cast(target, safe=True)
+    if not _is_checked_by_arrow(column.type, target):
+        _check_same(column, converted)
+    _check_values(converted, data_type)
+    return converted
+
+
+def _check_values(column: pa.Array, data_type: AtomicType) -> None:
+    """What an array of the right type may hold that the type can't."""
+    if data_type.root not in _LOOKED_THROUGH or (data_type.root in STRING_ROOTS and is_ascii(column)):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as e:
+        if data_type.root in STRING_ROOTS:
+            raise pa.ArrowInvalid("its bytes are no UTF-8") from None
+        raise pa.ArrowInvalid(str(e).splitlines()[0]) from None
+
+
+def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
+    """Arrow would take a time without zone for UTC, drop a zone in silence, and count units that nobody named."""
+    target = arrow_type(data_type)
+    if given == target or _is_text(given) or _is_text(target):
+        return
+    is_time, is_wanted = pa.types.is_temporal(given), pa.types.is_temporal(target)
+    if is_time != is_wanted:
+        reason = "a number does not say what it counts" if is_wanted else "a time is no number"
+        remedy = "Convert it first, naming the unit (pyarrow.compute.cast)"
+        raise place.misfit(data_type, given, reason, remedy=remedy)
+    has_zone, wants_zone = (getattr(kind, "tz", None) is not None for kind in (given, target))
+    if is_time and has_zone != wants_zone:
+        has = "it has a time zone" if has_zone else "it has no time zone"
+        wants = "an instant is wanted" if wants_zone else "a time without zone is wanted"
+        remedy = "Convert it first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
+        raise place.misfit(data_type, given, f"{has}, and {wants}", remedy=remedy)
+
+
+def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:
+    """Whether its safe cast refuses whatever would change."""
+    types = pa.types
+    families: tuple[Callable[[pa.DataType], bool], ...] = (
+        types.is_integer,
+        types.is_decimal,
+        types.is_timestamp,
+        types.is_time,
+        types.is_date,
+        _is_bytes,
+    )
+    if any(is_one(given) and is_one(target) for is_one in families) or _are_integer_and_decimal(given, target):
+        return True
+    return bool(types.is_floating(given) and types.is_floating(target) and given.bit_width < target.bit_width)
+
+
+def _are_integer_and_decimal(one: pa.DataType, other: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        (types.is_integer(one) and types.is_decimal(other)) or (types.is_decimal(one) and types.is_integer(other))
+    )
+
+
+def _check_same(given: pa.Array, converted: pa.Array) -> None:
+    """Raises pa.ArrowInvalid for a value that does not come back as it was."""
+    if _is_text(given.type):
+        if pa.types.is_floating(converted.type):
+            lost = pc.and_(pc.is_inf(converted), pc.invert(pc.match_substring_regex(given, "(?i)^[+-]?inf")))
+            _refuse_any(lost, given, converted)
+        return
+    back = converted.cast(given.type, safe=False)
+    same = pc.equal(back, given)
+    if pa.types.is_floating(given.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(given)))
+    _refuse_any(pc.invert(same), given, converted)
+
+
+def _refuse_any(lost: pa.Array, given: pa.Array, converted: pa.Array) -> None:
+    index = pc.index(lost, True).as_py()
+    if index >= 0:
+        raise pa.ArrowInvalid(f"{given[index].as_py()!r} would become {converted[index].as_py()!r}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    """Texts count: their bytes are UTF-8, which the other way round is checked."""
+    return bool(
+        _is_text(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or (pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind))
+    )

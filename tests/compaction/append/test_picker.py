@@ -1,0 +1,100 @@
+"""Which files of append tables are rewritten together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from compaction.append.picker import AppendCompactionOptions, pick_consecutive, pick_unordered
+from storage.files.data_file import DataFileMeta
+from storage.options import TableOptions
+from tests.compaction.files import paper_file
+
+SETTINGS = AppendCompactionOptions(target_file_bytes=100, small_file_bytes=70, open_file_cost_bytes=4, files_min=5)
+
+
+def files(*sizes: int) -> list[DataFileMeta]:
+    """Named a, b, c, … in the order of their rows."""
+    names = "abcdefghijklmnopqrstuvwxyz"
+    return [paper_file(names[i], size=size, sequence=(10 * i, 10 * i + 9)) for i, size in enumerate(sizes)]
+
+
+def names(picks: list[tuple[DataFileMeta, ...]]) -> list[str]:
+    return ["".join(file.file_name for file in pick) for pick in picks]
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    sizes: tuple[int, ...]
+    picks: list[str]
+    full: list[str]
+    rewrites_all: bool = False
+    files_limit: int = 100_000
+
+
+UNORDERED = [
+    Case("nothing", (), [], []),
+    Case("one small file stays", (1,), [], []),
+    Case("four small files stay, until asked for", (1, 1, 1, 1), [], ["abcd"]),
+    Case("five small files are worth it", (1, 1, 1, 1, 1), ["abcde"], ["abcde"]),
+    Case("large files stay", (70, 1, 100, 1, 1, 1, 90, 1), ["bdefh"], ["bdefh"]),
+    Case("two files of the target size fill a group", (60, 60, 60, 60), ["abcd"], ["abcd"]),
+    Case("what fills no group stays", (66, 66, 66, 66), ["abc"], ["abc"]),
+    Case("the smallest first, rows in their order", (60, 1, 60, 1, 60, 30), ["abcdef"], ["abcdef"]),
+    Case("looked at a few at a time", (1,) * 8, ["abcdefgh"], ["abcdefgh"], files_limit=4),
+    Case("all files, when forced", (100, 1, 100), [], ["abc"], rewrites_all=True),
+]
+
+
+@pytest.mark.parametrize("case", UNORDERED, ids=lambda c: c.id)
+def test_without_buckets_any_small_files_go_together(case: Case) -> None:
+    settings = AppendCompactionOptions(100, 70, 4, 5, case.files_limit, case.rewrites_all)
+    given = files(*case.sizes)
+    assert names(pick_unordered(reversed(given), settings)) == case.picks
+    assert names(pick_unordered(given, settings, full=True)) == case.full
+
+
+def test_opening_files_counts_as_reading() -> None:
+    """200 / 4: fifty empty files are as much work as two of the target size."""
+    picks = pick_unordered([paper_file(f"{i:03}", size=0, sequence=(i, i)) for i in range(120)], SETTINGS)
+    assert [len(pick) for pick in picks] == [50, 50, 20]
+
+
+BUCKETED = [
+    Case("nothing", (), [], []),
+    Case("two files stay", (1, 1), [], []),
+    Case("three small files, only when asked for", (1, 1, 1), [], ["abc"]),
+    Case("five neighbours", (1, 1, 1, 1, 1, 1), ["abcde"], ["abcdef"]),
+    Case("ten are two times five", (1,) * 10, ["abcde", "fghij"], ["abcdefghij"]),
+    Case("large neighbours are passed by", (200, 200, 1, 1, 1, 1, 1), ["cdefg"], ["cdefg"]),
+    Case("a large one in the middle goes along, to keep the order", (1, 1, 100, 1, 1), ["abcde"], ["abcde"]),
+    Case("as many large ones as small ones stay", (1, 100, 1, 100), [], []),
+    Case("all files, when forced", (100, 100), [], ["ab"], rewrites_all=True),
+]
+
+
+@pytest.mark.parametrize("case", BUCKETED, ids=lambda c: c.id)
+def test_in_a_bucket_only_neighbours_go_together(case: Case) -> None:
+    settings = AppendCompactionOptions(100, 70, 4, 5, 100_000, case.rewrites_all)
+    given = files(*case.sizes)
+    assert names(pick_consecutive(reversed(given), settings)) == case.picks
+    assert names(pick_consecutive(given, settings, full=True)) == case.full
+
+
+def test_settings_come_from_the_options_of_paimon() -> None:
+    assert AppendCompactionOptions.of(TableOptions({})) == AppendCompactionOptions(
+        256 << 20, int((256 << 20) * 0.7), 4 << 20, 5, 100_000
+    )
+    options = {
+        "target-file-size": "1 mb",
+        "compaction.small-file-ratio": "0.5",
+        "source.split.open-file-cost": "1 kb",
+        "compaction.min.file-num": "3",
+        "compaction.file-num-limit": "7",
+        "compaction.force-rewrite-all-files": "true",
+    }
+    assert AppendCompactionOptions.of(TableOptions(options)) == AppendCompactionOptions(
+        1 << 20, 1 << 19, 1 << 10, 3, 7, True
+    )

@@ -1,0 +1,101 @@
+"""What is rewritten, what is only raised, and when deletes are dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from compaction.merge_tree.drop_delete import can_drop_deletes
+from compaction.merge_tree.full_compaction import pick_full_compaction
+from compaction.merge_tree.rewrite_plan import Rewrite, RewritePlanner, Step
+from storage.files.data_file import DataFileMeta
+from tests.compaction.files import KEY_TYPES, bucket, keys_of, paper_file
+from tests.support.cases import Case, case_id, check_members, vectors
+
+
+def told(step: Step) -> dict[str, Any]:
+    if isinstance(step, Rewrite):
+        return {"op": "rewrite", "files": sorted(file.file_name for file in step.files)}
+    return {"op": "upgrade", "files": [step.file.file_name]}
+
+
+def rewritten(files: tuple[DataFileMeta, ...], level: int) -> list[int]:
+    return [level, min(keys_of(file)[0] for file in files), max(keys_of(file)[1] for file in files)]
+
+
+TASK_MEMBERS = {
+    *("num_levels", "output_level", "min_file_size", "force_rewrite_all_files", "deletion_vectors"),
+    *("force_keep_delete", "files", "unit_files", "expect"),
+}
+EXPECTED_MEMBERS = {"drop_delete", "operations", "resulting_files_if_rewrite_yields_one_file"}
+
+
+@pytest.mark.parametrize("case", vectors("compact_task"), ids=case_id)
+def test_compact_task(case: Case) -> None:
+    check_members(case, TASK_MEMBERS)
+    check_members(case["expect"], EXPECTED_MEMBERS)
+    for f in case["files"]:
+        check_members(f, {"level", "min", "max", "size", "deletes", "expired", "contains_expired"})
+    files = {
+        f["name"]: paper_file(f["name"], f["level"], (f["min"], f["max"]), size=f["size"], deletes=f["deletes"])
+        for f in case["files"]
+    }
+    expired = {f["name"] for f in case["files"] if f.get("expired") or f.get("contains_expired")}
+    rewrite_all = case.get("force_rewrite_all_files", False)
+    levels = bucket(list(files.values()), case["num_levels"])
+    output_level = case["output_level"]
+    planner = RewritePlanner(
+        KEY_TYPES, levels.max_level, case["min_file_size"], lambda file: rewrite_all or file.file_name in expired
+    )
+    unit = CompactUnit(output_level, tuple(files[name] for name in case["unit_files"]), PickReason.FULL)
+    steps = planner.plan(unit)
+    expect = case["expect"]
+    dropped = can_drop_deletes(
+        output_level, levels.highest_level, has_deletion_vectors=case.get("deletion_vectors", False)
+    )
+    assert (dropped and not case.get("force_keep_delete", False)) is expect["drop_delete"]
+    assert [told(step) for step in steps] == [
+        {"op": op["op"], "files": sorted(op["files"])} for op in expect["operations"]
+    ]
+    if "resulting_files_if_rewrite_yields_one_file" not in expect:
+        return
+    gone = {name for step in steps for name in told(step)["files"]}
+    left = [[file.level, *keys_of(file)] for name, file in files.items() if name not in gone]
+    new = [rewritten(s.files if isinstance(s, Rewrite) else (s.file,), output_level) for s in steps]
+    assert sorted(left + new) == sorted(expect["resulting_files_if_rewrite_yields_one_file"])
+
+
+PICK_MEMBERS = {
+    *("num_levels", "runs", "record_level_expire_files", "files_with_deletion_vector"),
+    *("force_rewrite_all_files", "expect"),
+}
+
+
+@pytest.mark.parametrize("case", vectors("pick_full_compaction"), ids=case_id)
+def test_pick_full_compaction(case: Case) -> None:
+    check_members(case, PICK_MEMBERS)
+    files = [
+        paper_file(name, run["level"], (10 * number, 10 * number))
+        for run in case["runs"]
+        for number, name in enumerate(run["files"])
+    ]
+    to_go = {*(case.get("record_level_expire_files") or ()), *(case.get("files_with_deletion_vector") or ())}
+    unit = pick_full_compaction(
+        bucket(files, case["num_levels"]),
+        must_rewrite=lambda file: case.get("force_rewrite_all_files", False) or file.file_name in to_go,
+    )
+    got = unit and {
+        "output_level": unit.output_level,
+        "files": [file.file_name for file in unit.files],
+        "file_rewrite": unit.rewrites_each_file,
+    }
+    assert got == case["expect"]
+
+
+def test_a_unit_that_rewrites_each_file_merges_none() -> None:
+    files = (paper_file("a", 5, (0, 1)), paper_file("b", 5, (2, 3)))
+    unit = CompactUnit(5, files, PickReason.FULL, rewrites_each_file=True)
+    steps = RewritePlanner(KEY_TYPES, 5, 100, lambda _: False).plan(unit)
+    assert [told(step) for step in steps] == [{"op": "rewrite", "files": ["a"]}, {"op": "rewrite", "files": ["b"]}]

@@ -1,0 +1,194 @@
+"""Which runs universal compaction picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from compaction.merge_tree.levels import LevelSortedRun
+from compaction.merge_tree.off_peak_hours import OffPeakHours
+from compaction.merge_tree.universal_compaction import (
+    UniversalCompaction,
+    UniversalCompactionOptions,
+    create_unit,
+    pick_by_size_ratio,
+)
+from storage.errors import BadInput
+from storage.options import TableOptions
+from tests.compaction.files import bucket, paper_file
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+
+HOUR = 3
+
+
+def runs_of(levels_and_sizes: Sequence[Sequence[int]]) -> list[LevelSortedRun]:
+    return [
+        LevelSortedRun(level, (paper_file(str(number), level, size=size),))
+        for number, (level, size) in enumerate(levels_and_sizes)
+    ]
+
+
+def settings_of(config: dict[str, Any]) -> UniversalCompactionOptions:
+    check_members(
+        config,
+        {
+            *("trigger", "max_size_amp", "size_ratio", "offpeak_ratio_now", "force_interval", "force_up_level0"),
+            *("interval_ms", "total_size_threshold", "incremental_size_threshold", "last_full_compaction_ms"),
+        },
+    )
+    every = config.get("force_interval") or (1 if config.get("force_up_level0") else None)
+    return UniversalCompactionOptions(
+        trigger=config["trigger"],
+        max_size_amplification_percent=config["max_size_amp"],
+        size_ratio_percent=config["size_ratio"],
+        off_peak=OffPeakHours(HOUR, HOUR + 1, config.get("offpeak_ratio_now", 0)),
+        optimization_interval_ms=config.get("interval_ms"),
+        total_size_threshold_bytes=config.get("total_size_threshold"),
+        incremental_size_threshold_bytes=config.get("incremental_size_threshold"),
+        force_level_0_every=every,
+    )
+
+
+def sizes(unit: CompactUnit) -> list[int]:
+    return [file.file_size for file in unit.files]
+
+
+@pytest.mark.parametrize("case", vectors("universal_compaction"), ids=case_id)
+def test_universal_compaction(case: Case) -> None:
+    match case["op"]:
+        case "pick":
+            check_pick(case)
+        case "create_unit":
+            check_output_level(case)
+        case "pick_for_size_ratio":
+            check_size_ratio(case)
+        case "size_ratio_sequence":
+            check_runs_of_like_size_merge_like_the_digits_of_a_counter(case)
+        case op:
+            raise NotUnderstood(f"op {op!r} of a case")
+
+
+def check_pick(case: Case) -> None:
+    check_members(case, {"op", "config", "steps"})
+    picker = UniversalCompaction(settings_of(case["config"]), case["config"].get("last_full_compaction_ms"))
+    for step in case["steps"]:
+        check_members(step, {"runs", "num_levels", "now_ms", "expect"})
+        runs, max_level = runs_of(step["runs"]), step["num_levels"] - 1
+        unit = picker.pick(runs, max_level, now_ms=step.get("now_ms", 0), local_hour=HOUR)
+        got = None if unit is None else {"output_level": unit.output_level, "picked_sizes": sizes(unit)}
+        assert got == step["expect"]
+
+
+def check_output_level(case: Case) -> None:
+    check_members(case, {"op", "run_levels", "max_level", "run_count", "expect"})
+    runs = runs_of([(level, 1) for level in case["run_levels"]])
+    unit = create_unit(runs, case["max_level"], case["run_count"], PickReason.SIZE_RATIO)
+    assert {"output_level": unit.output_level, "run_count": len(unit.files)} == case["expect"]
+
+
+def check_size_ratio(case: Case) -> None:
+    check_members(case, {"op", "config", "runs", "max_level", "expect"})
+    unit = pick_by_size_ratio(runs_of(case["runs"]), case["max_level"], case["config"]["size_ratio"])
+    assert (unit and {"output_level": unit.output_level, "picked": len(unit.files)}) == case["expect"]
+
+
+def check_runs_of_like_size_merge_like_the_digits_of_a_counter(case: Case) -> None:
+    check_members(case, {"op", "procedure", "config", "start", "expect_after_each_step"})
+    current, seen = list(case["start"]), []
+    for _ in case["expect_after_each_step"]:
+        current.insert(0, 1)
+        runs = runs_of(list(enumerate(current)))
+        due = len(runs) >= case["config"]["trigger"]
+        unit = pick_by_size_ratio(runs, len(current), case["config"]["size_ratio"]) if due else None
+        if unit is not None:
+            current[: len(unit.files)] = [sum(sizes(unit))]
+        seen.append(list(current))
+    assert seen == case["expect_after_each_step"]
+
+
+@pytest.mark.parametrize("case", vectors("offpeak_hours"), ids=case_id)
+def test_off_peak_hours(case: Case) -> None:
+    check_members(case, {"start_hour", "end_hour", "ratio", "enabled", "expect_ratio_by_hour"})
+    hours = OffPeakHours(case["start_hour"], case["end_hour"], case["ratio"])
+    assert hours.is_enabled is case["enabled"]
+    assert {h: hours.ratio_at(int(h)) for h in case["expect_ratio_by_hour"]} == case["expect_ratio_by_hour"]
+    if not case["enabled"]:
+        assert {hours.ratio_at(hour) for hour in range(24)} == {0}
+
+
+@pytest.mark.parametrize("case", vectors("unit_filter"), ids=case_id)
+def test_units_that_change_nothing_are_not_worth_a_task(case: Case) -> None:
+    check_members(case, {"unit_file_levels", "output_level", "expect_submitted"})
+    files = tuple(paper_file(str(n), level, (n, n)) for n, level in enumerate(case["unit_file_levels"]))
+    unit = CompactUnit(case["output_level"], files, PickReason.SIZE_RATIO)
+    assert unit.changes_nothing is not case["expect_submitted"]
+
+
+# The tree before, what is done, the tree after: (level: sizes of its runs, newest first).
+PICTURES = {
+    "four runs rest": ("L0 1 1 1 1", None),
+    "five runs of like size become one, on the highest level": ("L0 1 1 1 1 1", "size amplification 1 1 1 1 1 -> L5"),
+    "young runs meet below an old one that is much larger": (
+        "L0 1 1 1 1 1 | L5 1000",
+        "size ratio 1 1 1 1 1 -> L4",
+    ),
+    "what was merged before joins when the young ones have grown to it": (
+        "L0 3 1 1 1 | L4 5 | L5 1000",
+        "size ratio 3 1 1 1 5 -> L4",
+    ),
+    "a run that is too large for the young ones rests": (
+        "L0 1 1 1 1 | L3 90 | L5 1000",
+        "size ratio 1 1 1 1 -> L2",
+    ),
+    "level 1 joins whatever its size": ("L0 1 1 1 1 | L1 900 | L5 10000", "size ratio 1 1 1 1 900 -> L4"),
+    "growing runs: no two are alike, yet there are too many": (
+        "L0 1 3 9 | L2 81 | L3 300 | L4 1000 | L5 9000",
+        "number of sorted runs 1 3 9 -> L1",
+    ),
+}
+
+
+def drawn(picture: str) -> list[LevelSortedRun]:
+    runs = []
+    for of_level in picture.split("|"):
+        level, *run_sizes = of_level.split()
+        runs += [(int(level[1:]), int(size)) for size in run_sizes]
+    return runs_of(runs)
+
+
+@pytest.mark.parametrize(("before", "done"), PICTURES.values(), ids=PICTURES.keys())
+def test_pictures(before: str, done: str | None) -> None:
+    unit = UniversalCompaction(UniversalCompactionOptions()).pick(drawn(before), 5, now_ms=0, local_hour=0)
+    told = unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}"
+    assert told == done
+
+
+def test_a_full_compaction_resets_the_clock_of_the_optimization_interval() -> None:
+    picker = UniversalCompaction(UniversalCompactionOptions(optimization_interval_ms=1000))
+    runs = runs_of([(0, 1), (5, 10)])
+    picked = [picker.pick(runs, 5, now_ms=now_ms, local_hour=0) is not None for now_ms in (0, 999, 1000, 1001, 1002)]
+    assert picked == [True, False, False, True, False]
+
+
+def test_the_picker_of_a_table_follows_its_options() -> None:
+    settings = UniversalCompactionOptions.of(TableOptions({"force-lookup": "true", "lookup-compact": "gentle"}))
+    assert settings == UniversalCompactionOptions(force_level_0_every=10)
+    assert UniversalCompactionOptions.of(TableOptions({"compaction.force-up-level-0": "true"})).force_level_0_every == 1
+    assert UniversalCompactionOptions.of(TableOptions({})) == UniversalCompactionOptions()
+
+
+def test_levels_are_what_is_picked_from() -> None:
+    levels = bucket([paper_file(str(n), sequence=(n, n)) for n in range(5)], 6)
+    unit = UniversalCompaction(UniversalCompactionOptions()).pick(levels.runs, levels.max_level, now_ms=0, local_hour=0)
+    assert unit is not None
+    assert [file.file_name for file in unit.files] == ["4", "3", "2", "1", "0"]
+
+
+@pytest.mark.parametrize("trigger", ["0", "-1"])
+def test_a_trigger_that_no_bucket_comes_down_to_is_refused(trigger: str) -> None:
+    """New tables can't have one, tables that exist may."""
+    with pytest.raises(BadInput, match=f"compaction-trigger = {trigger}: .* set it to 1 or more"):
+        UniversalCompactionOptions.of(TableOptions({"num-sorted-run.compaction-trigger": trigger}))

@@ -1,0 +1,394 @@
+"""Configurations: three layers, checked as a whole, with messages that say where, why and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ingest.config.config import load_config, parse_config, shown
+from ingest.config.yaml_settings import ConfigError
+from ingest.settings import Config, FolderSettings, KafkaSettings, Secret, StartSettings
+
+GOOD = """\
+warehouse: /lake
+source:
+  type: kafka
+  bootstrap_servers: broker:9092
+  topics: [a, b]
+  sasl_plain_password: hunter2
+tables:
+  - name: shop.orders
+    match: x.orders
+    primary_key: [id]
+    options: {bucket: 4, file.format: orc}
+"""
+
+
+def parse(text: str = GOOD, *flags: str, **environment: str) -> Config:
+    return parse_config(text, "shop.yaml", flags, environment, "shop")
+
+
+def test_the_least_that_makes_a_pipeline() -> None:
+    config = parse("warehouse: /lake\nsource: {type: change-log-folder, path: /in}\ntables: [{name: shop.orders}]")
+    assert config.pipeline == "shop"
+    assert config.format == "debezium-json"
+    assert config.source == FolderSettings(path=Path("/in"), until="forever", poll_interval_ms=1_000)
+    assert config.tables[0].match_patterns == ["orders"]
+    assert config.tables[0].topic_patterns == ["*"]
+    assert (config.checkpoint.interval_ms, config.errors.tolerance) == (10_000, "none")
+
+
+def test_a_kafka_source_with_its_options() -> None:
+    source = parse().source
+    assert isinstance(source, KafkaSettings)
+    assert (source.topic_names, source.isolation_level, source.start) == (["a", "b"], "read_committed", "earliest")
+    assert source.sasl_plain_password == Secret("hunter2")
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("latest", "latest"),
+        ("{timestamp_ms: 1700000000000}", StartSettings(timestamp_ms=1_700_000_000_000)),
+        ("{group: etl}", StartSettings(group="etl")),
+        ("{offsets: {a: {0: 5, 1: 7}}}", StartSettings(offsets={"a": {0: 5, 1: 7}})),
+    ],
+)
+def test_where_reading_starts(start: str, expected: object) -> None:
+    source = parse(GOOD, f"source.start={start}").source
+    assert isinstance(source, KafkaSettings)
+    assert source.start == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("none", "none"), ("all", "all"), ("0", 0), ("25", 25)])
+def test_tolerance(text: str, expected: object) -> None:
+    assert parse(GOOD, f"errors.tolerance={text}").errors.tolerance == expected
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
+    assert parse(GOOD + "checkpoint: {interval_ms: 1}").checkpoint.interval_ms == 1
+    environment = {"TIDELAKE_CHECKPOINT__INTERVAL_MS": "2"}
+    assert parse(GOOD + "checkpoint: {interval_ms: 1}", **environment).checkpoint.interval_ms == 2
+    assert parse(GOOD, "checkpoint.interval_ms=3", **environment).checkpoint.interval_ms == 3
+
+
+def test_lists_and_mappings_in_variables_and_flags_are_yaml() -> None:
+    config = parse(GOOD, "tables=[{name: d.t, options: {bucket: 2}}]", TIDELAKE_SOURCE__TOPICS="[c]")
+    assert isinstance(config.source, KafkaSettings)
+    assert (config.source.topic_names, config.tables[0].options) == (["c"], {"bucket": 2})
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    assert parse(TIDELAKE_GOLDEN="/elsewhere", HOME="/root").pipeline == "shop"
+
+
+def test_a_file_gives_the_pipeline_its_name(tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(GOOD)
+    assert load_config(tmp_path / "orders.yaml", environment={}).pipeline == "orders"
+
+
+def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: can't be read"):
+        load_config(tmp_path / "nowhere.yaml", environment={})
+
+
+def test_merge_keys_work() -> None:
+    text = (
+        GOOD.replace("  - name: shop.orders", "  - &common\n    name: shop.orders")
+        + "  - {<<: *common, name: shop.items}\n"
+    )
+    assert [(t.name, t.primary_key) for t in parse(text).tables] == [("shop.orders", ["id"]), ("shop.items", ["id"])]
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def test_a_secret_is_never_printed() -> None:
+    config = parse(GOOD + "warehouse_options: {s3.secret-key: hunter2, region: eu}\n")
+    assert isinstance(config.source, KafkaSettings)
+    password = config.source.sasl_plain_password
+    assert password is not None
+    assert password.reveal() == "hunter2"
+    for text in (repr(config), str(password), f"{password}", repr(shown(config))):
+        assert "hunter2" not in text
+    assert shown(config)["warehouse_options"] == {"s3.secret-key": "***", "region": "eu"}
+    assert shown(config)["source"]["ssl_password"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.replace("sasl_plain_password", "sasl_plain_passwrd"),
+        GOOD.replace("hunter2", "[hunter2]"),
+        GOOD.replace("hunter2", "|\n    hunter2\n    hunter2\n  topisc: a"),
+        GOOD.replace("topics: [a, b]", "topisc: [a, b]").replace(
+            "\n  sasl", "\n  x: {password: hunter2, y: 1}\n  sasl"
+        ),
+        GOOD.replace("hunter2", "{hunter2"),
+        GOOD.replace(
+            "  sasl_plain_password: hunter2", "  sasl_plain_password hunter2: : x\n sasl_plain_password: hunter2"
+        ),
+        GOOD.replace("sasl_plain_password: hunter2", "sasl_plain_password: hunter2\n  sasl_plain_password: hunter2"),
+    ],
+)
+def test_a_message_that_quotes_a_secret_hides_it(text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(text)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_secret_in_a_variable_or_flag_is_hidden_and_taken_as_it_is() -> None:
+    config = parse(GOOD, TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD="[hunter3")
+    assert isinstance(config.source, KafkaSettings)
+    assert config.source.sasl_plain_password == Secret("[hunter3")
+    for arguments in (
+        {"flags": ["source.sasl_password=hunter3"]},
+        {"environment": {"TIDELAKE_SOURCE__SASL_PASSWORD": "hunter3"}},
+    ):
+        with pytest.raises(ConfigError) as raised:
+            parse_config(GOOD, "shop.yaml", pipeline="shop", **arguments)
+        assert "hunter3" not in str(raised.value)
+
+
+# ---------------------------------------------------------------- messages
+
+
+FOLDER = """\
+warehouse: /lake
+source: {type: change-log-folder, path: /changes}
+tables: [{name: shop.orders}]
+"""
+
+
+@dataclass(frozen=True)
+class MessageCase:
+    id: str
+    text: str
+    message: str
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+MESSAGES = [
+    MessageCase(
+        "a name with a typo",
+        GOOD.replace("topics:", "topcis:"),
+        """\
+        shop.yaml:5: no setting `topcis` in `source`
+            topcis: [a, b]
+        Did you mean `topics`?""",
+    ),
+    MessageCase(
+        "a name nobody knows",
+        GOOD + "errors: {zebra: 1}",
+        """\
+        shop.yaml:12: no setting `zebra` in `errors`
+            errors: {zebra: 1}
+        Possible: tolerance, dead_letters, waiting_ms_max, waiting_bytes_max.""",
+    ),
+    MessageCase(
+        "an unknown source",
+        GOOD.replace("kafka", "kafak"),
+        """\
+        shop.yaml:3: `source.type` can't be `kafak`
+            type: kafak
+        Did you mean `kafka`?""",
+    ),
+    MessageCase(
+        "a setting of the other source",
+        GOOD.replace("topics: [a, b]", "path: /in"),
+        """\
+        shop.yaml:5: no setting `path` in `source`
+            path: /in
+        Possible: POSSIBLE.""".replace("POSSIBLE", ", ".join(KafkaSettings.__struct_fields__)),
+    ),
+    MessageCase(
+        "a missing setting",
+        GOOD.replace("warehouse: /lake\n", ""),
+        """\
+        shop.yaml: `warehouse` is missing
+        Add `warehouse: …`.""",
+    ),
+    MessageCase(
+        "a missing setting inside",
+        GOOD.replace("name: shop.orders\n    match", "match"),
+        """\
+        shop.yaml:8: `tables[0].name` is missing
+            - match: x.orders
+        Add `name: …`.""",
+    ),
+    MessageCase(
+        "another kind of value",
+        GOOD.replace("[id]", "id"),
+        """\
+        shop.yaml:10: `tables[0].primary_key`: expected `array`, got `str`
+            primary_key: id
+        Give such a value.""",
+    ),
+    MessageCase(
+        "what YAML takes for something else",
+        GOOD.replace("[id]", "[id, no]"),
+        """\
+        shop.yaml:10: `tables[0].primary_key[1]`: expected `str`, got `bool`
+            primary_key: [id, no]
+        Put it in quotes.""",
+    ),
+    MessageCase(
+        "no pattern at all, which would take nothing, or everything",
+        GOOD.replace("match: x.orders", "match: []"),
+        """\
+        shop.yaml:9: `tables[0].match`: expected `array` of length >= 1
+            match: []
+        Give such a value.""",
+    ),
+    MessageCase(
+        "a number out of range, from a flag",
+        GOOD,
+        """\
+        flag checkpoint.interval_ms: `checkpoint.interval_ms`: expected `int` >= 1
+            0
+        Give such a value.""",
+        flags=("checkpoint.interval_ms=0",),
+    ),
+    MessageCase(
+        "a choice with a typo, from the environment",
+        GOOD,
+        """\
+        environment variable TIDELAKE_SOURCE__UNTIL: `source.until` can't be `ends`
+            ends
+        Did you mean `end`?""",
+        environment={"TIDELAKE_SOURCE__UNTIL": "ends"},
+    ),
+    MessageCase(
+        "a flag that says nothing",
+        GOOD,
+        """\
+        flag checkpoint: a setting is given as name=value
+        Example: checkpoint.interval_ms=5000""",
+        flags=("checkpoint",),
+    ),
+    MessageCase(
+        "a flag below a value",
+        GOOD,
+        """\
+        flag warehouse.path: `warehouse` is not a group of settings
+            /x
+        Set `warehouse` as a whole.""",
+        flags=("warehouse.path=/x",),
+    ),
+    MessageCase(
+        "the same name twice",
+        GOOD + "warehouse: /other\n",
+        """\
+        shop.yaml:12: `warehouse` is given twice
+            warehouse: /other
+        Keep one of them.""",
+    ),
+    MessageCase(
+        "no YAML",
+        GOOD.replace("[a, b]", "[a, b"),
+        """\
+        shop.yaml:6:22: not YAML: expected ',' or ']', but got ':'
+            sasl_plain_password: ***
+        Correct the line.""",
+    ),
+    MessageCase(
+        "no settings",
+        "- a\n- b\n",
+        """\
+        shop.yaml:1: this is no group of settings
+        Begin with `pipeline: …` and the like.""",
+    ),
+    MessageCase(
+        "a table without database",
+        GOOD.replace("shop.orders", "orders"),
+        """\
+        shop.yaml:8: `tables[0].name` is no name of a table
+            - name: orders
+        Give it as `database.table`.""",
+    ),
+    MessageCase(
+        "a source type that is none",
+        GOOD.replace("    options", "    source_types: {mask: bitz}\n    options"),
+        """\
+        shop.yaml:11: shop.orders: source type 'bitz' of column mask: not one of bigint unsigned, decimal base64, \
+bits, bits varying, base64, hex, date, time s, time ms, time us, time ns, timestamp s, timestamp ms, timestamp us, \
+timestamp ns, bits(n)
+            source_types: {mask: bitz}
+        Correct the word.""",
+    ),
+    MessageCase(
+        "dead letters among what is read",
+        FOLDER + "errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}\n",
+        """\
+        shop.yaml:4: records would be read from the folder that dead letters are written to, and taken for dead letters
+            errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}
+        Name another folder, or another pipeline.""",
+    ),
+    MessageCase(
+        "a source that is the folder of dead letters",
+        FOLDER.replace("/changes", "/lake/shop.dead-letters"),
+        """\
+        shop.yaml:2: records would be read from the folder that dead letters are written to, and taken for dead letters
+            source: {type: change-log-folder, path: /lake/shop.dead-letters}
+        Name another folder, or another pipeline.""",
+    ),
+    MessageCase(
+        "no topic",
+        GOOD.replace("[a, b]", "[]"),
+        """\
+        shop.yaml:2: no topic is named
+            source:
+        Add `topics: […]` or `topic_pattern: …`.""",
+    ),
+    MessageCase(
+        "a pattern that is none",
+        GOOD.replace("topics: [a, b]", "topic_pattern: '*.orders'"),
+        """\
+        shop.yaml:5: not a regular expression: nothing to repeat at position 0
+            topic_pattern: '*.orders'
+        Example: `shop\\.public\\..*`.""",
+    ),
+    MessageCase(
+        "two starts",
+        GOOD.replace("topics: [a, b]", "topics: a\n  start: {timestamp_ms: 1, group: g}"),
+        """\
+        shop.yaml:6: `start` names timestamp_ms and group
+            start: {timestamp_ms: 1, group: g}
+        Give one of: timestamp_ms, offsets, group.""",
+    ),
+    MessageCase(
+        "SASL without a user",
+        GOOD.replace("topics: [a, b]", "topics: a\n  security_protocol: SASL_SSL"),
+        """\
+        shop.yaml:6: SASL_SSL with PLAIN needs a user and a password
+            security_protocol: SASL_SSL
+        Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.""",
+    ),
+    MessageCase(
+        "a table twice",
+        GOOD + "  - name: shop.orders\n",
+        """\
+        shop.yaml:12: table shop.orders is configured twice
+            - name: shop.orders
+        One entry a table; `match` may be a list.""",
+    ),
+    MessageCase(
+        "a partition column outside of the key",
+        GOOD.replace("    options", "    partition_by: [day]\n    options"),
+        """\
+        shop.yaml:11: the primary key of shop.orders lacks the partition columns day
+            partition_by: [day]
+        Add them to `primary_key`.""",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MESSAGES, ids=lambda case: case.id)
+def test_messages(case: MessageCase) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(case.text, "shop.yaml", case.flags, case.environment, "shop")
+    assert str(raised.value) == dedent(case.message)

@@ -1,0 +1,103 @@
+"""Options of tables are looked at before a table is made: when the configuration is read, and once its columns are
+known. A table is made whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ingest.config.config import parse_config
+from ingest.config.yaml_settings import ConfigError
+from ingest.formats.source_table import SourceTable
+from storage.errors import BadInput, TidelakeError
+from tests.ingest.tables.test_pipeline_tables import ORDERS, Lake, record
+
+TEXT = """\
+pipeline: shop
+warehouse: /lake
+source: {type: change-log-folder, path: /in}
+tables:
+  - name: shop.orders
+    primary_key: [id]
+    options:
+      %s
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    option: str
+    message: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            "a typo", "bukcet: 4", r"shop\.yaml:8: shop\.orders: Paimon has no option 'bukcet'; did you mean 'bucket'\?"
+        ),
+        Case("another", "merge-engin: aggregation", r"did you mean 'merge-engine'\?"),
+        Case(
+            "a word that is none",
+            "merge-engine: agregation",
+            r"shop\.yaml:8: .*option merge-engine = 'agreg",
+        ),
+        Case("no number", "bucket: many", r"shop\.yaml:8: shop\.orders: option bucket = 'many'"),
+        Case("no size", "write-buffer-size: big", r"shop\.yaml:8: shop\.orders: option write-buffer-size = 'big'"),
+        Case(
+            "what this release lacks",
+            "deletion-vectors.enabled: true",
+            r"shop\.yaml:8: .*deletion-vectors\.enabled = true",
+        ),
+        Case("a setting of ours", "primary-key: id", r"says what `primary_key` says"),
+    ],
+    ids=lambda case: case.id,
+)
+def test_an_option_that_no_table_can_have_is_told_when_the_configuration_is_read(case: Case) -> None:
+    with pytest.raises(ConfigError, match=case.message):
+        parse_config(TEXT % case.option, "shop.yaml", environment={})
+
+
+@pytest.mark.parametrize("option", ["bucket: 4", "owner-team: shop", "fields.n.aggregate-function: sum", "bucket: '2'"])
+def test_other_options_pass(option: str) -> None:
+    assert parse_config(TEXT % option, "shop.yaml", environment={}).tables[0].option_texts
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence.field": "nowhere"},
+        {"merge-engine": "aggregation", "fields.name.aggregate-function": "sum"},
+        {"bucket-key": "nowhere"},
+        {"deletion-vectors.enabled": "true"},
+    ],
+    ids="; ".join,
+)
+def test_what_only_the_columns_show_is_refused_before_anything_is_made(lake: Lake, options: dict[str, str]) -> None:
+    with pytest.raises(TidelakeError):
+        lake.tables(options=options, primary_key=["id"]).create(record(id=1, name="a"), {ORDERS: 0})
+    assert lake.catalog.list_databases() == []
+    tables = lake.tables(primary_key=["id"])
+    assert tables.create(record(id=1, name="a"), {ORDERS: 0})  # once it is corrected nothing is left of it
+    assert set(lake.catalog.load("shop.orders").schema.options) == {"bucket"}
+
+
+def test_whatever_a_writer_refuses_is_refused_before_the_table_is_made(lake: Lake) -> None:
+    tables = lake.tables(primary_key=["id"])
+
+    def refuse(context: object) -> object:
+        raise BadInput("no writer for it")
+
+    tables._open_sink = refuse  # type: ignore[assignment]
+    with pytest.raises(BadInput, match="no writer"):
+        tables.create(record(id=1), {SourceTable("log", "shop", "public", "orders"): 0})
+    assert lake.catalog.list_databases() == []

@@ -1,0 +1,195 @@
+"""A column whose type can't hold what the source sends stops the pipeline, unless a setting asks for rounding."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+
+from ingest.formats.base import DecodedBatch, FailureKind, Target
+from ingest.formats.connect_schema import ConnectorSettings
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.pipeline.error_policy import ErrorPolicy
+from storage.errors import BadInput
+from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
+
+_DECIMAL_4: Final = {
+    "type": "bytes",
+    "name": "org.apache.kafka.connect.data.Decimal",
+    "parameters": {"scale": "4", "connect.decimal.precision": "8"},
+}
+_MICROS: Final = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+_MICRO_TIME: Final = {"type": "int64", "name": "io.debezium.time.MicroTime"}
+_MILLIS: Final = {"type": "int64", "name": "io.debezium.time.Timestamp"}
+
+
+def with_schema(column: dict[str, Any], value: object) -> Record:
+    """A create of (id 1, x), whose schema says of x `column`."""
+    image = {"type": "struct", "fields": [{"type": "int64", "field": "id"}, {**column, "field": "x"}]}
+    envelope = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}]}
+    payload = json.loads(change("c", after={"id": 1, "x": value}).value or b"")
+    return Record(as_json({"id": 1}), as_json({"schema": envelope, "payload": payload}))
+
+
+def plain(value: object) -> Record:
+    return change("c", after={"id": 1, "x": value})
+
+
+def decoded(record: Record, target: Target, **options: Any) -> DecodedBatch:
+    return DebeziumJsonDecoder(lambda source: target, **options).decode(batch_of([record] * 3))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What is sent, the column's type, what the refusal says of it, and what rounding makes of it (None: refused)."""
+
+    id: str
+    record: Record
+    type: str
+    says: str
+    fits: str
+    rounded: Any = None
+    settings: ConnectorSettings = field(default_factory=ConnectorSettings)
+
+
+PAIRS: Final = (
+    Pair("a decimal of more digits", plain(12.3456), "DECIMAL(6, 2)", "12.3456 has more than 2 digits behind the point",
+         "DECIMAL(8, 4)", Decimal("12.35")),
+    Pair("a decimal in a text", plain("12.345"), "DECIMAL(6, 2)", "12.345 has more", "DECIMAL(7, 3)", Decimal("12.35")),
+    Pair("a decimal of a wider type, though it would fit", with_schema(_DECIMAL_4, "AeJA"), "DECIMAL(6, 2)",
+         "the record's schema says DECIMAL(8, 4)", "DECIMAL(8, 4)", Decimal("12.35")),
+    Pair("a decimal out of range", plain(12345.5), "DECIMAL(6, 2)", "12345.5 is out of the range", "DECIMAL(7, 2)"),
+    Pair("microseconds", with_schema(_MICROS, 1_700_000_000_123_000), "TIMESTAMP(3)",
+         "the record's schema says TIMESTAMP(6)", "TIMESTAMP(6)", "2023-11-14 22:13:20.123000"),
+    Pair("a part of a second", with_schema(_MILLIS, 1_500), "TIMESTAMP(0)", "1500 is finer than the s of TIMESTAMP(0)",
+         "TIMESTAMP(3)", "1970-01-01 00:00:01"),
+    Pair("a finer text", plain("2024-01-01T00:00:00.000001"), "TIMESTAMP(3)", "is finer than the ms", "TIMESTAMP(6)",
+         "2024-01-01 00:00:00"),
+    Pair("microseconds of a day", plain(45_296_700_999), "TIME(6)", "45296700999 is finer than the ms", "STRING",
+         "12:34:56.700000"),
+    Pair("an integer that no float is", with_schema({"type": "float"}, 86_399_999_999), "FLOAT",
+         "86399999999 has more digits than a FLOAT keeps", "DOUBLE", 86400000000.0),
+    Pair("a double by its schema, though it would fit", with_schema({"type": "double"}, 0.5), "FLOAT",
+         "the record's schema says DOUBLE", "DOUBLE", 0.5),
+    Pair("a double", plain(12.3456789), "FLOAT", "12.3456789 has more digits than a FLOAT keeps", "DOUBLE",
+         12.34567928314209),
+    Pair("a long in a DOUBLE", plain(2**53 + 1), "DOUBLE", "9007199254740993 has more digits than a DOUBLE keeps",
+         "DECIMAL(16, 0)", 2.0**53),
+    Pair("a long in an INT", plain(2**40), "INT", "1099511627776 is out of the range of INT", "BIGINT"),
+    Pair("a fraction in an INT", plain(12.5), "INT", "12.5 is no whole number", "DECIMAL(11, 1)"),
+    Pair("a long text", plain("abcd"), "VARCHAR(3)", '4 characters "abcd" are too long for VARCHAR(3)', "STRING"),
+    Pair("long bytes", plain("AAEC"), "BINARY(2)", "are too long for BINARY(2)", "BYTES"),
+    Pair("more than a day", with_schema(_MICRO_TIME, 90_000_000_000), "TIME(0)",
+         "25:00:00 (90000000000) is no time of one day", "STRING"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+def test_a_value_that_its_column_cannot_hold_is_no_bad_record_and_names_type_and_command(
+    pair: Pair, either_way: str
+) -> None:
+    target = orders({"id": "BIGINT", "x": pair.type})
+    found = decoded(pair.record, target)
+    assert rows_of(found) == []
+    failure = found.failures[0]
+    assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, ("x",))
+    assert failure.reason.startswith(f"column x of shop.orders is {pair.type}: ")
+    assert pair.says in failure.reason
+    assert f"{pair.fits} fits: `tidelake table alter shop.orders --set-type 'x {pair.fits}'`" in failure.reason
+    assert ("inexact_values: round" in failure.reason) == (pair.rounded is not None)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+def test_digits_are_cut_only_where_a_setting_asks_for_it(pair: Pair, either_way: str) -> None:
+    of_column = Target("shop.orders", orders({"id": "BIGINT", "x": pair.type}).schema, rounded_columns=frozenset({"x"}))
+    for found in (
+        decoded(pair.record, orders({"id": "BIGINT", "x": pair.type}), inexact_values="round"),
+        decoded(pair.record, of_column),
+    ):
+        rows = [row[2] for row in rows_of(found)]
+        if pair.rounded is None:
+            assert rows == []
+        else:
+            assert [str(value) for value in rows] == [str(pair.rounded)] * 3
+
+
+@pytest.mark.parametrize(
+    ("record", "type_", "value"),
+    [
+        pytest.param(plain("12.34000"), "DECIMAL(6, 2)", Decimal("12.34"), id="zeros at the end"),
+        pytest.param(with_schema({"type": "int64"}, 7), "INT", 7, id="a container that is wider than its values"),
+        pytest.param(with_schema({"type": "float"}, 0.1), "DOUBLE", 0.1, id="a float stays what it printed"),
+        pytest.param(plain(0.1), "FLOAT", 0.10000000149011612, id="as a float prints itself"),
+        pytest.param(with_schema(_MILLIS, 1_000), "TIMESTAMP(0)", "1970-01-01 00:00:01", id="ms of whole seconds"),
+        pytest.param(
+            with_schema(_MICRO_TIME, 1_000_000), "TIME(0)", "00:00:01",
+            id="MySQL's times are always in microseconds",
+        ),
+    ],
+)  # fmt: skip
+def test_what_fits_exactly_is_taken(record: Record, type_: str, value: Any, either_way: str) -> None:
+    rows = [row[2] for row in rows_of(decoded(record, orders({"id": "BIGINT", "x": type_})))]
+    assert [str(found) for found in rows] == [str(value)] * 3
+
+
+def test_a_mode_that_is_always_fine_says_nothing_of_the_source() -> None:
+    target = orders({"id": "BIGINT", "x": "TIMESTAMP(3)"})
+    settings = ConnectorSettings(time_precision_mode="microseconds")
+    assert len(rows_of(decoded(with_schema(_MICROS, 1_000), target, settings=settings))) == 3
+    assert rows_of(decoded(with_schema(_MICROS, 1_001), target, settings=settings)) == []
+
+
+def test_a_person_who_says_what_a_column_means_overrules_its_schema() -> None:
+    target = orders({"id": "BIGINT", "x": "TIMESTAMP(3)"}, source_types={"x": "timestamp us"})
+    assert len(rows_of(decoded(with_schema(_MICROS, 1_000), target))) == 3
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "path", "fits"),
+    [
+        ("ARRAY<DECIMAL(3, 1)>", [1.5, 1.25], "x.element", "DECIMAL(4, 2)"),
+        ("ROW<a INT, b MAP<STRING, INT>>", {"a": 1, "b": {"k": 2**40}}, "x.b.value", "BIGINT"),
+    ],
+)
+def test_a_member_of_a_column_is_named_by_its_path(type_: str, value: Any, path: str, fits: str) -> None:
+    failure = decoded(plain(value), orders({"id": "BIGINT", "x": type_})).failures[0]
+    assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, (path,))
+    assert f"--set-type '{path} {fits}'" in failure.reason
+
+
+def test_a_key_cannot_change_its_type_and_the_message_says_what_can_be_done() -> None:
+    failure = decoded(change("c", after={"id": 2**40}), orders({"id": "INT"})).failures[0]
+    assert "column id of shop.orders is INT" in failure.reason
+    assert "a new table with id BIGINT holds the values" in failure.reason
+    assert "tidelake table alter" not in failure.reason
+
+
+def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds() -> None:
+    batch = batch_of([plain(12.3456)])
+    found = DebeziumJsonDecoder(lambda source: orders({"id": "BIGINT", "x": "DECIMAL(6, 2)"})).decode(batch)
+    policy = ErrorPolicy("all")
+    fatal = policy.first_fatal(found.failures, lambda failure: True)
+    assert fatal is not None
+    said = str(policy.refusal(fatal, batch))
+    assert said.startswith(
+        "topic shop.public.orders, partition 0, offset 100: column x of shop.orders is DECIMAL(6, 2)"
+    )
+    assert said.endswith("Then start again: reading goes on with this record")
+
+
+def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"rounded_columns of shop\.orders: the table has no column 'qyt'"):
+        Target("shop.orders", orders().schema, rounded_columns=frozenset({"qyt"}))
+
+
+def test_a_key_is_never_rounded_so_that_rows_do_not_become_one(either_way: str) -> None:
+    by_decimal = orders({"id": "DECIMAL(6, 2)"})
+    failure = decoded(change("c", after={"id": 1.001}), by_decimal, inexact_values="round").failures[0]
+    assert failure.kind is FailureKind.NARROW_COLUMN
+    assert "a new table with id DECIMAL(7, 3) holds the values" in failure.reason
+    assert "round" not in failure.reason
+    with pytest.raises(BadInput, match="'id' is a column of the primary key, and rows whose keys round"):
+        replace(by_decimal, rounded_columns=frozenset({"id"}))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.formats.concatenated_json import concatenate_objects, split_rows
+
+VALUES = [b"{1}", None, b"{22}", b"", b" {}", b'{"s":{}}', b'{"s":{7}}']
+
+
+def _values(kind: pa.DataType) -> pa.Array:
+    """A slice in the middle of something longer, as a batch's values are."""
+    return pa.array([b"{before}", *VALUES, b"{behind}"], kind)[1:-1]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([0], b"{1}"),
+        ([0, 2], b"{1}{22}"),
+        ([2, 0], b"{22}{1}"),
+        ([0, 5, 6], b'{1}{"s":{}}{"s":{7}}'),
+    ],
+)
+def test_objects_follow_one_another(kind: pa.DataType, rows: list[int], found: bytes) -> None:
+    assert bytes(concatenate_objects(_values(kind), np.array(rows))) == found
+
+
+def test_neighbours_are_not_copied() -> None:
+    values = _values(pa.binary())
+    assert isinstance(concatenate_objects(values, np.array([0, 2])), memoryview), "a null takes no room between them"
+
+
+@pytest.mark.parametrize("row", [3, 4], ids=["empty", "blank in front"])
+def test_a_value_without_its_braces_is_refused(row: int) -> None:
+    with pytest.raises(ValueError, match="not one JSON object each"):
+        concatenate_objects(_values(pa.binary()), np.array([0, row]))
+
+
+def test_a_common_beginning_is_taken_off() -> None:
+    assert concatenate_objects(_values(pa.binary()), np.array([5, 6]), b'{"s":') == b"{}{7}"
+
+
+def test_another_beginning_is_refused() -> None:
+    with pytest.raises(ValueError, match="another beginning"):
+        concatenate_objects(_values(pa.binary()), np.array([5, 0]), b'{"s":')
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "bytes_max", "runs"),
+    [
+        (10, 100, [[0, 2, 3, 4]]),
+        (2, 100, [[0, 2], [3, 4]]),
+        (10, 7, [[0, 2, 3], [4]]),
+        (10, 6, [[0], [2, 3], [4]]),
+        (10, 0, [[0], [2], [3], [4]]),
+    ],
+)
+def test_rows_are_cut_by_number_and_by_bytes(rows_max: int, bytes_max: int, runs: list[list[int]]) -> None:
+    found = split_rows(_values(pa.binary()), np.array([0, 2, 3, 4]), rows_max, bytes_max)
+    assert [run.tolist() for run in found] == runs
+
+
+def test_no_rows_are_no_runs() -> None:
+    assert list(split_rows(pa.array([], pa.binary()), np.array([], np.int64), 5, 5)) == []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, parse_connect_schema, source_type
+from ingest.formats.values.dispatch import value_decoder_for
+from storage.errors import UnsupportedFeature
+from storage.types import BIGINT, STRING, ArrayType, AtomicType, DataType, MultisetType, Root
+from tests.ingest.formats.values.value_case import CellCase
+
+_DATES: Final = source_type(
+    parse_connect_schema(b'{"type":"array","items":{"type":"int32","name":"io.debezium.time.Date"}}')
+)
+_POINT: Final = "ROW<x DOUBLE, y DOUBLE, wkb BYTES>"
+_HEX: Final = ConnectorSettings(binary_handling_mode="hex")
+
+CASES: Final = (
+    CellCase("numbers and a null", "ARRAY<INT>", "[1, null ,-2]", [1, None, -2]),
+    CellCase("no elements", "ARRAY<INT>", "[]", []),
+    CellCase("elements by their own source type", "ARRAY<STRING>", "[0]", ["1970-01-01"], source=_DATES),
+    CellCase("JSON inside a text", "ARRAY<BIGINT>", '"[1,2]"', [1, 2]),
+    CellCase("a SET of MySQL", "ARRAY<STRING>", r'"S,\"L\""', ["S", '"L"']),
+    CellCase("an empty SET", "ARRAY<STRING>", '""', []),
+    CellCase("null where none may be", "ARRAY<INT NOT NULL>", "[null]", refused="null element, which is NOT NULL"),
+    CellCase("an element out of range", "ARRAY<TINYINT>", "[300]", refused="300 is out of the range of TINYINT"),
+    CellCase("a number is no array", "ARRAY<INT>", "1", refused="number 1 is no ARRAY"),
+    CellCase("a map", "MAP<STRING, STRING>", '{"k k":"v","n":null}', [("k k", "v"), ("n", None)]),
+    CellCase("a map inside a text", "MAP<STRING, STRING>", r'"{\"k\": \"é\"}"', [("k", "é")]),
+    CellCase(
+        "pairs, as Connect writes keys that are no texts",
+        "MAP<INT, BOOLEAN>",
+        "[[1,true],[2,null]]",
+        [(1, True), (2, None)],
+    ),
+    CellCase("a key that is null", "MAP<INT, BOOLEAN>", "[[null,true]]", refused="is no MAP"),
+    CellCase("keys of an object as numbers", "MAP<INT, INT>", '{"7":8}', [(7, 8)]),
+    CellCase("a row", _POINT, '{"y":2,"x":1.5}', {"x": 1.5, "y": 2.0, "wkb": None}),
+    CellCase(
+        "bytes in a row are base64 in any mode",
+        _POINT,
+        '{"wkb":"AAE="}',
+        {"x": None, "y": None, "wkb": b"\0\1"},
+        settings=_HEX,
+    ),
+    CellCase("a field the row lacks", _POINT, '{"x":1,"srid":4326}', refused="field 'srid' is not in ROW"),
+    CellCase("a row in a row", "ROW<a ROW<b INT>>", '{"a":{"b":1}}', {"a": {"b": 1}}),
+    CellCase("a vector", "VECTOR<FLOAT, 2>", "[1,2.5]", [1.0, 2.5]),
+    CellCase("a vector of another length", "VECTOR<FLOAT, 2>", "[1]", refused="1 elements"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_json_value_in_a_nested_column(case: CellCase) -> None:
+    case.check()
+
+
+@pytest.mark.parametrize("target", [MultisetType(STRING), AtomicType(Root.VARIANT)], ids=str)
+def test_types_without_a_json_form_are_refused_by_name(target: DataType) -> None:
+    with pytest.raises(UnsupportedFeature, match=str(target.root)):
+        value_decoder_for(UNDECLARED, target, "", ConnectorSettings())
+
+
+def test_a_nested_type_is_refused_for_what_is_inside() -> None:
+    with pytest.raises(UnsupportedFeature, match="MULTISET"):
+        value_decoder_for(UNDECLARED, ArrayType(MultisetType(BIGINT)), "", ConnectorSettings())

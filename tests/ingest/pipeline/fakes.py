@@ -1,0 +1,414 @@
+"""PipelineDependencies of a pipeline that do what a test tells them, and remember what was asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from checkpoint.coordinator import CheckpointPolicy
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from checkpoint.table_state import SnapshotSummary, TableState
+from ingest.dead_letters import DeadLetters
+from ingest.formats.base import (
+    DecodedBatch,
+    DecodeFailure,
+    FailureKind,
+    KeyChange,
+    KeyChanges,
+    Skipped,
+    TableRows,
+    Target,
+    TargetOf,
+    UnavailableValues,
+)
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.error_policy import ErrorPolicy
+from ingest.pipeline.pending_batches import PendingBatches
+from ingest.pipeline.pipeline import Pipeline, PipelineDependencies
+from ingest.pipeline.progress_file import ProgressFile
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Earliest, Start
+from ingest.tables.moved_row_files import MovedRowFiles
+from ingest.tables.table_router import Route, TableRouter
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.fileio.memory import MemoryFileIO
+from storage.format import KIND_COLUMN, RowKind
+from storage.schema.table_schema import TableSchema
+from storage.types import BIGINT, STRING, DataField
+from storage.write.bucket_router import BucketKey
+from storage.write.table_writer import RoutedRows
+from tests.support.manual_clock import ManualClock
+
+pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
+
+SCHEMA = TableSchema(0, (DataField(0, "id", BIGINT), DataField(1, "v", STRING)), 1, primary_keys=("id",))
+GONE = "gone"  # what a fake table shows of a deleted row
+ROWS = SCHEMA.arrow.append(pa.field(KIND_COLUMN, pa.int8(), False))
+
+
+def raw_batch(
+    offsets: Sequence[int],
+    values: Sequence[bytes | None] | None = None,
+    *,
+    topic: str = "log",
+    partition: int = 0,
+    next_offset: int | None = None,
+) -> RawBatch:
+    """Records whose value is b"v<offset>" unless given."""
+    values = [b"v%d" % offset for offset in offsets] if values is None else values
+    return RawBatch(
+        topic,
+        partition,
+        np.array(offsets, np.int64),
+        np.array(offsets, np.int64),
+        pa.array([b"k%d" % offset for offset in offsets], pa.binary()),
+        pa.array(values, pa.binary()),
+        (offsets[-1] + 1 if offsets else 0) if next_offset is None else next_offset,
+    )
+
+
+def rows(*cells: tuple[int, str | None], kinds: Sequence[int] | None = None) -> pa.RecordBatch:
+    ids, values = zip(*cells, strict=True) if cells else ((), ())
+    columns = [pa.array(ids, pa.int64()), pa.array(values, pa.string()), pa.array(kinds or [0] * len(cells), pa.int8())]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+class FakeSource:
+    """Hands out batches as long as there are any below `held`, and then waits or ends.
+
+    batches: in the order of reading. Batches below the position are left out, as a real source does.
+    """
+
+    def __init__(self, batches: Sequence[RawBatch | Exception], *, ends: bool = True) -> None:
+        self.batches = list(batches)
+        self.ends = ends
+        self.identity = SourceIdentity("fake")
+        self.read_from: dict[TopicPartition, int] = {}
+        self.handed_out = 0
+        self.confirmed: dict[TopicPartition, int] = {}
+        self.was_opened = asyncio.Event()
+        self.was_closed = False
+        self.is_unreachable = False
+        self.first_offset = 0
+        self.held: dict[TopicPartition, OffsetRange] = {}  # what `bounds` tells
+        self.at_check: Callable[[], None] = lambda: None  # called before what was read is published; it may raise
+
+    async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        self.was_opened.set()
+        if self.is_unreachable:
+            await asyncio.Event().wait()
+        first: dict[TopicPartition, RawBatch] = {}
+        for batch in self.batches:
+            if isinstance(batch, RawBatch):
+                first.setdefault(TopicPartition(batch.topic, batch.partition), batch)
+        return frozenset(known) | {partition for partition, batch in first.items() if len(batch)}
+
+    async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.first_offset if start != Earliest() else 0)
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        return {p: self.held[p] for p in partitions if p in self.held}
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        self.read_from = dict(positions)
+        for batch in self.batches:
+            if isinstance(batch, Exception):
+                raise batch
+            position = positions.get(TopicPartition(batch.topic, batch.partition), 0)
+            if not len(batch) or batch.next_offset > position:
+                self.handed_out += 1
+                yield batch.slice(int(np.searchsorted(batch.offsets, position)), len(batch)) if len(batch) else batch
+        if not self.ends:
+            await asyncio.Event().wait()
+
+    async def check_identity(self) -> None:
+        self.at_check()
+
+    async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
+        self.confirmed = dict(ends)
+
+    async def close(self) -> None:
+        self.was_closed = True
+
+
+class FakeDecoder:
+    """A row (offset, value) for each record, for table `t`, or for `orders` when the record says `orders/…`.
+
+    `bad` is a bad record, `new column` has one that the table lacks; `same:<id>` left its value out: the row of that id
+    has it. `gone:<id>` deletes that row, which comes under another key: `moved:<id>` is that, and left its value out.
+    """
+
+    FAILURES: ClassVar = {"bad": FailureKind.BAD_RECORD, "new column": FailureKind.UNKNOWN_COLUMN}
+
+    def __init__(self, target_of: TargetOf) -> None:
+        self._target_of = target_of
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        failures: list[DecodeFailure] = []
+        skipped: Counter[Skipped] = Counter()
+        unrouted: dict[SourceTable, int] = {}
+        cells: dict[str, list[tuple[int, str]]] = {}
+        targets: dict[str, Target] = {}
+        for row, (offset, data) in enumerate(zip(batch.offsets.tolist(), batch.values.to_pylist(), strict=True)):
+            if data is None:
+                skipped[Skipped.TOMBSTONE] += 1
+                continue
+            table, _, value = data.decode().rpartition("/")
+            source = SourceTable(batch.topic, table=table or "t")
+            target = self._target_of(source)
+            if value in self.FAILURES:
+                failures.append(DecodeFailure(row, offset, self.FAILURES[value], f"{value} is no good"))
+            elif target is None:
+                skipped[Skipped.UNROUTED] += 1
+                unrouted.setdefault(source, row)
+            else:
+                targets[target.name] = target
+                cells.setdefault(target.name, []).append((offset, value))
+        tables = tuple(self._table_rows(targets[name], found) for name, found in cells.items())
+        return DecodedBatch(tables, tuple(failures), skipped, unrouted)
+
+    def _table_rows(self, target: Target, cells: list[tuple[int, str]]) -> TableRows:
+        said = [value.partition(":") for _, value in cells]
+        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("same", "moved")]
+        unavailable = key_changes = None
+        if left_out:
+            keys = pa.record_batch({"id": pa.array([id_ for _, id_ in left_out], pa.int64())})
+            flags = {"v": np.ones(len(left_out), np.bool_)}
+            unavailable = UnavailableValues(np.array([at for at, _ in left_out]), flags, keys)
+        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("gone", "moved")]
+        if halves:
+            changes = [KeyChange(b"%016d" % id_, True, str(id_), "new") for _, id_ in halves]
+            key_changes = KeyChanges(np.array([at for at, _ in halves]), changes)
+        filled = [
+            (int(id_), GONE) if word == "gone" else (offset, None if word in ("same", "moved") else word)
+            for (offset, _), (word, _, id_) in zip(cells, said, strict=True)
+        ]
+        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in said]
+        offsets = np.array([offset for offset, _ in cells])
+        return TableRows(target, rows(*filled, kinds=kinds), offsets, unavailable, key_changes)
+
+
+@dataclass
+class Published:
+    """One snapshot of a fake table."""
+
+    identifier: int
+    rows: list[tuple[int, str]]
+    properties: Mapping[str, str]
+
+    @property
+    def position(self) -> SourcePosition:
+        return position_from_text(self.properties[POSITION_PROPERTY], "here")
+
+
+@dataclass
+class FakeTable:
+    """What outlives a pipeline: the snapshots. An append table, so that rows written twice are seen.
+
+    log: what happened, in order, shared by all parts of a pipeline.
+    """
+
+    name: str
+    log: list[str] = field(default_factory=list)
+    snapshots: list[Published] = field(default_factory=list)
+    registered_id: int | None = None
+    io: MemoryFileIO = field(default_factory=MemoryFileIO)
+
+    @property
+    def checkpoints(self) -> list[Published]:
+        """Without those that only say that a process took over."""
+        return [snapshot for snapshot in self.snapshots if snapshot.rows]
+
+    @property
+    def rows(self) -> list[tuple[int, str]]:
+        return [row for snapshot in self.snapshots for row in snapshot.rows]
+
+    def sink(self) -> FakeSink:
+        return FakeSink(self)
+
+
+class FakeSink:
+    """A writer of a FakeTable. `at_*` are called in the worker thread before the step; they may wait or raise."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self._table = table
+        self._written: list[tuple[int, str]] = []
+        self._prepared: list[tuple[int, str]] = []
+        self._newest_id = 0
+        self.at_read_state: Callable[[], None] = lambda: None
+        self.at_route: Callable[[], None] = lambda: None
+        self.at_lookup: Callable[[], None] = lambda: None
+        self.at_write: Callable[[], None] = lambda: None
+        self.at_abort: Callable[[], None] = lambda: None
+        self.must_open_buckets = False
+        self.at_prepare: Callable[[], None] = lambda: None
+        self.at_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[], None] = lambda: None
+        self.at_room: Callable[[], None] = lambda: None
+        self.is_memory_short = False
+        self.was_aborted = False
+        self.was_cancelled = False
+
+    @property
+    def name(self) -> str:
+        return self._table.name
+
+    @property
+    def created_ms(self) -> int:
+        return 1
+
+    def read_state(self) -> TableState:
+        self.at_read_state()
+        count = len(self._table.snapshots)
+        own = [snapshot for n in range(count, 0, -1) if (snapshot := self.snapshot(n)) is not None]
+        self._newest_id = count
+        return TableState(self.created_ms, own, (), 1 if count else None, count or None, self._table.registered_id)
+
+    def latest_of_user(self) -> SnapshotSummary | None:
+        return self.snapshot(self._newest_id)
+
+    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
+        if not 0 < snapshot_id <= len(self._table.snapshots):
+            return None
+        found = self._table.snapshots[snapshot_id - 1]
+        path = f"{self.name}/snapshot-{snapshot_id}"
+        return SnapshotSummary(snapshot_id, path, "fake", found.identifier, f"list-{snapshot_id}", found.properties)
+
+    def register(self, snapshot_id: int) -> None:
+        self._table.registered_id = snapshot_id
+
+    @property
+    def moved_row_files(self) -> MovedRowFiles:
+        return MovedRowFiles(self._table.io, f"memory://{self.name}/moved-rows", "fake", SCHEMA)
+
+    def route(self, rows: pa.RecordBatch) -> RoutedRows:
+        self.at_route()
+        return RoutedRows([(BucketKey(b"", 0), rows)])
+
+    def opens_buckets(self, routed: RoutedRows) -> bool:
+        return self.must_open_buckets
+
+    def write(self, routed: RoutedRows) -> None:
+        self.at_write()
+        for _, rows in routed.parts:
+            self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+    def make_room(self) -> None:
+        self.at_room()
+        self._table.log.append(f"make room {self.name}")
+        self.is_memory_short = False
+
+    def prepare(self, identifier: int) -> list[CommitMessage]:
+        self.at_prepare()
+        self._table.log.append(f"prepare {self.name}")
+        self._prepared, self._written = self._written, []
+        return [CommitMessage(b"", 0)] if self._prepared else []
+
+    def commit(self, committable: Committable) -> int | None:
+        if committable.messages:  # not when it only takes over
+            self.at_commit()
+            self._table.log.append(f"commit {self.name} {committable.identifier}")
+        self._table.snapshots.append(Published(committable.identifier, self._prepared, committable.properties))
+        self._newest_id = len(self._table.snapshots)
+        self._prepared = []
+        if committable.messages:
+            self.after_commit()
+        return len(self._table.snapshots)
+
+    def cancel_compactions(self) -> None:
+        self.was_cancelled = True
+
+    def abort(self) -> None:
+        self.at_abort()
+        self.was_aborted = True
+
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        self.at_lookup()
+        known = dict(self._table.rows + self._prepared + self._written)
+        ids = keys["id"].to_pylist()
+        known = {id_: value for id_, value in known.items() if value != GONE}
+        found = np.array([id_ in known for id_ in ids], np.bool_)
+        old = [(id_ if id_ in known else None, known.get(id_)) for id_ in ids]
+        return found, pa.RecordBatch.from_pylist([{"id": i, "v": v} for i, v in old], SCHEMA.arrow)
+
+
+class Gate:
+    """A step in a worker thread waits here until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self) -> None:
+        self._reached.set()
+        assert self._open.wait(30), "nobody opened the gate"
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, 30), "nobody came to the gate"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """For what a pipeline shows to nobody who could wait for it."""
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.to_thread(time.sleep, 0.001)
+
+
+@dataclass
+class Rig:
+    """A pipeline of fakes on a manual clock. `restart` makes the next one over the same tables and dead letters."""
+
+    source: FakeSource
+    tables: Sequence[FakeTable]
+    tolerance: object = "none"
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table to its topics; all of them otherwise
+    interval_ms: int = 10_000
+    bytes_max: int = 1 << 30
+    queue_bytes: int = 1 << 20
+    waiting_ms_max: int = 60_000
+    waiting_bytes_max: int = 1 << 20
+    start: Start = field(default_factory=Earliest)
+    letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
+    progress: ProgressFile | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock()
+        self.sinks = {table.name: table.sink() for table in self.tables}
+        router = TableRouter(
+            [Route(table.name, [table.name], self.topics.get(table.name, ["*"])) for table in self.tables]
+        )
+        for table in self.tables:
+            router.add_target(Target(table.name, SCHEMA))
+        self.io = MemoryFileIO()
+        self.dead_letters = DeadLetters(self.io, self.letters_at, self.clock)
+        self.pipeline = Pipeline(
+            PipelineDependencies(
+                source=self.source,
+                decoder=FakeDecoder(router.target_of),
+                router=router,
+                sinks=self.sinks,
+                create=lambda batch, unrouted: False,
+                dead_letters=self.dead_letters,
+                errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
+                start=self.start,
+                checkpoints=CheckpointPolicy(self.interval_ms, self.bytes_max),
+                queue_bytes=self.queue_bytes,
+                waiting=PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
+                clock=self.clock,
+                progress=self.progress,
+            )
+        )

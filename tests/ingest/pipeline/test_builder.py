@@ -1,0 +1,116 @@
+"""A configuration becomes the parts it names, and what can't be had is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio import to_thread
+from pathlib import Path
+
+import pytest
+
+import tidelake
+from checkpoint.offsets import TopicPartition
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline, build_source, build_start, run
+from ingest.settings import Config
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Start
+from ingest.sources.change_log_folder import ChangeLogFolder
+from storage.errors import BadInput, UnsupportedFeature
+
+FOLDER = "source: {type: change-log-folder, path: PATH/in, until: end}"
+KAFKA = "source: {type: kafka, bootstrap_servers: b, topics: a}"
+
+
+def config(path: Path, source: str = FOLDER, *flags: str) -> Config:
+    text = f"warehouse: PATH/lake\n{source}\ntables: [{{name: shop.orders}}]".replace("PATH", str(path))
+    return parse_config(text, "shop.yaml", flags, pipeline="shop")
+
+
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        ([], Earliest()),
+        (["source.start=latest"], Latest()),
+        (["source.start={timestamp_ms: 0}"], AtTimestamp(0)),
+        (["source.start={group: g}"], FromGroup("g")),
+        (
+            ["source.start={offsets: {a: {0: 5, 1: 0}}}"],
+            AtOffsets({TopicPartition("a", 0): 5, TopicPartition("a", 1): 0}),
+        ),
+    ],
+)
+def test_starts(tmp_path: Path, flags: list[str], start: Start) -> None:
+    assert build_start(config(tmp_path, KAFKA, *flags)) == start
+
+
+def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
+    assert build_start(config(tmp_path)) == Earliest()
+    assert isinstance(build_source(config(tmp_path)), ChangeLogFolder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "said"),
+    [
+        pytest.param(["format=avro"], UnsupportedFeature, "format = avro.*debezium-json", id="a format we lack"),
+        pytest.param(
+            ["format_options={truncate: skip}"], BadInput, "no option 'truncate'; did you mean 'truncates'", id="a typo"
+        ),
+        pytest.param(["format_options={truncates: maybe}"], BadInput, "fail or skip, not 'maybe'", id="a wrong word"),
+        pytest.param(
+            ["format_options={unavailable_value_placeholder: 5}"],
+            BadInput,
+            "is a text, not 5",
+            id="a number for a text",
+        ),
+        pytest.param(
+            ["warehouse_options={metastore: hive}"], UnsupportedFeature, "metastore = hive", id="a catalog we lack"
+        ),
+    ],
+)
+def test_what_can_not_be_had_is_said(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        build_pipeline(config(tmp_path, FOLDER, *flags))
+
+
+def test_an_aiokafka_that_can_not_even_be_imported_from_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks
+    with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
+        build_source(config(tmp_path, KAFKA))
+
+
+async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_path: Path) -> None:
+    def change(offset: int, id_: int, name: str) -> str:
+        source = {"db": "shop", "table": "orders", "connector": "postgresql"}
+        value = {"before": None, "after": {"id": id_, "name": name}, "op": "c", "source": source}
+        line = {
+            "topic": "log",
+            "partition": 0,
+            "offset": offset,
+            "key": json.dumps({"id": id_}),
+            "value": json.dumps(value),
+        }
+        return json.dumps(line) + "\n"
+
+    def write(name: str, *lines: str) -> None:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_text("".join(lines))
+
+    def rows() -> list[dict[str, object]]:
+        table = tidelake.open_catalog(str(tmp_path / "lake")).table("shop.orders")
+        found: list[dict[str, object]] = table.scan().to_arrow().sort_by("id").to_pylist()
+        return found
+
+    await to_thread(write, "1.jsonl", change(0, 1, "one"), change(1, 2, "two"))
+    progress = await run(await asyncio.to_thread(config, tmp_path))
+    assert (progress.ended, progress.records) == ("end of source", 2)
+    await to_thread(write, "2.jsonl", change(2, 2, "zwei"))
+    progress = await run(await asyncio.to_thread(config, tmp_path))
+    assert (progress.records, progress.snapshots) == (
+        1,
+        {"shop.orders": 3},
+    )  # the second one says that a new process took over
+    assert await to_thread(rows) == [{"id": "1", "name": "one"}, {"id": "2", "name": "zwei"}]

@@ -1,0 +1,74 @@
+"""What the log says of how long checkpoints take; that tables flush and publish side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import pytest
+
+from storage.logs import FIELDS
+from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
+
+Event: TypeAlias = Mapping[str, Any]
+
+
+async def run(
+    caplog: pytest.LogCaptureFixture, *, prepare_ms: int, publish_ms: int, checkpoints: int = 1
+) -> tuple[list[Event], list[Event]]:
+    """The events `checkpoint`, and `checkpoint_late`, of checkpoints 1,000 ms apart that take so long."""
+    batches = [raw_batch([n]) for n in range(checkpoints)]
+    rig = Rig(FakeSource(batches), [FakeTable("t")], interval_ms=1_000, bytes_max=1)
+    loop = asyncio.get_running_loop()
+
+    def takes(duration_ms: int) -> None:
+        passed = threading.Event()
+        loop.call_soon_threadsafe(rig.clock.advance, duration_ms)
+        loop.call_soon_threadsafe(passed.set)
+        assert passed.wait(30)
+
+    rig.sinks["t"].at_prepare = lambda: takes(prepare_ms)
+    rig.sinks["t"].at_commit = lambda: takes(publish_ms)
+    with caplog.at_level(logging.INFO):
+        await asyncio.wait_for(rig.pipeline.run(), 60)
+    events = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
+    of = {name: [event for event in events if event["event"] == name] for name in ("checkpoint", "checkpoint_late")}
+    return of["checkpoint"], of["checkpoint_late"]
+
+
+async def test_a_checkpoint_that_is_in_time_says_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints, late = await run(caplog, prepare_ms=300, publish_ms=700)
+    assert [(event["took_ms"], event["late_ms"]) for event in checkpoints] == [(1_000, 0)]
+    assert late == []
+
+
+async def test_a_checkpoint_that_takes_longer_than_the_interval_says_how_late_it_is_and_what_took_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    checkpoints, late = await run(caplog, prepare_ms=300, publish_ms=1_900)
+    assert [(event["took_ms"], event["late_ms"]) for event in checkpoints] == [(2_200, 1_200)]
+    (warning,) = late
+    told = {name: warning[name] for name in ("late_ms", "interval_ms", "prepare_ms", "publish_ms", "tables")}
+    assert told == {"late_ms": 1_200, "interval_ms": 1_000, "prepare_ms": 300, "publish_ms": 1_900, "tables": 1}
+    assert "checkpoint.interval_ms" in warning["remedy"]
+
+
+async def test_late_checkpoints_are_told_once_a_minute_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints, late = await run(caplog, prepare_ms=0, publish_ms=20_000, checkpoints=7)
+    assert [event["late_ms"] for event in checkpoints] == [19_000] * 7
+    assert [warning["late_checkpoints"] for warning in late] == [1, 3, 3]
+
+
+async def test_tables_flush_side_by_side_and_then_publish_side_by_side() -> None:
+    """Each step of a table waits for the same step of the other one."""
+    tables = [FakeTable("a"), FakeTable("b")]
+    rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), tables)
+    for step in ("at_prepare", "at_commit"):
+        both = threading.Barrier(2, timeout=30)
+        for sink in rig.sinks.values():
+            setattr(sink, step, both.wait)
+    await asyncio.wait_for(rig.pipeline.run(), 60)
+    assert [len(table.checkpoints) for table in tables] == [1, 1]

@@ -1,0 +1,69 @@
+"""What waits keeps its order, and not for ever."""
+
+from __future__ import annotations
+
+from checkpoint.offsets import TopicPartition
+from ingest.formats.base import DecodedBatch, KeyChange
+from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
+from ingest.tables.unavailable_values import AwaitedRow
+from tests.ingest.pipeline.fakes import raw_batch
+
+P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
+NOTHING = DecodedBatch((), (), {}, {})
+
+
+def pending(*offsets: int, partition: int = 0, came_ms: int = 0) -> PendingBatch:
+    return PendingBatch(raw_batch(offsets, partition=partition), NOTHING, came_ms)
+
+
+def awaited(offset: int) -> AwaitedRow:
+    return AwaitedRow(offset, "t", KeyChange(b"99", True, "99", "1"))
+
+
+def test_batches_of_a_partition_stay_in_order() -> None:
+    waiting, first, second = PendingBatches(1_000, 1_000), pending(1), pending(2)
+    waiting.add(first)
+    waiting.add(second)
+    assert waiting.head(P0) is first
+    waiting.remove_head(P0)
+    assert waiting.head(P0) is second
+    waiting.remove_head(P0)
+    assert (waiting.head(P0), P0 in waiting) == (None, False)
+
+
+def test_a_stuck_batch_goes_on_where_it_ended() -> None:
+    waiting = PendingBatches(1_000, 1_000)
+    waiting.add(pending(1, 2, 3))
+    waiting.block_head(P0, 2, awaited(2))
+    waiting.block_head(P0, 3, third := awaited(3))
+    head = waiting.head(P0)
+    assert head is not None
+    assert (head.start, waiting.awaited) == (3, {P0: third})
+
+
+def test_the_batch_that_came_first_is_due_first() -> None:
+    waiting = PendingBatches(1_000, 1_000)
+    waiting.add(pending(1, came_ms=300))
+    waiting.add(pending(1, partition=1, came_ms=100))
+    assert (waiting.longest_waiting(), waiting.due_in_ms(0)) == (None, None)
+    waiting.block_head(P0, 1, awaited(1))
+    waiting.block_head(P1, 1, awaited(1))
+    assert (waiting.longest_waiting(), waiting.due_in_ms(600), waiting.due_in_ms(1_100)) == (P1, 500, 0)
+
+
+def test_a_batch_waits_no_longer_when_several_of_its_records_wait_in_turn() -> None:
+    waiting = PendingBatches(1_000, 1_000)
+    waiting.add(pending(1, 2))
+    waiting.block_head(P0, 1, awaited(1))
+    waiting.block_head(P0, 2, awaited(2))
+    assert waiting.due_in_ms(900) == 100
+
+
+def test_too_much_is_due_at_once() -> None:
+    size = pending(1).raw.nbytes
+    waiting = PendingBatches(1_000, size)
+    waiting.add(pending(1))
+    waiting.block_head(P0, 1, awaited(1))
+    assert waiting.due_in_ms(0) == 1_000
+    waiting.add(pending(2))
+    assert waiting.due_in_ms(0) == 0

@@ -1,0 +1,215 @@
+"""What a pipeline leaves beside its snapshots, and what a restart makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
+from ingest.pipeline.progress_file import ProgressFile, progress_path
+from ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS
+from ingest.raw_batch import RawBatch
+from storage.fileio.memory import MemoryFileIO
+from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
+from tests.support.faulty_file_io import Fault, FaultyFileIO
+
+T0 = TopicPartition("log", 0)
+
+
+class Notebook(ProgressFile):
+    """A progress file that remembers all that was ever written to it."""
+
+    def __init__(self) -> None:
+        self.io = FaultyFileIO(MemoryFileIO())
+        self.path = progress_path(f"memory://lake/{uuid4().hex}", "shop")
+        super().__init__(self.io, self.path)
+        self.history: list[IdleProgress] = []
+
+    def write(self, progress: IdleProgress) -> None:
+        super().write(progress)
+        self.history.append(progress)
+
+
+async def now(notebook: Notebook) -> IdleProgress:
+    return await asyncio.to_thread(notebook.read)
+
+
+def for_a(first: int, count: int = 3) -> RawBatch:
+    return raw_batch(range(first, first + count), [b"a/x"] * count)
+
+
+async def test_an_idle_table_is_not_read_again_from_its_last_row() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source, notebook = FakeSource([raw_batch([0], [b"b/x"]), for_a(1, 9)]), Notebook()
+    await Rig(source, [a, b], progress=notebook).pipeline.run()
+    assert b.snapshots[-1].position.ends[T0] == 10  # one checkpoint
+    source.batches.append(for_a(10, 5))
+    await Rig(source, [a, b], progress=notebook).pipeline.run()
+    assert b.snapshots[-1].rows == []
+    source.batches.append(for_a(15, 5))
+    rig = Rig(source, [a, b], progress=notebook)
+    await rig.pipeline.run()
+    assert source.read_from == {T0: 15}
+    assert (await now(notebook)).reached.ends == {T0: 20}
+    assert chain_breaks([(s.identifier, s.position) for s in b.snapshots]) == []
+    assert b.snapshots[-1].position.ranges[T0] == OffsetRange(10, 15)
+
+
+async def test_without_the_file_it_is_read_again_and_nothing_is_there_twice() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source = FakeSource([raw_batch([0], [b"b/x"]), for_a(1, 9)])
+    for _ in range(3):
+        await Rig(source, [a, b], progress=Notebook()).pipeline.run()
+    assert (len(a.rows), len(b.rows)) == (9, 1)
+
+
+async def test_a_table_that_doesn_t_exist_yet_is_remembered_too() -> None:
+    a, later = FakeTable("a"), FakeTable("b")
+    source, notebook = FakeSource([for_a(0, 5)]), Notebook()
+    first = Rig(source, [a, later], progress=notebook)
+    del first.sinks["b"]
+    await first.pipeline.run()
+    assert (await now(notebook)).tables["b"] == IdleTable()
+    again = Rig(source, [a, later], progress=notebook)
+    del again.sinks["b"]
+    await again.pipeline.run()
+    assert source.read_from == {T0: 5}
+
+
+async def test_an_entry_is_struck_out_before_its_table_gets_a_snapshot() -> None:
+    """Or the file would go on to say that nothing came since an older one."""
+    a, b = FakeTable("a"), FakeTable("b")
+    notebook = Notebook()
+    rig = Rig(FakeSource([for_a(0)]), [a, b], progress=notebook)
+    seen: list[IdleProgress] = []
+    rig.sinks["a"].at_commit = lambda: seen.append(notebook.history[-1])
+    await rig.pipeline.run()
+    assert [sorted(progress.tables) for progress in notebook.history] == [["a", "b"], ["b"], ["a", "b"]]
+    (then,) = seen
+    assert (sorted(then.tables), then.active) == (["b"], {"a": IdleTable(1, 1, "list-1")})
+
+
+async def test_what_was_struck_out_stays_known_while_other_tables_are_noted() -> None:
+    """Or nothing would tell that the pipeline ever wrote to it, should its snapshots expire."""
+    a, b = FakeTable("a"), FakeTable("b")
+    notebook = Notebook()
+    rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
+    await noted_once(rig)
+    noted = notebook.history[-2]  # the last one is written at the end
+    assert (sorted(noted.tables), noted.active) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+
+
+async def test_a_table_that_is_not_configured_for_a_while_stays_known() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source, notebook = FakeSource([for_a(0)]), Notebook()
+    for tables in ([a, b], [b], [b]):
+        await Rig(source, tables, progress=notebook).pipeline.run()
+    progress = await now(notebook)
+    assert (sorted(progress.tables), progress.active) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+    await Rig(source, [a, b], progress=notebook).pipeline.run()
+    assert (await now(notebook)).active == {}
+
+
+async def test_a_busy_table_costs_no_write_at_each_checkpoint() -> None:
+    notebook = Notebook()
+    await Rig(
+        FakeSource([for_a(n) for n in range(0, 60, 3)]), [FakeTable("a")], bytes_max=1, progress=notebook
+    ).pipeline.run()
+    assert len(notebook.history) == 3  # at the start, struck out, at the end
+
+
+async def test_while_running_idle_tables_are_noted_now_and_then() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    notebook = Notebook()
+    rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
+    await noted_once(rig)
+    noted = notebook.history[-2]  # the last one is written at the end
+    assert (noted.reached.ends, sorted(noted.tables)) == ({T0: 3}, ["b"])
+
+
+async def noted_once(rig: Rig) -> None:
+    """Runs until table a has a snapshot and the others are noted, and then to its end."""
+    run = asyncio.create_task(rig.pipeline.run())
+    await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
+    gate = Gate()
+    rig.sinks["a"].after_commit = gate
+    rig.clock.advance(INTERVAL_MS)
+    await gate.reached()
+    gate.open()
+    rig.pipeline.stop()
+    await run
+
+
+async def test_a_store_that_can_t_keep_it_is_no_reason_to_stop() -> None:
+    a = FakeTable("a")
+    notebook = Notebook()
+    notebook.io.fail_call(1, Fault.BEFORE)  # the first is the read of a file that isn't there
+    await Rig(FakeSource([for_a(0)]), [a], progress=notebook).pipeline.run()
+    assert len(a.rows) == 3
+
+
+async def test_what_can_t_be_struck_out_stops_the_commit() -> None:
+    a = FakeTable("a")
+    notebook = Notebook()
+    notebook.io.fail_call(2, Fault.BEFORE)
+    with pytest.raises(OSError, match="injected"):
+        await Rig(FakeSource([for_a(0)]), [a], progress=notebook).pipeline.run()
+    assert a.rows == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b"\xff"])
+async def test_a_torn_file_is_passed_over(data: bytes) -> None:
+    a = FakeTable("a")
+    notebook = Notebook()
+    await asyncio.to_thread(notebook.io.write, notebook.path, data)
+    await Rig(FakeSource([for_a(0)]), [a], progress=notebook).pipeline.run()
+    assert len(a.rows) == 3
+    assert sorted((await now(notebook)).tables) == ["a"]
+
+
+async def test_the_newest_own_snapshot_is_kept_from_expiry_from_the_start_to_the_end() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])]), [table])
+    at_commit: list[int | None] = []
+    rig.sinks["t"].at_commit = lambda: at_commit.append(table.registered_id)
+    await rig.pipeline.run()
+    assert (at_commit, table.registered_id) == ([1], 2)
+
+
+async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_looks_forgotten() -> None:
+    """Some expire consumers by the age of their file (`consumer.expiration-time`)."""
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])], ends=False), [table])
+    start_ms, told = rig.clock.now_ms(), list[tuple[int, int]]()
+
+    def register(snapshot_id: int) -> None:
+        told.append((rig.clock.now_ms() - start_ms, snapshot_id))
+
+    rig.sinks["t"].register = register  # type: ignore[method-assign]
+    run = asyncio.create_task(rig.pipeline.run())
+    await asyncio.wait_for(rig.clock.sleeper(below_ms=INTERVAL_MS), 30)
+    rig.clock.advance(rig.interval_ms)
+    await until(lambda: rig.pipeline.metrics.checkpoints == 1)
+    rig.clock.advance(INTERVAL_MS - rig.interval_ms)
+    for _ in range(INTERVAL_MS, INTERVAL_MS + REFRESH_MS, INTERVAL_MS):
+        await asyncio.wait_for(rig.clock.sleeper(), 30)
+        rig.clock.advance(INTERVAL_MS)
+    await asyncio.wait_for(rig.clock.sleeper(), 30)
+    rig.pipeline.stop()
+    await run
+    assert told == [(0, 1), (INTERVAL_MS, 2), (INTERVAL_MS + REFRESH_MS, 2)]
+
+
+async def test_a_table_that_can_t_be_registered_is_no_reason_to_stop() -> None:
+    table = FakeTable("t")
+    rig = Rig(FakeSource([raw_batch([0])]), [table])
+
+    def refuse(snapshot_id: int) -> None:
+        raise OSError("read-only folder")
+
+    rig.sinks["t"].register = refuse  # type: ignore[method-assign]
+    await rig.pipeline.run()
+    assert len(table.rows) == 1

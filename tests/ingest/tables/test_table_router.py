@@ -1,0 +1,58 @@
+"""Which table takes which records."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.formats.base import Target
+from ingest.formats.source_table import SourceTable
+from ingest.tables.table_router import Route, TableRouter
+from storage.errors import BadInput
+from tests.ingest.pipeline.fakes import SCHEMA
+
+ORDERS = SourceTable("pg.shop.public.orders", "shop", "public", "orders")
+ITEMS = SourceTable("pg.shop.public.items", "shop", "public", "items")
+
+
+def router(**routes: tuple[list[str], list[str]]) -> TableRouter:
+    subject = TableRouter([Route(name, match, topics) for name, (match, topics) in routes.items()])
+    for name in routes:
+        subject.add_target(Target(name, SCHEMA))
+    return subject
+
+
+@pytest.mark.parametrize(
+    "pattern", ["orders", "public.orders", "shop.public.orders", "pg.shop.public.orders", "pg.*.orders", "ord?rs"]
+)
+def test_a_pattern_may_fit_any_spelling_of_the_source_table(pattern: str) -> None:
+    target = router(t=([pattern], ["*"])).target_of(ORDERS)
+    assert target is not None
+    assert target.name == "t"
+    assert router(t=([pattern], ["*"])).target_of(ITEMS) is None
+
+
+def test_one_of_several_patterns_is_enough() -> None:
+    subject = router(t=(["orders", "items"], ["*"]))
+    assert subject.target_of(ORDERS) is subject.target_of(ITEMS) is not None
+
+
+def test_a_table_may_be_fed_by_some_topics_only() -> None:
+    subject = router(a=(["orders"], ["pg.*"]), b=(["orders"], ["mysql.*"]))
+    found = subject.target_of(ORDERS)
+    assert found is not None
+    assert found.name == "a"
+    assert subject.tables_of("pg.shop.public.orders") == ("a",)
+    assert subject.tables_of("mysql.x") == ("b",)
+    assert subject.tables_of("other") == ()
+
+
+def test_records_that_two_tables_take_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"a and b both take the records of shop\.public\.orders.*narrower"):
+        router(a=(["orders"], ["*"]), b=(["*"], ["*"])).target_of(ORDERS)
+
+
+def test_a_table_that_does_not_exist_yet_takes_no_records() -> None:
+    subject = TableRouter([Route("t", ["orders"])])
+    assert (subject.target_of(ORDERS), subject.table_of(ORDERS), subject.tables) == (None, "t", ["t"])
+    subject.add_target(Target("t", SCHEMA))
+    assert subject.target_of(ORDERS) is not None

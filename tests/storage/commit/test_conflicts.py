@@ -1,0 +1,119 @@
+"""Conflict rules as tables: what is there, what a commit wants, what it hears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
+from storage.errors import CommitConflict
+from storage.files.data_file import EMPTY_ROW
+from storage.format import CommitKind, FileKind
+from storage.manifests.manifest_entry import ManifestEntry
+from tests.storage.snapshots.tables import KEY_TYPES, data_file, partition
+
+COMPACT, OVERWRITE = CommitKind.COMPACT, CommitKind.OVERWRITE
+
+
+def entries(text: str) -> list[ManifestEntry]:
+    """`+a@5:1-9` adds file a, keys 1 to 9, to level 5; after it `/7`: 7 buckets, `#1` bucket 1, `!x` partition x."""
+    return [entry(word) for word in text.split()]
+
+
+def entry(word: str) -> ManifestEntry:
+    word, _, in_partition = word.partition("!")
+    word, _, bucket = word.partition("#")
+    word, _, total = word.partition("/")
+    word, _, keys = word.partition(":")
+    name, _, level = word[1:].partition("@")
+    low, _, high = keys.partition("-")
+    return ManifestEntry(
+        FileKind.ADD if word[0] == "+" else FileKind.DELETE,
+        partition(in_partition) if in_partition else EMPTY_ROW,
+        int(bucket or 0),
+        int(total or 2),
+        data_file(name, level=int(level or 0), keys=(int(low or 1), int(high or low or 1))),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    kind: CommitKind
+    base: str
+    delta: str
+    conflict: str | None = None
+
+
+CASES = [
+    Case("a compaction of files that are there", COMPACT, "+a +b", "-a -b +c@5"),
+    Case("a file that moves to another level", COMPACT, "+a", "-a +a@5"),
+    Case("the file was compacted by another", COMPACT, "+b", "-a -b +c@5", "file a .* removed it already"),
+    Case("it moved to another level meanwhile", COMPACT, "+a@4", "-a +c@5", "file a .* level 0.* removed it already"),
+    Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "removed it already"),
+    Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "removed it already"),
+    Case("nothing is there", COMPACT, "", "-a +c@5", "removed it already"),
+    Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which is there already"),
+    Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "contradicts itself.*is there already"),
+    Case("a file is deleted, then added", OVERWRITE, "+a", "-a +a", "contradicts itself.*was deleted"),
+    Case("levels next to each other", COMPACT, "+a +x@5:1-4 +y@5:9-12", "-a +c@5:5-8"),
+    Case("level 0 may overlap", OVERWRITE, "+a:1-9 +x:1-9", "-a:1-9 +c:2-3"),
+    Case("ranges that share their last key", COMPACT, "+a +x@5:1-4", "-a +c@5:4-8", "level 5: files x and c overlap"),
+    Case("a range inside another", COMPACT, "+a +x@5:1-9", "-a +c@5:3-4", "overlap"),
+    Case("overlap of two other levels", COMPACT, "+a +x@4:1-9", "-a +c@5:3-4"),
+    Case("overlap in another bucket", COMPACT, "+a +x@5:1-9#1", "-a +c@5:3-4"),
+    Case("keys are ordered as numbers", COMPACT, "+a +x@5:9-10", "-a +c@5:100-100"),
+    Case("the number of buckets changed", COMPACT, "+a/2 +b/2", "-a/2 +c@5/4", "2 buckets, and now 4"),
+    Case("the number changed in another bucket's file", COMPACT, "+b/4#1", "+c@5/2", "4 buckets, and now 2"),
+    Case("another partition may have other buckets", COMPACT, "+a/2!x +b/4!y", "-a/2!x +c@5/2!x"),
+    Case("an overwrite may change the number", OVERWRITE, "+a/2", "-a/2 +c/4"),
+    Case("dynamic buckets have no number", COMPACT, "+a/-1", "-a/-1 +c@5/2"),
+    Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "removed it already"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_conflicts(case: Case) -> None:
+    def check() -> None:
+        check_no_conflict(case.kind, entries(case.base), entries(case.delta), KEY_TYPES, bytes.hex)
+
+    if case.conflict is None:
+        check()
+    else:
+        with pytest.raises(CommitConflict, match=case.conflict):
+            check()
+
+
+def test_append_tables_have_no_levels_to_compare() -> None:
+    check_no_conflict(COMPACT, entries("+a +x@5:1-9"), entries("-a +c@5:3-4"), (), bytes.hex)
+
+
+def test_the_files_of_a_first_commit_agree_on_buckets() -> None:
+    check_bucket_counts(entries("+a/2!x +b/2!x +c/4!y"), bytes.hex)
+    with pytest.raises(CommitConflict, match="2 buckets, and now 4"):
+        check_bucket_counts(entries("+a/2!x +b/4!x"), bytes.hex)
+
+
+B0, B1 = (b"p", 0), (b"p", 1)
+
+
+@pytest.mark.parametrize(
+    ("bases", "foreign", "conflict"),
+    [
+        pytest.param({B0: 5}, {}, False, id="nobody else wrote"),
+        pytest.param({B0: 5}, {B0: 5}, False, id="up to the base"),
+        pytest.param({B0: 5}, {B0: 6}, True, id="after the base"),
+        pytest.param({B0: 5}, {B1: 6}, False, id="to another bucket"),
+        pytest.param({B0: 0}, {B0: 1}, True, id="to a table that was empty"),
+        pytest.param({B0: 9, B1: 3}, {B0: 6, B1: 4}, True, id="each bucket has its own base"),
+    ],
+)
+def test_sequence_numbers_continue_what_is_there(
+    bases: dict[tuple[bytes, int], int], foreign: dict[tuple[bytes, int], int], conflict: bool
+) -> None:
+    if conflict:
+        with pytest.raises(CommitConflict, match=r"rows could win in the wrong order.*set sequence.field"):
+            check_base_is_current(bases, foreign, bytes.hex)
+    else:
+        check_base_is_current(bases, foreign, bytes.hex)

@@ -1,0 +1,204 @@
+"""Index files in commits: what an index manifest holds after each, and which commits would lose deleted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import uuid4
+
+import pytest
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.deletion_vectors.index_file import DeletionVectorMeta
+from storage.errors import CommitConflict
+from storage.fileio.memory import MemoryFileIO
+from storage.files.data_file import EMPTY_ROW, DataFileMeta
+from storage.files.index_file import IndexFileMeta
+from storage.format import CommitKind
+from storage.manifests.index_manifest import read_index_manifest
+from storage.manifests.manifest_store import ManifestStore
+from storage.table import TableContext
+from tests.storage.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
+
+IO = MemoryFileIO()
+
+
+def vectors_of(name: str, *data_files: str) -> IndexFileMeta:
+    """An index file with a vector for each of the data files."""
+    vectors = tuple(DeletionVectorMeta(data_file, 1 + 30 * i, 22, 1) for i, data_file in enumerate(data_files))
+    return IndexFileMeta("DELETION_VECTORS", name, 1 + 30 * len(vectors), len(vectors), vectors)
+
+
+def deletes(
+    new: Sequence[IndexFileMeta] = (),
+    old: Sequence[IndexFileMeta] = (),
+    *,
+    bucket: int = 0,
+    in_partition: bytes = EMPTY_ROW,
+) -> CommitMessage:
+    return CommitMessage(in_partition, bucket, new_index_files=tuple(new), deleted_index_files=tuple(old))
+
+
+def compaction(
+    before: Iterable[DataFileMeta],
+    after: Iterable[DataFileMeta],
+    new: Sequence[IndexFileMeta] = (),
+    old: Sequence[IndexFileMeta] = (),
+) -> CommitMessage:
+    return CommitMessage(
+        EMPTY_ROW,
+        0,
+        compact_before=tuple(before),
+        compact_after=tuple(after),
+        compact_new_index_files=tuple(new),
+        compact_deleted_index_files=tuple(old),
+    )
+
+
+def commit(table: TableContext, *messages: CommitMessage, user: str = "etl") -> None:
+    committer(table, user).commit(Committable(2**63 - 1, messages))
+
+
+def index_names(table: TableContext) -> list[str]:
+    return [entry.file.file_name for entry in read_index_manifest(table, latest(table).index_manifest)]
+
+
+@pytest.fixture(params=["without buckets", "in buckets", "with a primary key"])
+def table(request: pytest.FixtureRequest) -> TableContext:
+    bucket = {"without buckets": "-1", "in buckets": "1", "with a primary key": "1"}[request.param]
+    has_key = request.param == "with a primary key"
+    options = {"bucket": bucket, **({} if has_key or bucket == "-1" else {"bucket-key": "k"})}
+    return make_table(IO, f"memory://{uuid4()}/t", primary_key=has_key, options=options)
+
+
+def test_an_index_manifest_is_read_as_it_was_written(table: TableContext) -> None:
+    commit(table, added("a", "b"))
+    file = vectors_of("index-1", "a", "b")
+    commit(table, deletes([file]))
+    assert latest(table).commit_kind is CommitKind.OVERWRITE
+    (entry,) = read_index_manifest(table, latest(table).index_manifest)
+    assert (entry.partition, entry.bucket, entry.file) == (EMPTY_ROW, 0, file)
+    name = latest(table).index_manifest
+    commit(table, added("c"))
+    assert latest(table).index_manifest == name, "what doesn't change the index keeps its manifest"
+
+
+def test_a_global_index_is_carried_on_as_it_stands(table: TableContext) -> None:
+    global_index = {
+        "_ROW_RANGE_START": 0,
+        "_ROW_RANGE_END": 9,
+        "_INDEX_FIELD_ID": 1,
+        "_EXTRA_FIELD_IDS": [2],
+        "_INDEX_META": b"m",
+        "_SOURCE_META": None,
+    }
+    commit(table, added("a"))
+    foreign = IndexFileMeta("btree", "index-9", 3, 4, global_index=global_index)
+    commit(table, deletes([foreign]))
+    commit(table, deletes([vectors_of("index-1", "a")]))
+    files = [entry.file for entry in ManifestStore(table).read_index(latest(table).index_manifest)]
+    assert files == [foreign, vectors_of("index-1", "a")]
+
+
+def test_new_vectors_replace_the_files_that_they_name(table: TableContext) -> None:
+    commit(table, added("a", "b"))
+    first = vectors_of("index-1", "a")
+    commit(table, deletes([first]))
+    commit(table, deletes([vectors_of("index-2", "a", "b")], [first]))
+    assert index_names(table) == ["index-2"]
+
+
+def test_vectors_of_another_commit_are_never_lost(table: TableContext) -> None:
+    commit(table, added("a", "b"))
+    first = vectors_of("index-1", "a")
+    commit(table, deletes([first]))
+    commit(table, deletes([vectors_of("index-2", "a", "b")], [first]), user="quicker")
+    with pytest.raises(CommitConflict, match=r"index file index-1 is to be replaced, but another commit did so"):
+        commit(table, deletes([vectors_of("index-3", "a")], [first]))
+    with pytest.raises(CommitConflict, match=r"two deletion vectors|another commit wrote deletion vectors \(index-2\)"):
+        commit(table, deletes([vectors_of("index-3", "b")]))
+    assert index_names(table) == ["index-2"]
+
+
+def test_rows_of_a_file_that_was_replaced_meanwhile_cannot_be_deleted(table: TableContext) -> None:
+    commit(table, added("a"))
+    new = data_file("c", keys=(0, 0), level=5)
+    commit(table, compaction([data_file("a", keys=(0, 0))], [new]), user="compaction")
+    with pytest.raises(CommitConflict, match=r"rows of a are to be deleted, but another commit replaced the file"):
+        commit(table, deletes([vectors_of("index-1", "a")]))
+    assert live_names(table) == ["c"]
+
+
+def test_deleted_rows_do_not_come_back_with_a_file_that_was_compacted_without_them(table: TableContext) -> None:
+    commit(table, added("a"))
+    old, new = data_file("a", keys=(0, 0)), data_file("c", keys=(0, 0), level=5)
+    vectors = vectors_of("index-1", "a")
+    commit(table, deletes([vectors]), user="delete")
+    with pytest.raises(CommitConflict, match=r"rows of a were deleted by another commit, and would come back"):
+        commit(table, compaction([old], [new]))
+    commit(table, compaction([old], [new], [vectors_of("index-2")], [vectors]))
+    assert live_names(table) == ["c"]
+
+
+def test_a_vector_stays_with_a_file_that_is_only_raised_to_another_level() -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t", primary_key=True, options={"bucket": "1"})
+    low, high = data_file("a", keys=(0, 0), level=4), data_file("a", keys=(0, 0), level=5)
+    commit(table, CommitMessage(EMPTY_ROW, 0, new_files=(low,)))
+    commit(table, deletes([vectors_of("index-1", "a")]))
+    commit(table, compaction([low], [high]))
+    assert (index_names(table), live_names(table)) == (["index-1"], ["a"])
+
+
+def test_tables_without_buckets_have_as_many_index_files_as_there_are() -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t")
+    commit(table, added("a", "b", "c"))
+    commit(table, deletes([vectors_of("index-1", "a"), vectors_of("index-2", "b")]))
+    commit(table, deletes([vectors_of("index-3", "c")]), user="another")
+    commit(table, deletes([vectors_of("index-4", "b")], [vectors_of("index-2", "b")]))
+    assert index_names(table) == ["index-1", "index-3", "index-4"]
+
+
+def test_hashes_replace_those_of_their_bucket() -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t", primary_key=True)
+    commit(table, deletes([IndexFileMeta("HASH", "index-1", 4, 1)]), deletes([IndexFileMeta("HASH", "i")], bucket=1))
+    assert latest(table).commit_kind is CommitKind.APPEND
+    commit(table, deletes([IndexFileMeta("HASH", "index-2", 8, 2)]))
+    assert sorted(index_names(table)) == ["i", "index-2"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "left"), [([{"p": "x"}], ["index-y"]), (None, [])], ids=["a partition", "everything"]
+)
+def test_what_is_overwritten_leaves_the_index_too(specs: list[dict[str, str]] | None, left: list[str]) -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t", partitioned=True)
+    for name in ("x", "y"):
+        commit(table, added(name, in_partition=partition(name)))
+        commit(table, deletes([vectors_of(f"index-{name}", name)], in_partition=partition(name)))
+    commits = committer(table)
+    if specs is None:
+        commits.truncate()
+    else:
+        commits.drop_partitions(specs)
+    assert index_names(table) == left
+
+
+def test_index_files_of_a_commit_that_is_given_up_are_deleted() -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t")
+    path = table.paths.index("index-1")
+    IO.write(path, b"\1")
+    committer(table).abort([deletes([vectors_of("index-1", "a")])])
+    assert not IO.exists(path)
+
+
+def test_a_replay_leaves_the_index_files_that_its_first_commit_published() -> None:
+    table = make_table(IO, f"memory://{uuid4()}/t")
+    commits = committer(table)
+    commits.commit(Committable(1, [added("a")]))
+    published = Committable(2, [deletes([vectors_of("index-1", "a")])])
+    commits.commit(published)
+    IO.write(table.paths.index("index-1"), b"\1")
+    IO.write(table.paths.index("index-2"), b"\1")
+    assert commits.commit(published) is None
+    commits.discard_replayed(published)
+    commits.discard_replayed(Committable(2, [deletes([vectors_of("index-2", "a")])]))
+    assert IO.exists(table.paths.index("index-1"))
+    assert not IO.exists(table.paths.index("index-2"))

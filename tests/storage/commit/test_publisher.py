@@ -1,0 +1,735 @@
+"""Commits while others commit, stores fail, writers sleep and answers get lost."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
+from storage.fileio.base import FileIO
+from storage.fileio.local import LocalFileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.files.data_file import EMPTY_ROW
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.manifests.manifest_store import ListFile, ManifestStore
+from storage.manifests.snapshot_files import table_manifests
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+from tests.storage.snapshots.tables import (
+    FakeTime,
+    added,
+    committer,
+    data_file,
+    latest,
+    live_names,
+    make_table,
+    partition,
+    snapshots,
+)
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+
+
+@pytest.fixture
+def io() -> FaultyFileIO:
+    return FaultyFileIO(MemoryFileIO())
+
+
+@pytest.fixture
+def table(io: FaultyFileIO) -> TableContext:
+    return make_table(io, f"memory://{uuid.uuid4()}/t")
+
+
+def seen_by_others(table: TableContext) -> TableContext:
+    """The same table through a store that never fails."""
+    io = table.io
+    assert isinstance(io, FaultyFileIO)
+    return replace(table, io=io.inner)
+
+
+def store_of(table: TableContext) -> SnapshotStore:
+    others = seen_by_others(table)
+    return SnapshotStore(others.io, others.paths)
+
+
+def on_create(action: Callable[[Call], Fault | None]) -> Callable[[Call], Fault | None]:
+    """Something that happens when a snapshot is about to be created."""
+    return lambda call: action(call) if creates_snapshot(call) else None
+
+
+def creates_snapshot(call: Call) -> bool:
+    return call.name == "create_if_absent" and call.file_name.startswith("snapshot-")
+
+
+def once(action: Callable[[], None]) -> Callable[[Call], Fault | None]:
+    done: list[bool] = []
+
+    def run(_: Call) -> None:
+        if not done:
+            done.append(True)
+            action()
+
+    return on_create(run)
+
+
+# ---------------------------------------------------------------- losing the race
+
+
+def test_a_lost_race_is_run_again_on_top_of_the_winner(table: TableContext, io: FaultyFileIO) -> None:
+    time = FakeTime()
+    other = committer(seen_by_others(table), "other")
+    io.fault = once(lambda: _ignore(other.commit(Committable(1, [added("theirs")]))))
+    assert committer(table, time=time).commit(Committable(1, [added("ours")])) == 2
+    assert live_names(table) == ["ours", "theirs"]
+    assert time.slept_ms == [11.0]  # the shortest wait, and half of a fifth of it
+
+
+def test_metadata_of_a_lost_attempt_is_deleted(table: TableContext, io: FaultyFileIO) -> None:
+    other = committer(seen_by_others(table), "other")
+    io.fault = once(lambda: _ignore(other.commit(Committable(1, [added("theirs")]))))
+    committer(table).commit(Committable(1, [added("ours")]))
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_waits_double_up_to_a_maximum_and_then_the_commit_gives_up(table: TableContext, io: FaultyFileIO) -> None:
+    time = FakeTime()
+    other = committer(seen_by_others(table), "other")
+    io.fault = on_create(
+        lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
+    )
+    with pytest.raises(CommitConflict, match="first 11 times in a row; nothing of ours was published"):
+        committer(table, time=time).commit(Committable(1, [added("ours")]))
+    assert time.slept_ms == [11.0 * min(2**retry, 1000) for retry in range(10)]
+    assert "ours" not in live_names(table)
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_commit_timeout_ends_the_attempts(io: FaultyFileIO) -> None:
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", options={"commit.timeout": "50 ms"})
+    time = FakeTime()
+    other = committer(seen_by_others(table), "other")
+    io.fault = on_create(
+        lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
+    )
+    with pytest.raises(CommitConflict, match="nothing of ours was published"):
+        committer(table, time=time).commit(Committable(1, [added("ours")]))
+    assert time.slept_ms == [11.0, 22.0, 44.0]
+
+
+def test_an_overwrite_also_replaces_what_came_while_it_lost_the_race(io: FaultyFileIO) -> None:
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", partitioned=True)
+    other = committer(seen_by_others(table), "other")
+    x, y = partition("x"), partition("y")
+    other.commit(Committable(1, [added("x1", in_partition=x), added("y1", in_partition=y)]))
+    io.fault = once(lambda: _ignore(other.commit(Committable(2, [added("x2", in_partition=x)]))))
+    committer(table).overwrite(Committable(1, [added("x3", in_partition=x)]))
+    assert live_names(table) == ["x3", "y1"]
+
+
+def test_a_compaction_that_lost_the_race_is_checked_against_the_winner(io: FaultyFileIO) -> None:
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", primary_key=True)
+    other = committer(seen_by_others(table), "other")
+    other.commit(Committable(1, [added("a")]))
+    compaction = CommitMessage(
+        EMPTY_ROW,
+        0,
+        compact_before=(data_file("a", keys=(0, 0)),),
+        compact_after=(data_file("b", level=5, keys=(0, 0)),),
+    )
+    io.fault = once(lambda: _ignore(other.truncate()))
+    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
+        committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction]))
+    assert live_names(table) == []
+
+
+@pytest.mark.parametrize("writers", [8])
+def test_racing_writers_each_get_a_snapshot_and_nothing_is_lost(tmp_path: Path, writers: int) -> None:
+    """Real threads on a real disk, with real waits; each through its own view of the table."""
+    location, commits_each = str(tmp_path / "t"), 5
+    make_table(LocalFileIO(), location, options={"commit.max-retries": "1000", "commit.max-retry-wait": "20 ms"})
+    barrier = threading.Barrier(writers)
+
+    def write(writer: int) -> list[int | None]:
+        commit = TableCommit(TableContext.open(LocalFileIO(), location, "db.t"), f"writer-{writer}")
+        barrier.wait()
+        return [commit.commit(Committable(n, [added(f"{writer}-{n}")])) for n in range(commits_each)]
+
+    with ThreadPoolExecutor(writers) as threads:
+        published = [i for ids in threads.map(write, range(writers)) for i in ids]
+    table = TableContext.open(LocalFileIO(), location, "db.t")
+    assert sorted(i for i in published if i is not None) == list(range(1, writers * commits_each + 1))
+    assert live_names(table) == sorted(f"{w}-{n}" for w in range(writers) for n in range(commits_each))
+    assert latest(table).total_record_count == writers * commits_each
+
+
+# ---------------------------------------------------------------- unknown outcomes
+
+
+def test_a_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    io.fault = on_create(lambda _: Fault.AFTER)
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert len(snapshots(seen_by_others(table))) == 1
+
+
+def test_it_is_also_found_when_others_committed_on_top_of_it(table: TableContext, io: FaultyFileIO) -> None:
+    time = FakeTime()
+    other = committer(seen_by_others(table), "other")
+
+    def others_go_on(wait_ms: float) -> None:
+        time.slept_ms.append(wait_ms)
+        other.commit(Committable(len(time.slept_ms), [added("theirs")]))
+
+    io.fault = on_create(lambda _: Fault.AFTER)
+    environment = replace(time.environment(), sleep_ms=others_go_on)
+    commit = TableCommit(table, "etl", environment=environment)
+    assert commit.commit(Committable(1, [added("ours")])) == 1
+    assert [s.commit_user for s in snapshots(seen_by_others(table))] == ["etl", "other"]
+
+
+def test_a_commit_that_failed_for_sure_is_made_again(table: TableContext, io: FaultyFileIO) -> None:
+    faults = iter([Fault.BEFORE, None])
+    io.fault = on_create(lambda _: next(faults))
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert live_names(table) == ["a"]
+
+
+def test_one_that_failed_while_another_took_its_place_is_made_again(table: TableContext, io: FaultyFileIO) -> None:
+    other = committer(seen_by_others(table), "other")
+    faults = iter([Fault.BEFORE, None])
+
+    def fail(_: Call) -> Fault | None:
+        fault = next(faults)
+        if fault is not None:
+            other.commit(Committable(1, [added("theirs")]))
+        return fault
+
+    io.fault = on_create(fail)
+    assert committer(table).commit(Committable(1, [added("ours")])) == 2
+    assert live_names(table) == ["ours", "theirs"]
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_when_no_answer_ever_comes_the_outcome_is_unknown_and_files_stay(table: TableContext, io: FaultyFileIO) -> None:
+    io.fault = on_create(lambda _: Fault.BEFORE)
+    with pytest.raises(CommitOutcomeUnknown, match="'etl', identifier 1, may or may not have been published"):
+        committer(table).commit(Committable(1, [added("a")]))
+    assert not any(call.name == "delete" for call in io.calls)
+
+
+def test_an_unknown_outcome_is_settled_by_committing_again(table: TableContext, io: FaultyFileIO) -> None:
+    def lose_answer_and_table(call: Call) -> Fault | None:
+        published = any(map(creates_snapshot, io.calls[:-1]))
+        return Fault.BEFORE if published else Fault.AFTER if creates_snapshot(call) else None
+
+    io.fault = lose_answer_and_table
+    with pytest.raises(CommitOutcomeUnknown):
+        committer(table).commit(Committable(1, [added("a")]))
+    io.fault = lambda _: None
+    assert committer(table).commit(Committable(1, [added("a")])) is None
+    assert live_names(table) == ["a"]
+
+
+def test_a_store_that_asked_twice_and_met_its_own_file_has_published(table: TableContext, io: FaultyFileIO) -> None:
+    """As object store clients do: the first answer got lost, the second says that the name is taken."""
+    create = io.create_if_absent
+
+    def ask_twice(path: str, data: bytes) -> bool:
+        create(path, data)
+        return create(path, data)
+
+    io.create_if_absent = ask_twice  # type: ignore[method-assign]
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert live_names(table) == ["a"]
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+@pytest.mark.parametrize(
+    "lands_at",
+    [
+        pytest.param("exists", id="before we look"),
+        pytest.param("open_output", id="after we looked"),
+        pytest.param("create_if_absent", id="just before our second try"),
+    ],
+)
+def test_a_commit_that_lands_after_we_gave_it_up_is_ours_and_the_second_try_is_not(
+    table: TableContext, io: FaultyFileIO, lands_at: str
+) -> None:
+    def fault(call: Call) -> Fault | None:
+        created = [c for c in io.calls if creates_snapshot(c)]
+        if creates_snapshot(call) and len(created) == 1:
+            return Fault.LATE
+        if created and call.name == lands_at:
+            io.land()
+        return None
+
+    io.fault = fault
+    assert committer(table).commit(Committable(1, [added("a")])) == 1
+    assert live_names(table) == ["a"]
+    assert len(snapshots(seen_by_others(table))) == 1
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothing_is_deleted(io: FaultyFileIO) -> None:
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", options={"commit.timeout": "3 min"})
+    time = FakeTime()
+    started_ms = time.now_ms
+    io.on_hang = lambda: time.sleep(60_000)  # as long as a client waits for an answer
+    io.fault = on_create(lambda _: Fault.HANG)
+    with pytest.raises(CommitOutcomeUnknown, match=r"may or may not have been published \(.*hang create_if_absent"):
+        committer(table, time=time).commit(Committable(1, [added("a")]))
+    assert 180_000 < time.now_ms - started_ms < 250_000
+    assert not any(call.name == "delete" for call in io.calls)
+
+
+def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+
+    def fail_and_drop_the_table(_: Call) -> Fault:
+        table.io.delete_directory(table.paths.snapshot_directory)
+        return Fault.BEFORE
+
+    io.fault = on_create(fail_and_drop_the_table)
+    with pytest.raises(CommitOutcomeUnknown, match="the table was rolled back, dropped or created again"):
+        commit.commit(Committable(2, [added("b")]))
+
+
+def test_whatever_fails_after_a_lost_answer_a_one_off_commit_is_in_the_table_once() -> None:
+    """Only the snapshot itself tells it from another one-off commit. A file listed twice would be a CorruptFile."""
+    for number in range(12):
+        io, table = prepared()
+        calls_after: list[Call] = []
+
+        def fault(call: Call, calls_after: list[Call] = calls_after, number: int = number) -> Fault | None:
+            if calls_after or creates_snapshot(call):
+                calls_after.append(call)
+            at = len(calls_after) - 2
+            return Fault.AFTER if at == -1 else Fault.BEFORE if at == number else None
+
+        io.fault = fault
+        new = added("new", in_partition=partition("x"))
+        with suppress(CommitOutcomeUnknown):
+            assert committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [new])) == 4
+        assert live_names(seen_by_others(table)) == ["new", *OLD], f"failed at {calls_after}"
+
+
+def test_a_full_disk_leaves_the_table_and_no_orphans(table: TableContext, io: FaultyFileIO) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    outputs = itertools.count()
+    io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and next(outputs) == 2 else None
+    with pytest.raises(FaultyIOError):
+        commit.commit(Committable(2, [added("b")]))
+    assert metadata_files(table) == named_by_snapshots(table)
+    assert commit.commit(Committable(2, [added("b")])) == 2
+
+
+def test_a_store_that_can_not_exclude_others_is_refused_at_once(table: TableContext, io: FaultyFileIO) -> None:
+    def refuse(_: Call) -> None:
+        raise UnsupportedFeature("this store", "it has no conditional put", "Use another")
+
+    io.fault = on_create(refuse)
+    with pytest.raises(UnsupportedFeature):
+        committer(table).commit(Committable(1, [added("a")]))
+    assert metadata_files(table) == set()
+
+
+def test_two_processes_that_replay_one_identifier_publish_it_once(table: TableContext, io: FaultyFileIO) -> None:
+    twin = committer(seen_by_others(table), "etl")
+    io.fault = once(lambda: _ignore(twin.commit(Committable(1, [added("a")]))))
+    assert committer(table).commit(Committable(1, [added("a")])) is None
+    assert live_names(table) == ["a"]
+
+
+def test_a_process_that_others_of_its_user_overtook_is_told(table: TableContext) -> None:
+    slow, quick = committer(table), committer(seen_by_others(table), "etl")
+    slow.commit(Committable(1, [added("a")]))
+    quick.commit(Committable(2, [added("b")]))
+    quick.commit(Committable(3, [added("c")]))
+    with pytest.raises(BadInput, match="identifier 2 is below 3"):
+        slow.commit(Committable(2, [added("b")]))
+
+
+# ---------------------------------------------------------------- a crash at any call
+
+
+def prepared() -> tuple[FaultyFileIO, TableContext]:
+    """A table of three files whose next commit joins manifests."""
+    io = FaultyFileIO(MemoryFileIO())
+    table = make_table(io, f"memory://{uuid.uuid4()}/t", partitioned=True, options={"manifest.merge-min-count": "3"})
+    commit = committer(seen_by_others(table))
+    for number in range(1, 4):
+        commit.commit(Committable(number, [added(f"old-{number}", in_partition=partition("x"))]))
+    io.calls.clear()
+    return io, table
+
+
+def append(table: TableContext) -> object:
+    message = CommitMessage(
+        partition("x"),
+        0,
+        new_files=(data_file("new"),),
+        changelog_files=(data_file("changes"),),
+        compact_before=(data_file("old-1"), data_file("new")),
+        compact_after=(data_file("merged", rows=2),),
+    )
+    return committer(table).commit(Committable(100, [message]))
+
+
+def overwrite(table: TableContext) -> object:
+    return committer(table).overwrite(Committable(100, [added("new", in_partition=partition("x"))]), {"p": "x"})
+
+
+OLD = ["old-1", "old-2", "old-3"]
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize(
+    ("run", "states"),
+    [
+        pytest.param(append, [OLD, ["new", *OLD], ["merged", *OLD[1:]]], id="append and compact"),
+        pytest.param(overwrite, [OLD, ["new"]], id="overwrite"),
+    ],
+)
+def test_a_failure_at_any_call_leaves_one_of_the_states_and_a_replay_goes_on(
+    run: Callable[[TableContext], object], states: list[list[str]], fault: Fault
+) -> None:
+    """Also a failure for good: from that call on the store answers nothing more."""
+    io, table = prepared()
+    run(table)
+    assert len(manifests_of(table)) < 5, "manifests were to be joined"
+    for number, is_for_good in itertools.product(range(len(io.calls)), (False, True)):
+        io, table = prepared()
+        (io.fail_from if is_for_good else io.fail_call)(number, fault)
+        failed = False
+        try:
+            run(table)
+        except (FaultyIOError, CommitOutcomeUnknown):
+            failed = True
+        others = seen_by_others(table)
+        where = f"call {number} of {io.calls}"
+        assert live_names(others) in states, where
+        assert named_by_snapshots(table) <= metadata_files(table), where
+        if not failed:
+            assert live_names(others) == states[-1], where
+        run(others)
+        kinds = [s.commit_kind for s in snapshots(others) if s.commit_identifier == 100]
+        assert kinds in ([CommitKind.APPEND], [CommitKind.APPEND, CommitKind.COMPACT], [CommitKind.OVERWRITE]), where
+        assert live_names(others) in states[1:], where
+
+
+def manifests_of(table: TableContext) -> list[str]:
+    others = seen_by_others(table)
+    return [meta.file_name for meta in table_manifests(ManifestStore(others), latest(others))]
+
+
+# ---------------------------------------------------------------- absent is not yet next
+
+
+def expire_below(table: TableContext, snapshot_id: int) -> None:
+    for gone in range(1, snapshot_id):
+        store_of(table).withdraw(gone)
+
+
+@pytest.mark.parametrize("has_base", [True, False], ids=["on a snapshot", "on an empty table"])
+def test_a_writer_that_slept_until_its_id_expired_does_not_publish_below_the_earliest(
+    table: TableContext, io: FaultyFileIO, has_base: bool
+) -> None:
+    other = committer(seen_by_others(table), "other")
+    if has_base:
+        other.commit(Committable(0, [added("first")]))
+
+    def others_go_on() -> None:
+        for number in range(1, 8):
+            other.commit(Committable(number, [added(f"theirs-{number}")]))
+        expire_below(table, 6)
+
+    io.fault = once(others_go_on)
+    newest = 8 if has_base else 7
+    assert committer(table).commit(Committable(1, [added("ours")])) == newest + 1
+    assert store_of(table).ids() == list(range(6, newest + 2))
+    assert [c.nbytes for c in io.calls if c.name == "write" and c.file_name == "LATEST"] == [1]
+    assert "ours" in live_names(table)
+
+
+@pytest.mark.parametrize("slept", [False, True], ids=["built on ours", "built on the one that expired"])
+def test_when_only_its_base_expired_the_next_snapshot_tells(table: TableContext, io: FaultyFileIO, slept: bool) -> None:
+    """Both times the base is gone when we look after publishing, and the next id is taken."""
+    other = committer(seen_by_others(table), "other")
+    other.commit(Committable(0, [added("first")]))
+
+    def take_next_and_expire() -> None:
+        other.commit(Committable(1, [added("theirs-1")]))
+        if slept:
+            other.commit(Committable(2, [added("theirs-2")]))
+        expire_below(table, 3 if slept else 2)
+
+    def fault(call: Call) -> None:
+        created = [c for c in io.calls if creates_snapshot(c)]
+        before_ours = creates_snapshot(call) and len(created) == 1
+        after_ours = call.name == "read" and call.file_name == "snapshot-1" and len(created) == 1
+        if (before_ours if slept else after_ours) and "theirs-1" not in live_names(seen_by_others(table)):
+            take_next_and_expire()
+
+    io.fault = fault
+    assert committer(table).commit(Committable(1, [added("ours")])) == (4 if slept else 2)
+    assert store_of(table).ids() == ([3, 4] if slept else [2, 3])
+    assert {"ours", "theirs-1"} <= set(live_names(table))
+
+
+def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: TableContext, io: FaultyFileIO) -> None:
+    other = committer(seen_by_others(table), "other")
+    other.commit(Committable(0, [added("first")]))
+
+    def fault(call: Call) -> None:
+        created = any(map(creates_snapshot, io.calls))
+        if created and call.name == "read" and call.file_name == "snapshot-1" and store_of(table).exists(1):
+            for number in range(1, 5):
+                other.commit(Committable(number, [added(f"theirs-{number}")]))
+            expire_below(table, 5)
+
+    io.fault = fault
+    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, and expired before"):
+        committer(table).commit(Committable(1, [added("ours")]))
+
+
+def test_a_listing_that_lags_makes_no_first_snapshot_look_like_a_late_one(
+    table: TableContext, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no base to prove it by, and what the directory shows is older than our own file."""
+    monkeypatch.setattr(io, "list_directory", lambda path: [])
+    commit = committer(table)
+    assert commit.commit(Committable(1, [added("a")])) == 1
+    assert committer(table, "other").commit(Committable(1, [added("b")])) == 2
+    assert live_names(table) == ["a", "b"]
+
+
+# ---------------------------------------------------------------- hints
+
+
+HINTS = [None, b"", b"?", b"1", b"2", b"4", b"99", b"-1", b"3" * 30, b"\xff\xfe", bytes(8)]
+
+
+@pytest.mark.parametrize("earliest", HINTS, ids=repr)
+@pytest.mark.parametrize("latest_hint", HINTS, ids=repr)
+def test_hints_that_are_wrong_missing_or_torn_never_matter(
+    table: TableContext, latest_hint: bytes | None, earliest: bytes | None
+) -> None:
+    """For reading, recovering, replaying and committing. The table holds snapshots 2 to 4."""
+    commit = committer(table)
+    for number in range(1, 5):
+        commit.commit(Committable(number, [added(f"a{number}")]))
+    store_of(table).withdraw(1)
+
+    def spoil() -> None:
+        for path, data in ((table.paths.latest_hint, latest_hint), (table.paths.earliest_hint, earliest)):
+            table.io.delete(path) if data is None else table.io.write(path, data)
+
+    spoil()
+    assert live_names(table) == ["a1", "a2", "a3", "a4"]
+    assert store_of(table).latest_id() == 4
+    assert store_of(table).earliest_id() == (4 if earliest == b"4" else 2)  # expiry may have begun with 2 and 3
+    newest = committer(table).latest_of_user()
+    assert newest is not None
+    assert newest.commit_identifier == 4
+    assert committer(table).commit(Committable(4, [added("a4")])) is None
+    for publish in (commit, committer(table)):
+        spoil()
+        identifier = latest(table).commit_identifier + 1
+        assert publish.commit(Committable(identifier, [added(f"a{identifier}")])) == identifier
+    assert live_names(table) == [f"a{number}" for number in range(1, 7)]
+
+
+# ---------------------------------------------------------------- what we saw no longer stands
+
+
+def test_a_snapshot_of_ours_that_somebody_replaced_is_noticed(table: TableContext) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    replaced = replace(latest(table), commit_user="java", uuid="another")
+    table.io.write(table.paths.snapshot(1), replaced.to_json().encode())
+    with pytest.raises(CommitConflict, match="snapshot 1, which we committed, was replaced by one of java"):
+        commit.commit(Committable(2, [added("b")]))
+
+
+def test_also_when_others_built_on_the_replacement(table: TableContext) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    replaced = replace(latest(table), commit_user="java", uuid="another")
+    table.io.write(table.paths.snapshot(1), replaced.to_json().encode())
+    committer(table, "java").commit(Committable(1, [added("theirs")]))
+    with pytest.raises(CommitConflict, match="was replaced by one of java"):
+        commit.commit(Committable(2, [added("b")]))
+
+
+def test_a_rollback_is_noticed(table: TableContext) -> None:
+    commit = committer(table)
+    for number in range(1, 4):
+        commit.commit(Committable(number, [added(f"a{number}")]))
+    table.io.write(table.paths.latest_hint, b"1")
+    for gone in (3, 2):
+        store_of(table).withdraw(gone)
+    with pytest.raises(
+        CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"
+    ):
+        commit.commit(Committable(4, [added("b")]))
+    assert committer(table).commit(Committable(4, [added("b")])) == 2
+
+
+def test_a_table_that_was_made_anew_is_noticed(table: TableContext) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    table.io.delete_directory(table.paths.snapshot_directory)
+    with pytest.raises(CommitConflict, match="the table has no snapshot now"):
+        commit.commit(Committable(2, [added("b")]))
+
+
+def test_expiry_of_what_we_saw_is_no_reason_to_stop(table: TableContext) -> None:
+    commit = committer(table)
+    commit.commit(Committable(1, [added("a")]))
+    other = committer(table, "other")
+    for number in range(5):
+        other.commit(Committable(number, [added(f"b{number}")]))
+    expire_below(table, 5)
+    assert commit.commit(Committable(2, [added("c")])) == 7
+
+
+# ---------------------------------------------------------------- the guard
+
+
+def fence(epoch: int) -> Callable[[Sequence[Snapshot]], None]:
+    """As a pipeline guards itself: a higher epoch in a snapshot of its user means that somebody took over."""
+
+    def guard(new: Sequence[Snapshot]) -> None:
+        if any(int(s.properties.get("epoch", 0)) > epoch for s in new if s.commit_user == "etl"):
+            raise WriterFenced("a newer writer owns this pipeline")
+
+    return guard
+
+
+def test_a_fence_set_by_a_newer_writer_stops_the_older_one(table: TableContext) -> None:
+    old, new = committer(table, guard=fence(1)), committer(table, guard=fence(2))
+    old.commit(Committable(1, [added("a")], properties={"epoch": "1"}))
+    new.commit(Committable(2, properties={"epoch": "2"}))
+    with pytest.raises(WriterFenced):
+        old.commit(Committable(3, [added("b")], properties={"epoch": "1"}))
+    assert new.commit(Committable(3, [added("c")], properties={"epoch": "2"})) == 3
+    assert live_names(table) == ["a", "c"]
+
+
+def test_a_fence_set_in_the_moment_before_publishing_still_stops_it(table: TableContext, io: FaultyFileIO) -> None:
+    new = committer(seen_by_others(table))
+    io.fault = once(lambda: _ignore(new.commit(Committable(1, properties={"epoch": "2"}))))
+    with pytest.raises(WriterFenced):
+        committer(table, guard=fence(1)).commit(Committable(5, [added("b")], properties={"epoch": "1"}))
+    assert live_names(table) == []
+    assert metadata_files(table) == named_by_snapshots(table)
+
+
+def test_a_fence_that_was_seen_just_before_the_store_failed_is_not_forgotten(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    """The first attempt fails while the fence is set; the second meets it, and can't read on; the third must stop."""
+    new = committer(seen_by_others(table))
+
+    def fault(call: Call) -> Fault | None:
+        if creates_snapshot(call):
+            new.commit(Committable(1, properties={"epoch": "2"}))
+            return Fault.BEFORE
+        reads = [c for c in io.calls if c.name == "read" and c.file_name == "snapshot-1"]
+        return Fault.BEFORE if call.file_name == "snapshot-1" and len(reads) == 2 else None
+
+    io.fault = fault
+    with pytest.raises(WriterFenced):
+        committer(table, guard=fence(1)).commit(Committable(5, [added("b")], properties={"epoch": "1"}))
+    assert len([call for call in io.calls if creates_snapshot(call)]) == 1
+    assert live_names(table) == []
+
+
+def test_the_guard_sees_each_snapshot_since_the_newest_own_one_and_none_twice(table: TableContext) -> None:
+    seen: list[list[int]] = []
+    for number in (1, 2):
+        committer(table).commit(Committable(number, [added(f"a{number}")]))
+    committer(table, "other").commit(Committable(1, [added("b")]))
+    commit = committer(table, guard=lambda new: seen.append([s.id for s in new]))
+    commit.commit(Committable(3, [added("c")]))
+    committer(table, "other").commit(Committable(2, [added("d")]))
+    commit.commit(Committable(4, [added("e")]))
+    commit.commit(Committable(5, [added("f")]))
+    assert seen == [[2, 3], [5], []]
+
+
+def test_a_guard_that_can_not_see_all_stops_the_commit(table: TableContext) -> None:
+    commit = committer(table, guard=lambda _: None)
+    commit.commit(Committable(1, [added("a")]))
+    other = committer(table, "other")
+    for number in range(5):
+        other.commit(Committable(number, [added(f"b{number}")]))
+    expire_below(table, 5)
+    with pytest.raises(CommitConflict, match="it is unknown whether a newer writer took over"):
+        commit.commit(Committable(2, [added("c")]))
+
+
+# ---------------------------------------------------------------- costs
+
+
+def test_bytes_a_commit_reads_and_writes_stay_flat_and_nothing_is_listed(io: FaultyFileIO, table: TableContext) -> None:
+    """2,000 snapshots with one file each; the table keeps them all, so its manifests grow."""
+    commit, costs = committer(table), []
+    for number in range(2_000):
+        before = len(io.calls)
+        commit.commit(Committable(number, [added(f"data-558cf2ff-8452-4868-a29e-d890247edb24-{number}.parquet")]))
+        costs.append(sum(call.nbytes for call in io.calls[before:]))
+        if number > 0:
+            assert not [call for call in io.calls[before:] if call.name == "list_directory"]
+            assert len(io.calls) - before <= 12
+    early, late = costs[10:310], costs[-300:]
+    assert sorted(late)[150] < 1.1 * sorted(early)[150]
+    assert sum(late) < 1.1 * sum(early)
+    assert max(late) < 5 * sorted(early)[150]
+
+
+# ---------------------------------------------------------------- help
+
+
+def metadata_files(table: TableContext) -> set[str]:
+    others = seen_by_others(table)
+    return {file.name for file in others.io.list_directory(others.paths.manifest_directory)}
+
+
+def named_by_snapshots(table: TableContext) -> set[str]:
+    """Every metadata file that a snapshot leads to."""
+    others = seen_by_others(table)
+    manifests = ManifestStore(others)
+    names: set[str] = set()
+    for snapshot in snapshots(others):
+        names |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        names |= {meta.file_name for meta in table_manifests(manifests, snapshot)}
+        if snapshot.changelog_manifest_list is not None:
+            changelog = ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+            names |= {changelog.name, *(meta.file_name for meta in manifests.read_list(changelog))}
+    return names
+
+
+def _ignore(_: object) -> None:
+    """For actions whose result means nothing here."""
+
+
+def test_the_help_above_tells_real_files(table: TableContext) -> None:
+    committer(table).commit(Committable(1, [added("a")]))
+    assert len(named_by_snapshots(table)) == 3
+    io: FileIO = seen_by_others(table).io
+    assert all(io.exists(table.paths.manifest(name)) for name in named_by_snapshots(table))

@@ -1,0 +1,64 @@
+"""A default is text in the schema; what it is as a value."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from storage.ddl.default_values import default_value
+from storage.errors import BadInput, UnsupportedFeature
+from storage.types import DataField, arrow_type, parse_type
+
+
+def default(data_type: str, text: str | None) -> Any:
+    found = default_value(DataField(0, "c", parse_type(data_type), None, text))
+    assert found.type == arrow_type(parse_type(data_type))
+    return found.as_py()
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text", "value"),
+    [
+        ("INT", None, None),
+        ("BOOLEAN", "TRUE", True),
+        ("TINYINT", "-128", -128),
+        ("BIGINT", "'5'", 5),
+        ("DOUBLE", "1.5e3", 1500.0),
+        ("DECIMAL(10, 2)", "-1.5", Decimal("-1.50")),
+        ("STRING", "none", "none"),
+        ("STRING", "'it''s'", "it''s"),  # as Java: the outer quotes go, those inside stay as they are
+        ("STRING", "'", "'"),
+        ("STRING", "", ""),
+        ("BYTES", "é", "é".encode()),
+        ("DATE", "1969-12-31", date(1969, 12, 31)),
+        ("TIME(3)", "12:34:56.789", time(12, 34, 56, 789000)),
+        ("TIMESTAMP(6)", "2024-01-31 12:00:00.000001", datetime(2024, 1, 31, 12, 0, 0, 1)),
+        ("TIMESTAMP(3)", "2024-01-31", datetime(2024, 1, 31)),
+        ("TIMESTAMP_LTZ(6)", "2024-01-31 12:00:00", datetime(2024, 1, 31, 12, tzinfo=UTC)),
+        ("VARCHAR(3)", "'none'", "non"),
+        ("CHAR(3)", "n", "n  "),
+    ],
+)
+def test_a_default_is_a_value_of_the_columns_type(data_type: str, text: str | None, value: Any) -> None:
+    assert default(data_type, text) == value
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text"),
+    [
+        ("INT", "many"), ("INT", "2147483648"), ("INT", ""), ("BOOLEAN", "maybe"), ("DECIMAL(3, 1)", "123.4"),
+        ("DATE", "31.1.2024"), ("TIME(3)", "noon"), ("TIMESTAMP(6)", "now"), ("TIMESTAMP_LTZ(6)", "now"),
+    ],
+)  # fmt: skip
+def test_a_default_that_is_no_value_is_named_with_column_and_type(data_type: str, text: str) -> None:
+    with pytest.raises(BadInput, match=f"column 'c': its default {text!r} is not a"):
+        default(data_type, text)
+
+
+@pytest.mark.parametrize("data_type", ["ARRAY<INT>", "MAP<INT, INT>", "ROW<a INT>", "VARIANT"])
+def test_nested_types_have_no_default(data_type: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="Remove the default"):
+        default(data_type, "[1]")

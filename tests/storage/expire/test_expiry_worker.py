@@ -1,0 +1,196 @@
+"""Expiry beside commits: when it looks, what it costs them, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from storage.commit.commit_message import Committable
+from storage.expire.expiry_worker import ExpiryWorker
+from storage.expire.retention import Retention
+from storage.expire.snapshot_expiry import SnapshotExpiry
+from storage.fileio.memory import MemoryFileIO
+from storage.snapshots.snapshot import SnapshotStore
+from storage.table import TableContext
+from tests.storage.snapshots.tables import FakeTime, committer, make_table
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+
+AT_ONCE = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3", "snapshot.time-retained": "36500 d"}
+
+
+@pytest.fixture
+def io() -> FaultyFileIO:
+    return FaultyFileIO(MemoryFileIO())
+
+
+def new_table(io: FaultyFileIO, **options: str) -> TableContext:
+    return make_table(
+        io, f"memory://{uuid.uuid4()}/t", options=AT_ONCE | {k.replace("_", "-"): v for k, v in options.items()}
+    )
+
+
+def commit(table: TableContext, count: int) -> int:
+    """Empty snapshots; the id of the last."""
+    commits = committer(table)
+    ids = [commits.commit(Committable(identifier)) for identifier in range(1, count + 1)]
+    assert ids[-1] is not None
+    return ids[-1]
+
+
+def ids(table: TableContext) -> list[int]:
+    return SnapshotStore(table.io, table.paths).ids()
+
+
+def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io: FaultyFileIO) -> None:
+    worker = ExpiryWorker()
+    tables = [new_table(io), new_table(io)]
+    for table in tables:
+        committed = worker.watch(table)
+        committed(commit(table, 9))
+    worker.close(finish=True)
+    assert [ids(table) for table in tables] == [[7, 8, 9], [7, 8, 9]]
+
+
+def test_a_write_only_table_is_left_to_others(io: FaultyFileIO) -> None:
+    worker = ExpiryWorker()
+    table = new_table(io, write_only="true")
+    worker.watch(table)(commit(table, 9))
+    worker.close(finish=True)
+    assert len(ids(table)) == 9
+
+
+def test_pins_stay_with_all_that_follows_them(io: FaultyFileIO) -> None:
+    worker = ExpiryWorker()
+    table = new_table(io)
+    worker.watch(table, pins=lambda: [5])(commit(table, 9))
+    worker.close(finish=True)
+    assert ids(table) == [5, 6, 7, 8, 9]
+
+
+def test_an_error_fails_no_commit_is_told_once_and_the_next_round_tries_again(
+    io: FaultyFileIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    time = FakeTime()
+    worker = ExpiryWorker(now_ms=lambda: time.now_ms)
+    table = new_table(io)
+    committed = worker.watch(table)
+    latest = commit(table, 9)
+    tried = threading.Semaphore(0)
+
+    def fail(call: Call) -> Fault | None:
+        if call.name != "delete":
+            return None
+        tried.release()
+        return Fault.BEFORE
+
+    io.fault = fail
+    for _ in range(3):
+        committed(latest)
+        assert tried.acquire(timeout=60)
+        while worker.is_busy:
+            pass
+        committed(latest)  # too soon
+        assert not worker.is_busy
+        time.now_ms += 60_000
+    io.fault = lambda _: None
+    committed(latest)
+    worker.close(finish=True)
+    assert ids(table) == [7, 8, 9]
+    assert len([record for record in caplog.records if "expiry_failed" in record.message]) == 1
+
+
+@pytest.mark.parametrize("was_to_finish", [False, True], ids=["at once", "hurried later"])
+def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFileIO, was_to_finish: bool) -> None:
+    worker = ExpiryWorker()
+    table = new_table(io)
+    committed = worker.watch(table)
+    latest = commit(table, 9)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait_at_the_hint(call: Call) -> None:
+        if call.file_name == "EARLIEST" and call.name == "write":
+            reached.set()
+            assert go_on.wait(60)
+
+    io.fault = wait_at_the_hint
+    committed(latest)
+    assert reached.wait(60)
+    closing = threading.Thread(target=worker.close, kwargs={"finish": was_to_finish})
+    closing.start()
+    while not worker.is_closing:
+        pass
+    if was_to_finish:
+        worker.cancel()
+    go_on.set()
+    closing.join(60)
+    assert len(ids(table)) == 9
+    SnapshotExpiry(table).run()
+    assert ids(table) == [7, 8, 9]
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_while_nothing_can_go_a_commit_costs_no_call(io: FaultyFileIO) -> None:
+    time = FakeTime()
+    table = new_table(io)
+    latest = commit(table, 8)
+    retention = Retention(num_min=2, num_max=100, time_ms=3_600_000, limit=50)
+    expiry = SnapshotExpiry(table, retention=retention, now_ms=lambda: time.now_ms)
+    assert expiry.is_due(latest)
+    assert expiry.run(latest) is None
+    io.calls.clear()
+    assert not any(expiry.is_due(latest + more) for more in range(90))
+    time.now_ms += 3_600_000 + 60_000
+    assert expiry.is_due(latest)
+    assert io.calls == []
+
+
+def test_the_cost_of_a_round_does_not_grow_with_the_snapshots_that_stay(io: FaultyFileIO) -> None:
+    table = new_table(io)
+    time = FakeTime()
+    costs = []
+    for staying in (20, 120):
+        latest = commit(table, staying + 10) if staying == 20 else more(table, 110)
+        retention = Retention(num_min=staying, num_max=staying, time_ms=0, limit=5)
+        expiry = SnapshotExpiry(table, retention=retention, now_ms=lambda: time.now_ms)
+        first = expiry.run(latest)
+        assert first is not None
+        io.calls.clear()
+        second = expiry.run(latest)
+        assert second is not None
+        assert second.snapshots == 5
+        costs.append(len(io.calls))
+    assert costs[1] <= costs[0]
+    assert costs[0] / 5 < 16  # calls for a snapshot: five reads, and what is deleted
+
+
+def test_a_branch_that_shares_nothing_is_read_once_and_costs_little_from_then_on(io: FaultyFileIO) -> None:
+    time = FakeTime()
+    costs = []
+    for has_branch in (False, True):
+        table = new_table(io)
+        if has_branch:
+            paths = table.paths.for_branch("dev")
+            io.write(paths.schema(0), io.read(table.paths.schema(0)))
+            commit(TableContext.open(io, table.location, table.name, branch="dev"), 40)
+        latest = commit(table, 30)
+        retention = Retention(num_min=2, num_max=2, time_ms=0, limit=5)
+        expiry = SnapshotExpiry(table, retention=retention, now_ms=lambda: time.now_ms)
+        assert expiry.run(latest) is not None
+        io.calls.clear()
+        second = expiry.run(latest)
+        assert second is not None
+        assert second.snapshots == 5
+        costs.append(len(io.calls))
+    assert costs[1] <= costs[0] + 6
+
+
+def more(table: TableContext, count: int) -> int:
+    commits = committer(table)
+    for identifier in range(100, 100 + count):
+        latest = commits.commit(Committable(identifier))
+    assert latest is not None
+    return latest

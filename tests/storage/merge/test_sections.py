@@ -1,0 +1,50 @@
+"""In which order the runs of a section are read, and how much of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from storage.merge.sections import OPEN_MEMORY_BYTES, batch_size, oldest_first, runs_to_spill
+from tests.compaction.files import paper_file
+
+MIB = 1 << 20
+ALLOWED = OPEN_MEMORY_BYTES // MIB
+
+
+@dataclass(frozen=True)
+class Spilling:
+    id: str
+    sizes_mib: list[int]
+    columns: int
+    spilled: list[int]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Spilling("few columns: any number of large runs may be open", [1000] * 10, 10, []),
+        Spilling("many columns, two runs", [1000] * 2, ALLOWED // 2, []),
+        Spilling("many columns, too many runs: the smallest", [900, 100, 800, 200], ALLOWED // 2, [1, 3]),
+        Spilling("tiny files hold little, whatever their columns", [1] * 10, 10_000, []),
+        Spilling("one run is too much for itself already", [1000, 1000], 2 * ALLOWED, [0, 1]),
+    ],
+    ids=lambda case: case.id,
+)
+def test_runs_to_spill(case: Spilling) -> None:
+    runs = [[paper_file(str(n), size=size * MIB)] for n, size in enumerate(case.sizes_mib)]
+    assert runs_to_spill(runs, case.columns) == case.spilled
+
+
+def test_runs_are_read_oldest_first_and_need_no_numbers_where_these_do_not_overlap() -> None:
+    old, young = [paper_file("old", sequence=(0, 4))], [paper_file("young", sequence=(5, 9))]
+    assert oldest_first([young, old]) == ([old, young], True)
+    between = [paper_file("between", sequence=(4, 7))]
+    assert oldest_first([young, between, old]) == ([old, between, young], False)
+
+
+def test_wide_rows_come_in_small_batches() -> None:
+    narrow = [[paper_file("a", size=1)]]
+    assert batch_size(narrow).rows == 32_768
+    assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024

@@ -1,0 +1,57 @@
+"""Which types a column may change to. That Java says the same is shown in tests/interop/test_schemas.py."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pyarrow as pa
+import pytest
+
+from storage.files.casting import cast
+from storage.schema.type_changes import can_change
+from storage.types import arrow_type, parse_type
+
+TYPES = [
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 0)", "CHAR(3)",
+    "VARCHAR(20)", "STRING", "BINARY(4)", "VARBINARY(9)", "BYTES", "DATE", "TIME(0)", "TIME(3)", "TIMESTAMP(3)",
+    "TIMESTAMP(9)", "TIMESTAMP_LTZ(6)", "VARIANT", "ARRAY<INT>", "MAP<STRING, INT>", "MULTISET<STRING>", "ROW<x INT>",
+    "VECTOR<FLOAT, 3>",
+]  # fmt: skip
+LEGAL = [(old, new) for old, new in product(TYPES, TYPES) if can_change(parse_type(old), parse_type(new))]
+
+
+@pytest.mark.parametrize(("old", "new"), LEGAL)
+def test_a_legal_change_is_one_that_old_files_can_be_read_through(old: str, new: str) -> None:
+    rows = pa.nulls(2, arrow_type(parse_type(old)))
+    assert cast(rows, parse_type(old), parse_type(new)).type == arrow_type(parse_type(new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "implicit", "explicit"),
+    [
+        pytest.param("INT", "BIGINT", True, True, id="wider integer"),
+        pytest.param("BIGINT", "INT", False, True, id="narrower integer"),
+        pytest.param("BIGINT", "FLOAT", True, True, id="digits lost, as Java has it"),
+        pytest.param("DECIMAL(10, 2)", "DECIMAL(5, 0)", True, True, id="decimals of any size"),
+        pytest.param("STRING", "CHAR(1)", False, True, id="text cut"),
+        pytest.param("DATE", "STRING", False, True, id="date to STRING"),
+        pytest.param("DATE", "VARCHAR(20)", False, False, id="date to any other text"),
+        pytest.param("TIME(0)", "TIME(3)", False, False, id="time of day to another precision"),
+        pytest.param("SMALLINT", "TIMESTAMP(3)", False, False, id="small integer to timestamp"),
+        pytest.param("INT", "TIMESTAMP(3)", False, True, id="integer to timestamp"),
+        pytest.param("FLOAT", "BOOLEAN", False, False, id="number with a point to truth"),
+        pytest.param("ROW<x INT>", "ROW<x INT>", True, True, id="the same row"),
+        pytest.param("ROW<x INT>", "ROW<x BIGINT>", False, False, id="another row"),
+        pytest.param("ARRAY<INT>", "ARRAY<BIGINT>", False, False, id="another array"),
+        pytest.param("VARIANT", "STRING", False, False, id="variant to text"),
+    ],
+)
+def test_what_may_become_what(old: str, new: str, implicit: bool, explicit: bool) -> None:
+    assert can_change(parse_type(old), parse_type(new), explicit=False) is implicit
+    assert can_change(parse_type(old), parse_type(new)) is explicit
+
+
+@pytest.mark.parametrize("old", ["INT", "INT NOT NULL"])
+@pytest.mark.parametrize("new", ["BIGINT", "BIGINT NOT NULL"])
+def test_nullability_plays_no_part(old: str, new: str) -> None:
+    assert can_change(parse_type(old), parse_type(new), explicit=False)

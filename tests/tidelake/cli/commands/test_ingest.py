@@ -1,0 +1,206 @@
+"""`tidelake ingest …`: a pipeline from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.ingest.tables.moved_rows_model import SourceTable
+from tests.tidelake.cli.calling import Call
+from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
+from tidelake.demo.shop import ORDERS, TABLES
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A pipeline `shop` from the folder `changes` into `lake`, all below tmp_path."""
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: shop.customers}, {name: shop.orders}, {name: shop.stock}]\n"
+    )
+    return path
+
+
+def test_a_run_ends_with_its_source_and_says_what_it_did(call: Call, config: Path, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake", **{"changelog-producer": "input"})
+    said = call("ingest", "run", config, "--log-level", "warning")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith("end of source: ")
+    assert "skipped, tombstone: " in said.err
+    for table in TABLES:
+        assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.expected_rows(table).to_pylist()
+
+
+def test_a_run_is_one_document_for_programs(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    first = call("ingest", "run", config, "--json").document
+    assert first["ended"] == "end of source"
+    assert first["records"] > 400
+    assert first["snapshots"] == {"shop.customers": 1, "shop.orders": 1, "shop.stock": 1}
+    assert set(first) == {
+        "ended", "records", "source_bytes", "rows", "skipped", "dead_letters", "checkpoints", "snapshots", "seconds",
+    }  # fmt: skip
+    assert call("ingest", "run", config, "--json").document["records"] == 0
+
+
+def test_log_lines_are_json_where_there_is_no_terminal(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    said = call("ingest", "run", config, "--json")
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert next(event["event"] for event in events if event["logger"] == "ingest.pipeline.pipeline") == "reading begins"
+    assert all({"level", "timestamp", "logger"} <= set(event) for event in events)
+
+
+def test_a_plan_says_where_a_run_would_begin_and_writes_nothing(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    planned = call("ingest", "plan", config, "--json")
+    assert planned.code == 0
+    assert planned.document["reads_from"] == {}
+    assert [(table["exists"], table["position_from"]) for table in planned.document["tables"]] == [(False, "start")] * 3
+    assert not (tmp_path / "lake").exists()
+    call("ingest", "run", config)
+    before = sorted(tmp_path.rglob("*"))
+    planned = call("ingest", "plan", config, "--json")
+    assert planned.document["last_checkpoint"] == 1
+    assert {table["position_from"] for table in planned.document["tables"]} == {"table"}
+    assert planned.document["reads_from"]["shop.public.orders"].keys() == {"0", "1"}
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_plan_tells_of_rows_on_their_way_to_another_key(call: Call, tmp_path: Path) -> None:
+    config = tmp_path / "docs.yaml"
+    config.write_text(
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: x.docs}]\n"
+    )
+    source = SourceTable()
+    source.insert(1, "A")
+    source.move(1, 2)
+    source.hold_back(0)
+    ((partition, records),), headers = source.log.records.items(), source.log.headers
+    lines = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": offset,
+            "timestamp_ms": 1,
+            "key": key and key.decode(),
+            "value": value and value.decode(),
+            "headers": [[name, str(text, "utf-8")] for name, text in headers.get((partition, offset), ()) if text],
+        }
+        for offset, (key, value) in enumerate(records)
+    ]
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert call("ingest", "run", config, "--set", "checkpoint.bytes_max=1").code == 0
+    (table,) = call("ingest", "plan", config, "--json").document["tables"]
+    moved = table["moved_rows"]
+    assert (moved["rows"], moved["dropped"]) == (1, 0)
+    assert moved["bytes"] > 0
+    assert moved["oldest_age_ms"] >= 0
+    assert "x.docs: rows that left their key and have not come to another: 1 (" in call("ingest", "plan", config).out
+
+
+def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    said = call("ingest", "plan", config)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[0].split() == ["pipeline", "shop"]
+    assert "shop.orders      orders      made from its first record   the first record" in said.out
+
+
+def test_a_plan_says_the_first_record_for_a_table_that_a_start_without_records_has_marked(
+    call: Call, config: Path, tmp_path: Path
+) -> None:
+    create_shop_tables(tmp_path / "lake")
+    (tmp_path / "changes").mkdir()
+    assert call("ingest", "run", config).code == 0
+    rows = [line.split(maxsplit=3) for line in call("ingest", "plan", config).out.splitlines()]
+    assert [row[3].strip() for row in rows if row and row[0].startswith("shop.")] == ["the first record"] * 3
+
+
+def test_secrets_are_not_shown_by_a_plan(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    said = call("ingest", "plan", config, "--json", "--set", "warehouse_options.s3.secret-key=hush")
+    assert "hush" not in said.out + said.err
+
+
+def test_a_mistake_in_the_configuration_is_quoted(call: Call, config: Path) -> None:
+    config.write_text(config.read_text() + "chekpoint: {interval_ms: 5}\n")
+    said = call("ingest", "run", config)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        f"error: {config}:4: no setting `chekpoint`\n    chekpoint: {{interval_ms: 5}}\nDid you mean `checkpoint`?\n"
+    )
+    assert call("ingest", "run", config.with_name("none.yaml")).code == 1
+
+
+def test_flags_win_over_the_file(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "elsewhere")
+    said = call("ingest", "run", config, "--set", f"source.path={tmp_path}/elsewhere", "--json")
+    assert said.document["records"] > 400
+
+
+def test_a_position_that_can_t_be_proven_is_refused(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    table = create_shop_tables(tmp_path / "lake")["orders"]
+    with table.writer(commit_user="shop") as writer:  # the pipeline's own name, and no position
+        writer.write(pa.Table.from_pylist([{"id": 1}], schema=ORDERS.schema))
+        writer.commit(identifier=1)
+    for command in ("plan", "run"):
+        said = call("ingest", command, config, "--log-level", "error")
+        assert (said.code, said.out) == (3, "")
+        assert said.err.startswith("refused: shop.orders: ")
+        assert "Options:" in said.err
+
+
+def test_a_record_that_can_t_be_read_stops_the_pipeline(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    line = {"topic": "shop.public.orders", "partition": 0, "offset": 10**6, "key": '{"id":1}', "value": "{broken"}
+    (tmp_path / "changes" / "z.jsonl").write_text(json.dumps(line) + "\n")
+    said = call("ingest", "run", config, "--log-level", "error")
+    assert (said.code, said.out) == (1, "")
+    assert "topic shop.public.orders, partition 0, offset 1000000" in said.err
+    assert "Traceback" not in said.err
+    kept = call("ingest", "run", config, "--json", "--set", "errors.tolerance=all")
+    assert kept.document["dead_letters"] == 1
+
+
+def test_after_sigterm_the_next_run_brings_the_rest(config: Path, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    command = [
+        sys.executable,
+        "-m",
+        "tidelake",
+        "ingest",
+        "run",
+        str(config),
+        "--json",
+        "--set",
+        "source.until=forever",
+    ]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert process.stderr is not None
+    while json.loads(process.stderr.readline())["event"] != "table created":
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert json.loads(out)["ended"] == "stopped"
+    again = subprocess.run([*command[:-2], "--log-level", "error"], capture_output=True, check=True)
+    assert json.loads(again.stdout)["ended"] == "end of source"
+    found = tidelake.open_catalog(str(tmp_path / "lake")).table("shop.orders").scan(columns=["id"]).to_arrow()
+    assert sorted(map(int, found["id"].to_pylist())) == sorted(key for (key,) in shop.rows["orders"])

@@ -1,0 +1,68 @@
+"""`tidelake spark run`, in a process and a JVM of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidelake.cli.calling import Call
+from tests.tidelake.shop_log import create_shop_tables, write_shop_log
+from tidelake.cli.commands import spark
+from tidelake.demo.shop import ORDERS
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: shop.orders}]\n"
+    )
+    return path
+
+
+def run_on_spark(config: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidelake", "spark", "run", str(config), "--json", "--master", "local[2]"]
+    return subprocess.run([*command, "--conf", "spark.log.level=ERROR"], capture_output=True, text=True, check=False)
+
+
+def test_a_configuration_runs_on_spark(config: Path, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    orders = create_shop_tables(tmp_path / "lake")["orders"]
+    run = run_on_spark(config)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["ended"] == "end of source"
+    assert orders.scan().to_arrow().sort_by("id").to_pylist() == shop.expected_rows(ORDERS).to_pylist()
+    assert (tmp_path / "lake" / "shop.spark").is_dir()
+
+
+@pytest.mark.timeout(600)
+def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call, config: Path, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    orders = create_shop_tables(tmp_path / "lake")["orders"]
+    assert run_on_spark(config).returncode == 0
+    rows = orders.scan().to_arrow().num_rows
+    before = len(orders.snapshots())
+    refused = call("ingest", "run", config)
+    assert refused.code == 3
+    assert "a Spark query, commit user 'spark-" in refused.err
+    assert call("ingest", "plan", config).code == 3
+    assert len(orders.snapshots()) == before
+    gone_on = call("ingest", "run", config, "--accept-gap", "shop.orders", "--json")
+    assert (gone_on.code, gone_on.document["rows"]) == (0, 0)
+    back_to_spark = run_on_spark(config.rename(config.with_name("other.yaml")))  # and so in another directory
+    assert back_to_spark.returncode == 3
+    assert "already: they would be there twice" in back_to_spark.stderr
+    assert orders.scan().to_arrow().num_rows == rows
+
+
+def test_without_spark_it_says_what_is_missing(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
+    said = call("spark", "run", config)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"

@@ -1,0 +1,236 @@
+"""A pipeline's configuration as a Spark query: the same rows, or the same refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+import tidelake
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
+from ingest.settings import Config, KafkaSettings
+from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
+from storage.logs import FIELDS
+from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
+from tidelake.demo.shop import ORDERS, STOCK, TABLES
+from tidelake.spark import pipeline_query
+from tidelake.spark.pipeline_query import start_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def config(home: Path, more: str = "") -> Config:
+    text = (
+        f"warehouse: {home}/lake\n"
+        f"source: {{type: change-log-folder, path: {home}/changes, until: end}}\n"
+        f"tables: [{{name: shop.customers}}, {{name: shop.orders}}, {{name: shop.stock}}]\n{more}"
+    )
+    return parse_config(text, "shop.yaml", pipeline="shop")
+
+
+def run(spark: SparkSession, settings: Config, checkpoint: Path) -> None:
+    running = start_query(spark, settings, str(checkpoint))
+    try:
+        running.query.awaitTermination()
+    except Exception:
+        assert not running.query.isActive
+    assert running.has_ended()
+
+
+def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake")
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for table in TABLES:
+        assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.expected_rows(table).to_pylist()
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert {len(table.snapshots()) for table in tables.values()} == {1}
+
+    with pytest.raises(PositionRefused, match="would be there twice"):
+        run(spark, config(tmp_path), tmp_path / "another")
+    assert {len(table.snapshots()) for table in tables.values()} == {1}
+
+
+def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: SparkSession, tmp_path: Path) -> None:
+    line = {"topic": "shop.public.orders", "partition": 0, "offset": 7, "key": '{"id":1}', "value": "{broken"}
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "a.jsonl").write_text(json.dumps(line) + "\n")
+    tables = create_shop_tables(tmp_path / "lake")
+    with pytest.raises(TidelakeError, match=r"^topic shop\.public\.orders, partition 0, offset 7"):
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert {len(table.snapshots()) for table in tables.values()} == {0}
+
+
+def test_a_table_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    with pytest.raises(BadInput, match="no database 'shop'"):
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    assert tidelake.open_catalog(str(tmp_path / "lake")).list_databases() == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        pytest.param("errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks can't count together", id="a count"),
+        pytest.param("format: canal-json", "format = 'canal-json'", id="another format"),
+    ],
+)
+def test_what_spark_can_t_do_is_refused(spark: SparkSession, tmp_path: Path, more: str, message: str) -> None:
+    write_shop_log(tmp_path / "changes")
+    with pytest.raises(UnsupportedFeature, match=message):
+        start_query(spark, config(tmp_path, more), str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    "options", ["binary_handling_mod: hex", "binary_handling_mode: octal", "truncates: Fail", "truncates: null"]
+)
+def test_options_of_the_format_are_refused_in_the_same_words_as_without_spark(tmp_path: Path, options: str) -> None:
+    settings = config(tmp_path, f"format_options: {{{options}}}")
+    with pytest.raises(BadInput) as without_spark:
+        build_pipeline(settings)
+    with pytest.raises(BadInput) as on_spark:
+        pipeline_query._sinks(settings)
+    assert str(on_spark.value) == str(without_spark.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        pytest.param("errors: {tolerance: all}", "{home}/lake/shop.dead-letters", id="by default in the warehouse"),
+        pytest.param("errors: {tolerance: all, dead_letters: /letters}", "/letters", id="where the configuration says"),
+        pytest.param("errors: {dead_letters: /letters}", None, id="nowhere when none is tolerated"),
+    ],
+)
+def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str, place: str | None) -> None:
+    found = {table_sink.dead_letters for table_sink in pipeline_query._sinks(config(tmp_path, more))}
+    assert found == {place and place.format(home=tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        pytest.param("", [], id="nothing"),
+        pytest.param("checkpoint: {interval_ms: 7}\nerrors: {tolerance: all, dead_letters: /letters}", [], id="heeded"),
+        pytest.param(
+            "checkpoint: {bytes_max: 7}\nerrors: {waiting_ms_max: 7, waiting_bytes_max: 7}\n"
+            "write: {memory_bytes: 7, queue_bytes: 16777216, spill_directory: /spill}",
+            [
+                *("checkpoint.bytes_max", "errors.waiting_ms_max", "errors.waiting_bytes_max"),
+                *("write.memory_bytes", "write.spill_directory"),
+            ],
+            id="all but a default",
+        ),
+    ],
+)
+def test_a_warning_names_the_settings_without_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: list[str]
+) -> None:
+    pipeline_query._refuse(config(tmp_path, more))
+    assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([told] if told else [])
+
+
+@pytest.mark.parametrize("setting", sorted({*KafkaSettings.__struct_fields__} - {"until"}))
+def test_a_setting_of_kafka_reaches_the_connector_or_is_refused_or_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, setting: str
+) -> None:
+    plain = KafkaSettings(bootstrap_servers="b", topics="t")
+    value = getattr(plain, setting)
+    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "other"
+    source = structs.replace(plain, **{setting: other})
+    try:
+        pipeline_query._refuse(structs.replace(config(tmp_path), source=source))
+        refused = False
+    except UnsupportedFeature as error:
+        refused = f"source.{setting}: " in str(error)
+    reaches = pipeline_query._kafka_options(source) != pipeline_query._kafka_options(plain)
+    named = [f"source.{setting}"] in [getattr(record, FIELDS)["settings"] for record in caplog.records]
+    assert [reaches, refused, named].count(True) == 1
+
+
+def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:
+    write_shop_log(tmp_path / "changes")
+    (tmp_path / "changes" / "z.jsonl.zst").write_bytes(b"")
+    with pytest.raises(UnsupportedFeature, match="native library"):
+        start_query(spark, config(tmp_path), str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param("start: {group: g}", r"source\.start\.group", id="a group's offsets"),
+        pytest.param(
+            "security_protocol: SSL", r"source\.security_protocol: it is not passed to Spark's connector", id="security"
+        ),
+        pytest.param("start: latest", "spark-sql-kafka-0-10_2.13:4", id="no connector"),
+    ],
+)
+def test_kafka_needs_what_spark_s_connector_can_do(
+    spark: SparkSession, tmp_path: Path, source: str, message: str
+) -> None:
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: kafka, bootstrap_servers: 'localhost:1', topics: [t], {source}}}\n"
+        "tables: [{name: shop.orders}]\n"
+    )
+    with pytest.raises(UnsupportedFeature, match=message):
+        start_query(spark, parse_config(text, "shop.yaml", pipeline="shop"), str(tmp_path / "checkpoint"))
+
+
+def test_a_table_of_a_kafka_source_sees_its_topics_only(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream with the columns of Spark's connector, which needs no jar."""
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake")
+    columns = "topic string, partition int, offset long, timestamp_ms long, key string, value string"
+    lines = spark.readStream.schema(columns).json(str(tmp_path / "changes"))
+    records = lines.selectExpr(
+        "topic", "partition", "offset", "timestamp_millis(timestamp_ms) AS timestamp", "key", "value"
+    )
+    monkeypatch.setattr(pipeline_query, "_source", lambda *_: records)
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        "source: {type: kafka, bootstrap_servers: 'b:9092', topic_pattern: 'shop[.].*', until: end}\n"
+        "tables:\n"
+        "  - {name: shop.orders, match: '*', topics: [shop.public.o*]}\n"
+        "  - {name: shop.stock, match: '*', topics: 'shop.public.st?ck'}\n"
+    )
+    run(spark, parse_config(text, "shop.yaml", pipeline="shop"), tmp_path / "checkpoint")
+    for table in (ORDERS, STOCK):
+        assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.expected_rows(table).to_pylist()
+    assert tables["customers"].snapshots() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        pytest.param(
+            "bootstrap_servers: ['a:1', 'b:2'], topics: [t, u]",
+            {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t,u", "startingOffsets": "earliest"},
+            id="topics",
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topic_pattern: 't.*', start: latest, isolation_level: read_uncommitted",
+            {"subscribePattern": "t.*", "startingOffsets": "latest", "kafka.isolation.level": "read_uncommitted"},
+            id="a pattern",
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topics: t, start: {timestamp_ms: 7}", {"startingTimestamp": "7"}, id="a time"
+        ),
+        pytest.param(
+            "bootstrap_servers: 'a:1', topics: t, start: {offsets: {t: {0: 5, 1: 6}}}",
+            {"startingOffsets": '{"t": {"0": 5, "1": 6}}'},
+            id="offsets",
+        ),
+    ],
+)
+def test_settings_of_kafka_are_passed_in_the_connector_s_words(source: str, options: dict[str, str]) -> None:
+    text = f"warehouse: lake\nsource: {{type: kafka, {source}}}\ntables: [{{name: shop.orders}}]\n"
+    settings = parse_config(text, "shop.yaml", pipeline="shop").source
+    assert isinstance(settings, KafkaSettings)
+    assert options.items() <= pipeline_query._kafka_options(settings).items()

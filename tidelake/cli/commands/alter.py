@@ -1,0 +1,230 @@
+"""`tidelake table alter`: columns, options and the comment of a table, changed together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from storage.clock import epoch_ms
+from storage.ddl.schema_changes import (
+    AddColumn,
+    DropColumn,
+    Path,
+    RemoveOption,
+    RenameColumn,
+    SchemaChange,
+    SetOption,
+    UpdateColumnDefault,
+    UpdateColumnDescription,
+    UpdateColumnNullability,
+    UpdateColumnPosition,
+    UpdateColumnType,
+    UpdateComment,
+    apply_changes,
+)
+from storage.errors import BadInput
+from storage.messages.alter_command import path_text
+from storage.schema.table_schema import TableSchema
+from storage.snapshots.snapshot import SnapshotStore
+from storage.types import DataField, parse_type
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import UsageError
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+from tidelake.table import Table
+
+_NAME: Final = r"(?:\w+|`(?:[^`]|``)+`)"
+_PATH: Final = rf"{_NAME}(?:\.{_NAME})*"
+_COLUMN_AND_TYPE: Final = re.compile(
+    rf"\s*(?P<path>{_PATH})\s*[\s:=]\s*(?P<type>.+?)"
+    rf"(?:\s+COMMENT\s+'(?P<comment>(?:[^']|'')*)')?"
+    rf"(?:\s+(?P<first>FIRST)|\s+AFTER\s+(?P<after>{_NAME}))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_MOVE: Final = re.compile(
+    rf"\s*(?P<name>{_NAME})\s+(?:(?P<first>FIRST)|AFTER\s+(?P<after>{_NAME})|BEFORE\s+(?P<before>{_NAME}))\s*",
+    re.IGNORECASE,
+)
+_EQUATION: Final = re.compile(rf"\s*(?P<path>{_PATH})\s*=(?P<text>.*)", re.DOTALL)
+
+
+def alter(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, changes: Sequence[tuple[str, str]], dry_run: bool
+) -> None:
+    """changes: pairs of option and value, in the order they were typed."""
+    if not changes:
+        raise UsageError("say what changes: --add-column, --drop, --rename, --set-type, --set, …; see --help")
+    parsed = [parse_change(option, text) for option, text in changes]
+    opened = catalog.open()
+    table = opened.table(name)
+    before = table.context.schema
+    after = _planned(table, parsed) if dry_run else opened.alter_table(name, parsed).context.schema
+    if out.is_json:
+        out.document(_members(table.name, before, after, dry_run=dry_run))
+        return
+    differences = list(_differences(before, after))
+    for line in differences:
+        out.console.print(printable(line), soft_wrap=True)
+    if not differences:
+        out.note(f"{table.name} is like that already; nothing was changed")
+    elif dry_run:
+        out.note(f"nothing was changed: without --dry-run this becomes schema {after.id} of {table.name}")
+    else:
+        out.note(f"schema {after.id} of {table.name}; what is writing to the table takes it up when it starts again")
+
+
+def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
+    has_snapshots = SnapshotStore(table.context.io, table.context.paths).latest_id() is not None
+    return apply_changes(table.context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
+
+
+# ---------------------------------------------------------------- from text
+
+
+def parse_change(option: str, text: str) -> SchemaChange:
+    """One option of the command line and its value. Raises UsageError with the option, and how it is written."""
+    how, parse = _OPTIONS[option]
+    try:
+        change = parse(text)
+    except BadInput as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None
+    if change is None:
+        raise UsageError(f"{option} {text!r}: write {option} {how}")
+    return change
+
+
+def _add(text: str) -> SchemaChange | None:
+    found = _COLUMN_AND_TYPE.fullmatch(text)
+    if found is None:
+        return None
+    comment, after = found["comment"], found["after"]
+    return AddColumn(
+        _path(found["path"]),
+        parse_type(found["type"]),
+        None if comment is None else comment.replace("''", "'"),
+        first=found["first"] is not None,
+        after=None if after is None else _name(after),
+    )
+
+
+def _retype(text: str) -> SchemaChange | None:
+    found = _COLUMN_AND_TYPE.fullmatch(text)
+    if found is None or any(found[part] is not None for part in ("comment", "first", "after")):
+        return None
+    return UpdateColumnType(_path(found["path"]), parse_type(found["type"]))
+
+
+def _rename(text: str) -> SchemaChange | None:
+    found = _EQUATION.fullmatch(text)
+    if found is None or re.fullmatch(_NAME, found["text"].strip()) is None:
+        return None
+    return RenameColumn(_path(found["path"]), _name(found["text"].strip()))
+
+
+def _move(text: str) -> SchemaChange | None:
+    found = _MOVE.fullmatch(text)
+    if found is None:
+        return None
+    after, before = (None if found[side] is None else _name(found[side]) for side in ("after", "before"))
+    return UpdateColumnPosition(_name(found["name"]), first=found["first"] is not None, after=after, before=before)
+
+
+def _of_column(make: Callable[[Path], SchemaChange]) -> Callable[[str], SchemaChange | None]:
+    """The option's value is a column."""
+
+    def parse(text: str) -> SchemaChange | None:
+        return make(_path(text.strip())) if re.fullmatch(_PATH, text.strip()) else None
+
+    return parse
+
+
+def _of_equation(make: Callable[[Path, str], SchemaChange]) -> Callable[[str], SchemaChange | None]:
+    """The option's value is a column and a text."""
+
+    def parse(text: str) -> SchemaChange | None:
+        found = _EQUATION.fullmatch(text)
+        return None if found is None else make(_path(found["path"]), found["text"])
+
+    return parse
+
+
+def _set_option(text: str) -> SchemaChange | None:
+    key, equals, value = text.partition("=")
+    return SetOption(key.strip(), value) if equals and key.strip() else None
+
+
+def _path(text: str) -> Path:
+    return tuple(_name(part) for part in re.findall(_NAME, text))
+
+
+def _name(text: str) -> str:
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], SchemaChange | None]]]] = {
+    "--add-column": ("'NAME TYPE [COMMENT 'TEXT'] [FIRST | AFTER COLUMN]'", _add),
+    "--drop": ("COLUMN", _of_column(DropColumn)),
+    "--rename": ("COLUMN=NAME", _rename),
+    "--set-type": ("'COLUMN TYPE'", _retype),
+    "--set-nullable": ("COLUMN", _of_column(lambda path: UpdateColumnNullability(path, True))),
+    "--set-not-null": ("COLUMN", _of_column(lambda path: UpdateColumnNullability(path, False))),
+    "--set-default": ("COLUMN=VALUE", _of_equation(UpdateColumnDefault)),
+    "--drop-default": ("COLUMN", _of_column(lambda path: UpdateColumnDefault(path, None))),
+    "--comment-column": ("COLUMN=TEXT", _of_equation(lambda path, text: UpdateColumnDescription(path, text or None))),
+    "--move": ("'COLUMN FIRST', 'COLUMN AFTER COLUMN' or 'COLUMN BEFORE COLUMN'", _move),
+    "--set": ("KEY=VALUE", _set_option),
+    "--unset": ("KEY", lambda text: RemoveOption(text.strip()) if text.strip() else None),
+    "--comment": ("TEXT", lambda text: UpdateComment(text or None)),
+}
+
+
+# ---------------------------------------------------------------- what became of it
+
+
+def _members(name: str, before: TableSchema, after: TableSchema, *, dry_run: bool) -> dict[str, Any]:
+    differences = list(_differences(before, after))
+    return {
+        "name": name,
+        "altered": bool(differences) and not dry_run,
+        "schema_id": before.id if dry_run or not differences else after.id,
+        "differences": differences,
+        "columns": [
+            {"id": f.id, "name": f.name, "type": str(f.type), "description": f.description, "default": f.default}
+            for f in after.fields
+        ],
+        "primary_key": list(after.primary_keys),
+        "options": dict(sorted(after.options.items())),
+        "comment": after.comment,
+    }
+
+
+def _differences(before: TableSchema, after: TableSchema) -> Iterator[str]:
+    """A line for each column, option and comment that is not what it was; columns are known by their ids."""
+    old, new = {f.id: f for f in before.fields}, {f.id: f for f in after.fields}
+    for field in before.fields:
+        if field.id not in new:
+            yield f"- column {_column(field)}"
+    for field in after.fields:
+        if field.id not in old:
+            yield f"+ column {_column(field)}"
+        elif field != old[field.id]:
+            yield f"~ column {_column(old[field.id])} → {_column(field)}"
+    if [id_ for id_ in old if id_ in new] != [id_ for id_ in new if id_ in old]:
+        yield f"~ order of columns: {', '.join(path_text(f.name) for f in after.fields)}"
+    for key in sorted({*before.options, *after.options}):
+        was, becomes = before.options.get(key), after.options.get(key)
+        if was is None:
+            yield f"+ option {key} = {becomes}"
+        elif becomes is None:
+            yield f"- option {key} = {was}"
+        elif was != becomes:
+            yield f"~ option {key} = {was} → {becomes}"
+    if before.comment != after.comment:
+        yield f"~ comment {before.comment!r} → {after.comment!r}"
+
+
+def _column(field: DataField) -> str:
+    comment = f" COMMENT '{field.description}'" if field.description else ""
+    default = "" if field.default is None else f" DEFAULT {field.default}"
+    return f"{path_text(field.name)} {field.type}{default}{comment}"

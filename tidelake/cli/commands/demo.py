@@ -1,0 +1,135 @@
+"""`tidelake demo`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tidelake.cli.exits import ExitCode
+from tidelake.cli.formatting import size_text
+from tidelake.cli.output import CommandOutput
+from tidelake.demo.demo_run import DemoPaths, DemoReport, DemoRun
+from tidelake.demo.screen import LiveScreen, PlainScreen
+
+_PYPAIMON: Final = (
+    "2.1.0"  # the release that was tested; without one, pip falls back to 0.2.0 where the newest has no wheel
+)
+
+
+def demo(out: CommandOutput, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
+    """FAILED when a table differs from the shop."""
+    console = out.error_console if out.is_json else out.console
+    screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
+    layout = DemoPaths(Path(directory or tempfile.mkdtemp(prefix="tidelake-demo-")).absolute())
+    with screen.shown():
+        report = DemoRun(layout, engine, records, seed, pace, screen).run()
+    if out.is_json:
+        out.document(_document(report))
+    else:
+        _print_report(out, report)
+    return ExitCode.DONE if report.is_right else ExitCode.FAILED
+
+
+def _document(report: DemoReport) -> dict[str, Any]:
+    return {
+        "engine": report.engine,
+        "warehouse": str(report.layout.warehouse),
+        "records": report.records,
+        "snapshots": report.snapshots,
+        "changes": report.changes,
+        "seconds": round(report.seconds, 3),
+        "is_right": report.is_right,
+        "tables": [
+            {
+                "name": comparison.table.full_name,
+                "rows": comparison.rows,
+                "checksum": comparison.checksum,
+                "is_right": comparison.is_right,
+                "differences": list(comparison.differences),
+            }
+            for comparison in report.verdicts
+        ],
+    }
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _print_report(out: CommandOutput, report: DemoReport) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = out.console
+    console.print()
+    console.print(Text("Is every table what the shop is? Compared row by row:", style="bold"))
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    for comparison in report.verdicts:
+        mark = Text("✓", style="green") if comparison.is_right else Text("✗", style="bold red")
+        rows = (
+            f"{comparison.rows:,} rows"
+            if comparison.is_right
+            else f"{comparison.rows:,} rows, not {comparison.rows_expected:,}"
+        )
+        grid.add_row(mark, comparison.table.full_name, rows, Text(f"sha256 {comparison.checksum}", style="dim"))
+    counts = Text("insertions less deletions are the rows")
+    mark = Text("✓", style="green") if report.is_changelog_right else Text("✗", style="bold red")
+    grid.add_row(mark, "their changelogs", f"{report.changes:,} changes", counts)
+    console.print(grid)
+    for comparison in report.verdicts:
+        for difference in comparison.differences:
+            console.print(Text(f"  {comparison.table.full_name}: {difference}", style="red"), soft_wrap=True)
+    console.print()
+    rate = report.records / report.seconds if report.seconds else 0
+    size = sum(path.stat().st_size for path in report.layout.log.iterdir())
+    became = f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots"
+    how_fast = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
+    console.print(Text(f"{became} {how_fast}"), soft_wrap=True)
+    console.print(Text(f"The tables: {report.layout.warehouse}   the change log: {report.layout.log}"), soft_wrap=True)
+    if report.is_right:
+        _print_next_steps(out, report.layout)
+
+
+def _print_next_steps(out: CommandOutput, layout: DemoPaths) -> None:
+    from rich.text import Text
+
+    for title, *commands in _next_steps(layout):
+        out.console.print()
+        out.console.print(Text(title, style="bold"))
+        for command in commands:
+            out.console.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
+    """Title and commands, ready to be copied."""
+    program, python = _this_program(), shlex.quote(sys.executable)
+    warehouse = shlex.quote(str(layout.warehouse))
+    condition = "status = 'returned' and amount > 850"
+    yield (
+        "Ask a table, and see what it is made of",
+        f'{program} table scan shop.orders -w {warehouse} --where "{condition}" --limit 10',
+        f"{program} table show shop.orders -w {warehouse}",
+    )
+    table = f"tidelake.open_catalog({str(layout.warehouse)!r}).table('shop.stock')"
+    question = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') > 480"
+    yield (
+        "The same in Python",
+        f'{python} -c "import tidelake; print({table}.scan({question}).to_arrow().to_pydict())"',
+    )
+    venv = shlex.quote(str(layout.directory / "pypaimon"))
+    opened = f"c.CatalogFactory.create({{'warehouse': {str(layout.warehouse)!r}}}).get_table('shop.orders')"
+    read = "b = t.new_read_builder(); print(b.new_read().to_arrow(b.new_scan().plan().splits()))"
+    yield (
+        "Read it with Paimon's own Python client, in a separate environment",
+        f"python3 -m venv {venv} && {venv}/bin/pip install --quiet pypaimon=={_PYPAIMON}",
+        f'{venv}/bin/python -c "import pypaimon as c; t = {opened}; {read}"',
+    )
+
+
+def _this_program() -> str:
+    """As it was called, so that the line can be copied."""
+    name = sys.argv[0]
+    return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

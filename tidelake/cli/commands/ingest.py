@@ -1,0 +1,282 @@
+"""`tidelake ingest …`: a pipeline on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ingest.pipeline.builder
+from checkpoint.moved_rows_state import MovedRowsState
+from ingest.config.config import load_config, shown
+from ingest.pipeline.pipeline_recovery import RecoveredPipeline
+from ingest.pipeline.recovery_flags import parse_recovery_flags
+from ingest.pipeline.run_metrics import RunMetrics
+from ingest.settings import HIDDEN, SECRET_NAME, Config
+from storage.catalog.opening import open_catalog
+from storage.clock import epoch_ms
+from storage.errors import TidelakeError
+from storage.fileio.disk_space import find_disk_full_error
+from tidelake.cli.formatting import offsets_by_topic, size_text
+from tidelake.cli.output import CommandOutput
+from tidelake.cli.rendering.disk_full import DiskFull, pipeline_disk_full_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+_PARTITIONS_SHOWN = 8  # of one table in a plan
+_RATE_SECONDS = 5.0  # what "now" is in progress
+
+
+class StoppedAtOnce(TidelakeError):
+    """A second signal came before everything that was read was committed."""
+
+
+def run(
+    out: CommandOutput,
+    *,
+    config: str,
+    settings: Sequence[str],
+    accept_gap: Sequence[str] = (),
+    rewind_to: Sequence[str] = (),
+    from_snapshot: Sequence[str] = (),
+) -> None:
+    """Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start."""
+    loaded = load_config(Path(config), settings)
+    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
+    watch = _ProgressLine()
+    with _live(out, watch):
+        command = _command(config, settings)
+        try:
+            progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
+        except Exception as error:
+            if (full := find_disk_full_error(error)) is None:
+                raise
+            tables = [table.name for table in loaded.tables]
+            raise DiskFull(pipeline_disk_full_text(full, command, loaded.warehouse, tables)) from error
+    if out.is_json:
+        out.document(_summary(progress, watch.seconds))
+    else:
+        out.note(f"{progress.ended}: {watch.line()}")
+        for kind, count in sorted(progress.skipped.items()):
+            out.note(f"  skipped, {kind}: {count:,}")
+        if progress.dead_letters:
+            out.note(f"  dead letters: {progress.dead_letters:,}")
+    if progress.ended == "stopped at once":
+        raise StoppedAtOnce("stopped before everything was committed; the rest is read again at the next start")
+
+
+def _command(config: str, settings: Sequence[str]) -> str:
+    """What runs this pipeline again, to be pasted; secrets are to be filled in."""
+    shown_settings = (
+        f"{name}={HIDDEN if SECRET_NAME.search(name) else value}"
+        for name, _, value in (setting.partition("=") for setting in settings)
+    )
+    flags = [part for setting in shown_settings for part in ("--set", setting)]
+    return shlex.join(["tidelake", "ingest", "run", str(Path(config).absolute()), *flags])
+
+
+class _ProgressLine:
+    """The progress of a running pipeline, as one line."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+        self.begin(RunMetrics())
+
+    def begin(self, progress: RunMetrics) -> None:
+        self._progress = progress
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def line(self) -> str:
+        """Over the whole run."""
+        return self._line(self._progress.records, self.seconds)
+
+    def _line(self, records: int, seconds: float) -> str:
+        """records, seconds: for the rate."""
+        progress = self._progress
+        parts = [
+            f"{progress.records:,} records ({size_text(progress.source_bytes)})",
+            f"{progress.rows:,} rows",
+            f"{progress.checkpoints:,} checkpoint{'' if progress.checkpoints == 1 else 's'}",
+            f"{self.seconds:,.1f} s",
+            f"{records / max(seconds, 0.001):,.0f} records/s",
+        ]
+        return " · ".join(parts)
+
+    def __rich__(self) -> Text:
+        """With the rate of the last seconds, and the newest snapshots."""
+        from rich.text import Text
+
+        self._marks.append((self.seconds, self._progress.records))
+        while self._marks[0][0] < self.seconds - _RATE_SECONDS:
+            self._marks.popleft()
+        since, before = self._marks[0]
+        newest = "  ".join(f"{table} #{snapshot}" for table, snapshot in sorted(self._progress.snapshots.items()))
+        line = self._line(self._progress.records - before, self.seconds - since)
+        return Text(f"{line}\n{newest}".rstrip())
+
+
+def _live(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
+    """RunMetrics that renews itself, where standard error is a terminal."""
+    if out.is_json or not out.error_console.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(watch, console=out.error_console, refresh_per_second=4, transient=True)
+
+
+def _summary(progress: RunMetrics, seconds: float) -> dict[str, Any]:
+    return {
+        "ended": progress.ended,
+        "records": progress.records,
+        "source_bytes": progress.source_bytes,
+        "rows": progress.rows,
+        "skipped": dict(progress.skipped),
+        "dead_letters": progress.dead_letters,
+        "checkpoints": progress.checkpoints,
+        "snapshots": progress.snapshots,
+        "seconds": round(seconds, 3),
+    }
+
+
+# ---------------------------------------------------------------- plan
+
+
+def plan(
+    out: CommandOutput,
+    *,
+    config: str,
+    settings: Sequence[str],
+    details: bool = False,
+    accept_gap: Sequence[str] = (),
+    rewind_to: Sequence[str] = (),
+    from_snapshot: Sequence[str] = (),
+) -> None:
+    """Where `run` would begin. Nothing is written; the source is asked which partitions it has.
+
+    details: name every topic and partition, however many there are.
+    """
+    loaded = load_config(Path(config), settings)
+    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
+    pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
+    planned = _plan(loaded, asyncio.run(pipeline.plan()))
+    if out.is_json:
+        out.document(planned)
+    else:
+        _print_plan(out, planned, details=details)
+
+
+def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+    settings = shown(config)
+    return {
+        "pipeline": config.pipeline,
+        "last_checkpoint": recovered.last_identifier or None,
+        "tables": [
+            {
+                "name": table.name,
+                "exists": catalog.table_exists(table.name),
+                "match": table.match_patterns,
+                "position_from": "start" if table.name in recovered.fresh else "table",
+                "next_offsets": offsets_by_topic(recovered.positions[table.name].ends),
+                "moved_rows": _moved_rows(recovered.moved_rows[table.name]),
+            }
+            for table in config.tables
+        ],
+        "differences": [
+            {**asdict(difference), "text": str(difference)}
+            for difference in ingest.pipeline.builder.configuration_differences(config)
+        ],
+        "reads_from": offsets_by_topic(recovered.starts),
+        "settings": settings,
+    }
+
+
+def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
+    """Rows that left their key and have not come to another."""
+    if state.file is None:
+        return None
+    oldest = None if state.oldest_ms is None else max(0, epoch_ms() - state.oldest_ms)
+    return {"rows": state.rows, "bytes": state.nbytes, "oldest_age_ms": oldest, "dropped": state.dropped}
+
+
+def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    settings = planned["settings"]
+    facts = Grid.grid(padding=(0, 3, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    checkpoint = settings["checkpoint"]
+    for name, fact in (
+        ("pipeline", planned["pipeline"]),
+        ("warehouse", settings["warehouse"]),
+        ("source", _source_text(settings["source"])),
+        (
+            "checkpoint",
+            f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
+        ),
+        ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
+        ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
+    ):
+        facts.add_row(name, Text(str(fact)))
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title in ("table", "takes", "is", "goes on at"):
+        grid.add_column(title, overflow="fold")
+    for table in planned["tables"]:
+        state = "there" if table["exists"] else "made from its first record"
+        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table, details))))
+    moved_rows_lines = [
+        Text(f"{table['name']}: {_moved_rows_text(table['moved_rows'])}")
+        for table in planned["tables"]
+        if table["moved_rows"] is not None
+    ]
+    for shown_part in (facts, Text(), grid, *([Text()] if moved_rows_lines else []), *moved_rows_lines):
+        out.console.print(shown_part)
+    for difference in planned["differences"]:
+        remedy = f"; {difference['command']}" if difference["command"] else ""
+        out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))
+
+
+def _moved_rows_text(moved: dict[str, Any]) -> str:
+    text = f"rows that left their key and have not come to another: {moved['rows']:,} ({size_text(moved['bytes'])})"
+    if moved["oldest_age_ms"] is not None:
+        text += f"; the oldest left {moved['oldest_age_ms'] / 1000:,.0f} s ago"
+    return text + (f"; {moved['dropped']:,} more are not kept" if moved["dropped"] else "")
+
+
+def _source_text(source: dict[str, Any]) -> str:
+    if source["type"] == "kafka":
+        topics = source["topic_pattern"] or source["topics"]
+        names = topics if isinstance(topics, str) else ", ".join(topics)
+        return f"Kafka at {source['bootstrap_servers']} · {names} · start: {source['start']} · until: {source['until']}"
+    return f"folder {source['path']} · until: {source['until']}"
+
+
+def _position_text(table: dict[str, Any], details: bool) -> str:
+    topics = table["next_offsets"]
+    partitions = sum(map(len, topics.values()))
+    if partitions > _PARTITIONS_SHOWN and not details:
+        where = "where `start` says" if table["position_from"] == "start" else "its own position"
+        topics_text = f"{len(topics)} topics" if len(topics) > 1 else next(iter(topics))
+        return f"{where}: {topics_text}, {partitions:,} partitions (--details)"
+    lines = [
+        f"{topic} {' '.join(f'{partition}: {offset:,}' for partition, offset in ends.items())}"
+        for topic, ends in table["next_offsets"].items()
+    ]
+    if table["position_from"] == "start":
+        lines += ["as `start` says"] * bool(lines)
+    return "\n".join(lines or ["the first record"])

@@ -1,0 +1,117 @@
+"""`tidelake table expire` and `tidelake table verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from storage.errors import BadInput
+from storage.expire.retention import retention_of
+from storage.expire.snapshot_expiry import SnapshotExpiry
+from storage.options.values import parse_duration_ms
+from storage.verify import Report, Severity
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import ExitCode, UsageError
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+from tidelake.table import Table
+from tidelake.verification import inspect_table
+
+
+def expire(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    retain_min: int | None,
+    retain_max: int | None,
+    retain_time: str | None,
+    dry_run: bool,
+) -> None:
+    table = catalog.open().table(name)
+    retain_ms = None if retain_time is None else _duration_ms("--retain-time", retain_time)
+    if dry_run:
+        _show_expirable(out, table, retain_min, retain_max, retain_ms)
+        return
+    expired = table.expire(retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms)
+    if out.is_json:
+        out.document(asdict(expired))
+        return
+    changelogs = f" and {expired.changelogs} changelogs" if expired.changelogs else ""
+    files = f"{expired.data_files:,} data files and {expired.metadata_files:,} of metadata"
+    _line(out, f"{expired.snapshots} snapshots{changelogs} of {name} are gone, with {files}")
+
+
+def _show_expirable(
+    out: CommandOutput, table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
+) -> None:
+    retention = retention_of(table.context.options, retain_min, retain_max, retain_ms, limit=2**31)
+    ids = SnapshotExpiry(table.context, retention=retention).expirable()
+    if out.is_json:
+        out.document({"first": ids.start, "last": ids.stop - 1, "snapshots": len(ids)} if ids else {"snapshots": 0})
+    elif ids:
+        _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would go")
+    else:
+        _line(out, f"no snapshot of {table.name} would go")
+
+
+def verify(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, snapshot: int | None, deep: bool, orphans_older_than: str
+) -> ExitCode:
+    """Exit code 1 when something is wrong."""
+    age_ms = _duration_ms("--orphans-older-than", orphans_older_than)
+    table = catalog.open().table(name)
+    report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
+    if out.is_json:
+        out.document(_members(report))
+    else:
+        _print(out, table.name, report)
+    return ExitCode.FAILED if report.problems else ExitCode.DONE
+
+
+def _members(report: Report) -> dict[str, Any]:
+    orphans = None
+    if report.orphans is not None:
+        found = report.orphans
+        orphans = {"files": len(found.paths), "bytes": found.size_bytes, "younger": found.young, "paths": found.paths}
+    return {
+        "sound": not report.problems,
+        "findings": [asdict(finding) for finding in report.findings],
+        "snapshots": report.snapshots,
+        "tags": report.tags,
+        "branches": report.branches,
+        "dataFiles": report.data_files,
+        "dataBytes": report.data_bytes,
+        "rows": report.rows,
+        "orphans": orphans,
+    }
+
+
+def _print(out: CommandOutput, name: str, report: Report) -> None:
+    for finding in report.findings:
+        mark = "note" if finding.severity is Severity.NOTE else "WRONG"
+        _line(out, f"{mark}  {finding.where}: {finding.what}\n       {finding.remedy}")
+    _line(
+        out,
+        f"{name}: {report.snapshots} snapshots, {report.tags} tags, {report.branches} branches; "
+        f"{report.data_files:,} data files with {report.rows:,} rows, {report.data_bytes:,} bytes",
+    )
+    if report.orphans is not None and (report.orphans.paths or report.orphans.young):
+        _line(
+            out,
+            f"{len(report.orphans.paths):,} files that nothing names ({report.orphans.size_bytes:,} bytes), and "
+            f"{report.orphans.young:,} younger ones, of commits under way perhaps",
+        )
+    problems = len(report.problems)
+    _line(out, f"{problems} things are wrong" if problems else "sound")
+
+
+def _line(out: CommandOutput, text: str) -> None:
+    out.console.print(printable(text, may_break=True), soft_wrap=True)
+
+
+def _duration_ms(option: str, text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except (BadInput, ValueError) as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None

@@ -1,0 +1,318 @@
+"""`tidelake table …`: create tables, read them, follow their changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from storage.arguments import shown
+from storage.catalog.identifier import Identifier
+from storage.errors import BadInput, TidelakeError
+from storage.read.changes import ChangeBatch
+from storage.read.predicate import Predicate
+from storage.read.stream.start import StartAt
+from storage.snapshots.change_history import ChangeHistory
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.types import DataField, parse_type
+from tidelake.catalog import Catalog
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.conditions import parse_condition
+from tidelake.cli.exits import CommandRefused, UsageError
+from tidelake.cli.formatting import printable, utc_text
+from tidelake.cli.output import CommandOutput
+from tidelake.cli.rendering.rows import print_changes, print_rows
+from tidelake.cli.rendering.table_summary import print_table_summary, summarize_table
+from tidelake.table import Table
+
+_SNAPSHOTS_SHOWN = 20
+
+
+# ---------------------------------------------------------------- management
+
+
+def create(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str],
+    schema_from: str | None,
+    primary_key: Sequence[str],
+    partition_by: Sequence[str],
+    options: Sequence[tuple[str, str]],
+    comment: str | None,
+    if_not_exists: bool,
+) -> None:
+    if bool(columns) == bool(schema_from):
+        raise UsageError("give the columns either with --column or with --schema-from")
+    opened = catalog.open()
+    schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
+    with _database_of(opened, name) as is_new_database:
+        table = opened.create_table(
+            name,
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=dict(options),
+            comment=comment,
+            if_not_exists=if_not_exists,
+        )
+    if is_new_database:
+        out.note(f"created database {Identifier.parse(name).database}")
+    if out.is_json:
+        out.document(summarize_table(table))
+    else:
+        out.console.print(printable(f"{table.name} at {table.location}"), soft_wrap=True)
+
+
+@contextmanager
+def _database_of(catalog: Catalog, table: str) -> Iterator[bool]:
+    """Creates the table's database if there is none, and yields whether it did. When the table is refused, the
+    database goes again, unless somebody has put another table there.
+    """
+    database = Identifier.parse(table).database
+    is_new = database not in catalog.list_databases()
+    if is_new:
+        catalog.create_database(database, if_not_exists=True)
+    try:
+        yield is_new
+    except TidelakeError:
+        if is_new:
+            with suppress(TidelakeError):
+                catalog.drop_database(database)
+        raise
+
+
+def list_tables(out: CommandOutput, *, database: str | None, catalog: CatalogAddress) -> None:
+    opened = catalog.open()
+    databases = opened.list_databases() if database is None else [database]
+    names = [f"{database}.{table}" for database in databases for table in opened.list_tables(database)]
+    if out.is_json:
+        out.document(names)
+        return
+    for name in names:
+        out.console.print(printable(name), soft_wrap=True)
+    if not names:
+        out.note(f"no tables in {catalog.warehouse if database is None else f'database {database}'}")
+
+
+def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
+    picture = summarize_table(catalog.open().table(name))
+    if out.is_json:
+        out.document(picture)
+    else:
+        print_table_summary(out.console, picture, all_buckets=all_buckets)
+
+
+def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
+    store = _snapshots(catalog.open().table(name))
+    latest = store.latest()
+    newest_first = store.back_from(latest) if latest is not None else iter(())
+    if out.is_json:
+        out.lines(snapshot.to_members() for snapshot in _at_most(newest_first, limit))
+        return
+    shown = list(_at_most(newest_first, limit or _SNAPSHOTS_SHOWN))
+    _print_snapshots(out, shown)
+    if shown and store.exists(shown[-1].id - 1):
+        out.note(f"the newest {len(shown)}; --limit shows more")
+    if not shown:
+        out.note(f"{name} has no snapshot yet: nothing was committed")
+
+
+def _print_snapshots(out: CommandOutput, shown: Sequence[Snapshot]) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    left = ("committed (UTC)", "kind", "commit user")
+    for title in ("id", *left[:2], "rows added", "rows in files", "changes", "identifier", left[2]):
+        is_number = title not in left
+        grid.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for snapshot in shown:
+        cells = (
+            str(snapshot.id),
+            utc_text(snapshot.time_ms),
+            snapshot.commit_kind.value,
+            f"{snapshot.delta_record_count:+,}",
+            f"{snapshot.total_record_count:,}",
+            f"{snapshot.changelog_record_count or 0:,}",
+            f"{snapshot.commit_identifier}" if snapshot.is_numbered else "",
+            snapshot.commit_user,
+        )
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
+    if shown:
+        out.console.print(grid)
+
+
+def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, yes: bool, if_exists: bool) -> None:
+    opened = catalog.open()
+    if not yes:
+        question = f"Delete {name} in {catalog.warehouse}, with all data, snapshots and tags?"
+        _confirm(out, name, question, "was not dropped")
+    opened.drop_table(name, if_exists=if_exists)
+    if out.is_json:
+        out.document({"dropped": name})
+    else:
+        out.note(f"dropped {name}")
+
+
+def truncate(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, partition: Sequence[tuple[str, str]], yes: bool
+) -> None:
+    table = catalog.open().table(name)
+    which = f"rows with {', '.join(f'{column} = {value}' for column, value in partition)}" if partition else "all rows"
+    if not yes:
+        _confirm(out, name, f"Remove {which} from {name} in {catalog.warehouse}?", "was not truncated")
+    snapshot_id = table.truncate(partition=dict(partition) or None)
+    if out.is_json:
+        out.document({"truncated": name, "snapshot": snapshot_id})
+    else:
+        out.note(f"removed {which} from {name}: snapshot {snapshot_id}")
+
+
+def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> None:
+    """Raises CommandRefused unless a person types the table's name."""
+    if not sys.stdin.isatty() or out.is_json:
+        raise CommandRefused(f"{question} Pass --yes if that is meant")
+    sys.stderr.write(printable(f"{question} Type its name: "))
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != name:
+        raise CommandRefused(f"{name} {otherwise}")
+
+
+# ---------------------------------------------------------------- reading
+
+
+def scan(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    snapshot: int | None,
+    tag: str | None,
+    as_of: str | None,
+    limit: int | None,
+    row_format: str | None,
+) -> None:
+    condition = None if where is None else parse_condition(where)
+    table = catalog.open().table(name)
+    found = table.scan(
+        snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
+    )
+    print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
+
+
+def changes(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    start: int | None,
+    end: int | None,
+) -> None:
+    table = catalog.open().table(name)
+    wanted = _Wanted(table, columns, where)
+    first = start if start is not None else ChangeHistory(table.context).earliest_id()
+    if first is None:
+        out.note(f"{name} has no snapshot yet: nothing was committed")
+        return
+    for change in table.changes(start=first, end=end):
+        print_changes(out, wanted.of(change), columns)
+
+
+def follow(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    columns: Sequence[str] | None,
+    where: str | None,
+    start: StartAt,
+    consumer: str | None,
+    until: int | None,
+) -> None:
+    """Ends with Ctrl-C, or after the snapshot `until`."""
+    table = catalog.open().table(name)
+    wanted = _Wanted(table, columns, where)
+    out.note(f"following {name}; Ctrl-C ends it")
+    try:
+        follower = table.follower(start=start, consumer=consumer, end=until)
+        while not follower.is_done:
+            found = follower.step()
+            if found is None:
+                time.sleep(follower.wait_ms / 1000)
+            for change in found or ():
+                print_changes(out, wanted.of(change), columns)
+    except KeyboardInterrupt:
+        return
+
+
+class _Wanted:
+    """Which changes are asked for. Raises BadInput for a column or condition that the table doesn't have."""
+
+    def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
+        schema = table.context.schema
+        schema.select(columns or ())
+        self._condition: Predicate | None = None if where is None else parse_condition(where)
+        self._expression = None if self._condition is None else self._condition.expression(schema.arrow)
+
+    def of(self, change: ChangeBatch) -> ChangeBatch:
+        if self._expression is None or change.is_break:
+            return change
+        rows = pa.Table.from_batches([change.rows]).filter(self._expression).combine_chunks()
+        batches = rows.to_batches() or [change.rows.slice(0, 0)]
+        return replace(change, rows=batches[0])
+
+
+# ---------------------------------------------------------------- from text
+
+
+def _snapshots(table: Table) -> SnapshotStore:
+    return SnapshotStore(table.context.io, table.context.paths)
+
+
+def _column(text: str) -> DataField:
+    name, colon, type_text = text.partition(":")
+    if not colon or not name.strip():
+        raise UsageError(f"--column {shown(text)}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")
+    try:
+        return DataField(0, name.strip(), parse_type(type_text.strip()))
+    except BadInput as error:
+        raise UsageError(f"--column {shown(text)}: {error}") from None
+
+
+def _parquet_schema(path: str) -> pa.Schema:
+    try:
+        with Path(path).open("rb") as file:
+            return pa.parquet.read_schema(file).remove_metadata()
+    except pa.ArrowInvalid as error:
+        raise BadInput(f"--schema-from {path!r} is not a Parquet file: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Give the path of a Parquet file") from None
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--as-of {text!r}: write a time as in 2026-05-01T12:00:00Z") from None
+
+
+def _at_most(items: Iterator[Snapshot], limit: int | None) -> Iterator[Snapshot]:
+    for count, item in enumerate(items, start=1):
+        yield item
+        if count == limit:
+            return

@@ -1,0 +1,77 @@
+"""Formatting of values, times, sizes and offsets for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from checkpoint.offsets import TopicPartition
+
+
+def printable(text: str, *, may_break: bool = False) -> str:
+    """With escapes (`\\n`, `\\x1b`) in place of what moves the cursor, changes colours or sets a window's title.
+
+    may_break: whether it may have several lines.
+    """
+    return "".join(
+        c if c.isprintable() or (may_break and c == "\n") else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def value_text(value: object) -> str:
+    """One of `storage.types.json_values` on one line, printable."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict() | list():
+            import msgspec
+
+            return printable(msgspec.json.encode(value).decode())
+    return printable(str(value))
+
+
+def partition_text(partition: Mapping[str, object]) -> str:
+    """`dt=2026-05-01 hour=7`; "" for an unpartitioned table."""
+    return " ".join(f"{printable(name)}={value_text(value)}" for name, value in partition.items())
+
+
+def utc_text(time_ms: int) -> str:
+    """Epoch milliseconds: `2026-05-01 12:00:00`, or the number where a calendar has no such year."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+
+
+def size_text(nbytes: float) -> str:
+    """`734 B`, `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:,.1f} TiB"
+
+
+def age_text(age_ms: float) -> str:
+    """`3 s`, `12 min`, `5 h`, `40 d`: the largest unit of which there are two, or the smallest."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if age_ms >= 2 * unit_ms:
+            return f"{age_ms // unit_ms:,.0f} {unit}"
+    return f"{age_ms // 1000:.0f} s"
+
+
+def cut_text(text: str, width: int) -> str:
+    """With an ellipsis in place of what does not fit. width: cells of the terminal; a Chinese character takes two."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """Topic to partition to next offset."""
+    topics: dict[str, dict[int, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        topics.setdefault(partition.topic, {})[partition.partition] = offset
+    return topics

@@ -1,0 +1,1 @@
+"""What commands print for people: rows, table summaries, the LSM tree."""

@@ -1,0 +1,48 @@
+"""The message for a full disk: which file system, what happens next, and how to free space."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from storage.errors import TidelakeError
+from storage.fileio.disk_space import DiskSpace
+from tidelake.cli.formatting import size_text
+
+
+class DiskFull(TidelakeError):
+    """A pipeline stopped because there was no room for a file."""
+
+
+def free_space_text(error: OSError) -> str:
+    """error: of `find_disk_full_error`. One line."""
+    reason = os.strerror(error.errno or errno.ENOSPC)
+    if not isinstance(error.filename, str):
+        return f"{reason}; the error doesn't say for which file"
+    room = DiskSpace.around(error.filename)
+    if room is None:
+        return f"{reason}: {error.filename}"
+    return (
+        f"{reason}: the file system at {room.mounted_at}, for {error.filename}: {size_text(room.free_bytes)} of "
+        f"{size_text(room.size_bytes)} and {room.free_files:,} files are free now"
+    )
+
+
+def pipeline_disk_full_text(error: OSError, command: str, warehouse: str, tables: Sequence[str]) -> str:
+    """For a pipeline that stopped. tables: those that are known by name."""
+    shown = [f"tidelake table expire {table} -w {warehouse}" for table in tables[:5]] or [
+        f"tidelake table expire TABLE -w {warehouse}"
+    ]
+    more = [f"and so on for {len(tables) - 5} more tables"] if len(tables) > 5 else []
+    lines = [
+        free_space_text(error),
+        "The pipeline has stopped. What was committed stays; the next start goes on where each table ends: nothing is "
+        "lost, nothing comes twice.",
+        "Free space on that file system, then start it again:",
+        f"  {command}",
+        "Old snapshots are what takes space without being needed; to expire them needs no room "
+        "(--retain-time '10 min', --retain-max 10 for more than the table's options let go):",
+        *(f"  {line}" for line in [*shown, *more]),
+    ]
+    return "\n".join(lines)

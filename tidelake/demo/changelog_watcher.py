@@ -1,0 +1,100 @@
+"""Follows the changelogs of the demo's tables while they grow."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpoint.offsets import TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from storage.format import KIND_COLUMN, RowKind
+from storage.read.changes import ChangeBatch
+from storage.read.follow import Follower
+from storage.snapshots.snapshot import SnapshotStore
+from storage.types.json_values import json_rows
+from tidelake.table import Table
+
+_CHANGES_KEPT: Final = 8
+_WAIT_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    snapshot_id: int
+    kind: RowKind
+    row: dict[str, Any]
+
+
+@dataclass(slots=True)
+class TableProgress:
+    """kinds: how many changes so far. some: a few of the newest snapshot. ends: next offsets that it names."""
+
+    snapshots: int = 0
+    kinds: Counter[RowKind] = field(default_factory=Counter)
+    some: tuple[ShownChange, ...] = ()
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """What folding the changelog up to here leaves."""
+        return sum(-count if kind.is_retract else count for kind, count in self.kinds.items())
+
+
+class ChangelogWatcher:
+    """A thread that follows some tables. `progress` and `last` may be read at any time; `check` raises what went
+    wrong.
+    """
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.progress = {table.name: TableProgress() for table in tables}
+        self._tables = tables
+        self._stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            followers = [(table, table.follower(start="earliest")) for table in self._tables]
+            while not self._stop.is_set():
+                steps = [self._step(table, follower) for table, follower in followers]
+                if not any(steps):
+                    self._stop.wait(_WAIT_SECONDS)
+        except Exception as error:
+            self._error = error
+
+    def _step(self, table: Table, follower: Follower) -> bool:
+        """Whether there was a new snapshot."""
+        snapshot_id = follower.next_snapshot_id
+        changes = follower.step()
+        if changes is None:
+            return False
+        progress = self.progress[table.name]
+        for change in changes:
+            _note(progress, change)
+        snapshot = SnapshotStore(table.context.io, table.context.paths).get(snapshot_id)
+        if (text := snapshot.properties.get(POSITION_PROPERTY)) is not None:
+            progress.ends = position_from_text(text, f"snapshot {snapshot_id}").ends
+        progress.snapshots += 1
+        return True
+
+
+def _note(progress: TableProgress, change: ChangeBatch) -> None:
+    kinds = change.rows.column(KIND_COLUMN)
+    progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
+    # They lie in the order of keys: at the end is only what is new.
+    some = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
+    rows = json_rows(some.drop_columns([KIND_COLUMN]))
+    shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)
+    progress.some = tuple(ShownChange(change.snapshot_id, RowKind(kind), row) for kind, row in shown)

@@ -1,0 +1,62 @@
+"""Compares a table with the shop's rows, row by row and value by value."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.types.json_values import json_rows
+from tidelake.demo.shop import ShopTable
+
+_DIFFERENCES_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """checksum: of all rows in key order. differences: a few, in words; empty if the table is right."""
+
+    table: ShopTable
+    rows: int
+    rows_expected: int
+    checksum: str
+    checksum_expected: str
+    differences: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        return not self.differences and self.checksum == self.checksum_expected
+
+
+def compare_table(table: ShopTable, found: pa.Table, expected: pa.Table) -> TableComparison:
+    """found: rows in any order. expected: in the order of keys."""
+    found_rows = json_rows(found.sort_by([(column, "ascending") for column in table.primary_key]))
+    expected_rows = json_rows(expected)
+    return TableComparison(
+        table,
+        len(found_rows),
+        len(expected_rows),
+        _checksum(found_rows),
+        _checksum(expected_rows),
+        () if found_rows == expected_rows else tuple(_differences(table, found_rows, expected_rows)),
+    )
+
+
+def _checksum(rows: list[dict[str, Any]]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr(row).encode())
+    return digest.hexdigest()[:16]
+
+
+def _differences(table: ShopTable, found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
+    there = {table.key_of(row): row for row in found}
+    wanted = {table.key_of(row): row for row in expected}
+    differences = [f"missing: {wanted[key]}" for key in wanted if key not in there]
+    differences += [f"too much: {there[key]}" for key in there if key not in wanted]
+    differences += [f"{wanted[k]} in the shop, {there[k]} here" for k in wanted if k in there and there[k] != wanted[k]]
+    if len(there) < len(found):
+        differences.append(f"{len(found) - len(there)} keys occur twice")
+    return differences[:_DIFFERENCES_SHOWN] or ["the order of columns differs"]

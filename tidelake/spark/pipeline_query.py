@@ -1,0 +1,232 @@
+"""A pipeline's configuration as one Spark query: the source is read once, and feeds the sink of every table."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import structs
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.storagelevel import StorageLevel
+
+from ingest.pipeline.builder import configuration_differences
+from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
+from ingest.spark.sink import SparkSink, sink
+from ingest.tables.table_differences import check_differences
+from storage.errors import BadInput, TidelakeError, UnsupportedFeature
+from storage.logs import get_logger
+
+_FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
+_RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class PipelineQuery:
+    """The query of a pipeline. Ends by itself where the source says `until: end`."""
+
+    query: StreamingQuery
+    failures: list[TidelakeError]
+
+    def has_ended(self) -> bool:
+        """Raises the error that made the query fail, as the sink raised it."""
+        if self.query.isActive:
+            return False
+        error = self.query.exception()
+        if error is None:
+            return True
+        raise self.failures[0] if self.failures else unwrap_spark_error(error)
+
+    def stop(self) -> None:
+        """A batch that is cut off is done again at the next start, and counts once."""
+        self.query.stop()
+
+
+def start_query(spark: SparkSession, config: Config, checkpoint: str) -> PipelineQuery:
+    """Raises BadInput when a table is missing, UnsupportedFeature for settings that would change which rows arrive and
+    can't be had. A warning names those that are without effect.
+    """
+    _refuse(config)
+    check_differences(configuration_differences(config))
+    feed = _BatchWriter(tuple(_sinks(config)), _topic_filters(config))
+    writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
+    writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
+    if config.source.until == "end":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{config.checkpoint.interval_ms} milliseconds")
+    return PipelineQuery(writer.start(), feed.failures)
+
+
+def unwrap_spark_error(error: StreamingQueryException) -> Exception:
+    """What a task on an executor raised on purpose arrives as text within text; anything else stays as it is."""
+    import storage.errors
+
+    for line in str(error).splitlines():
+        module, _, message = line.strip().partition(": ")
+        name = module.rpartition(".")[2]
+        kind = getattr(storage.errors, name, None)
+        if module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError):
+            return TidelakeError(message)
+    return error
+
+
+@dataclass(frozen=True)
+class _BatchWriter:
+    """For `foreachBatch`: every table takes its part of a batch. topics: a table's regular expression, if it has one.
+
+    A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.
+    """
+
+    sinks: Sequence[SparkSink]
+    topics: Mapping[str, str]
+    failures: list[TidelakeError] = field(default_factory=list)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if len(self.sinks) > 1:
+            batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            for table_sink in self.sinks:
+                topics = self.topics.get(table_sink.table)
+                table_sink(batch if topics is None else batch.filter(col("topic").rlike(topics)), batch_id)
+        except TidelakeError as error:
+            self.failures.append(error)
+            raise
+        finally:
+            batch.unpersist()
+
+
+def _sinks(config: Config) -> list[SparkSink]:
+    return [
+        sink(
+            table.name,
+            config.warehouse,
+            format=config.format,
+            match=table.match_patterns,
+            dead_letters=config.dead_letters if config.errors.tolerance == "all" else None,
+            source_types=table.source_types,
+            rounded_columns=table.rounded_columns,
+            connector=config.format_options,
+            options={key: str(value) for key, value in config.warehouse_options.items()},
+        )
+        for table in config.tables
+    ]
+
+
+def _topic_filters(config: Config) -> dict[str, str]:
+    """Lines of a folder are not taken apart for it: there the sink tells tables apart."""
+    if isinstance(config.source, FolderSettings):
+        return {}
+    return {
+        table.name: "|".join(fnmatch.translate(pattern) for pattern in table.topic_patterns)
+        for table in config.tables
+        if table.topic_patterns != ["*"]
+    }
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _source(spark: SparkSession, source: FolderSettings | KafkaSettings) -> DataFrame:
+    if isinstance(source, FolderSettings):
+        if not source.path.is_dir():
+            raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
+        lines = spark.readStream.option("pathGlobFilter", "*.{jsonl,jsonl.gz}").option("lineSep", "\n")
+        return lines.option("maxFilesPerTrigger", _FILES_A_BATCH).text(source.path.absolute().as_uri())
+    reader = spark.readStream.format("kafka").option("includeHeaders", "true")
+    for name, value in _kafka_options(source).items():
+        reader = reader.option(name, value)
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        if "kafka" not in str(error):
+            raise
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise UnsupportedFeature(
+            "source.type = kafka",
+            "Spark's Kafka connector isn't in this session",
+            f"Add it: --conf spark.jars.packages={package}",
+        ) from None
+
+
+def _kafka_options(source: KafkaSettings) -> dict[str, str]:
+    servers = source.bootstrap_servers
+    options = {
+        "kafka.bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
+        "kafka.isolation.level": source.isolation_level,
+    }
+    if source.topic_pattern is not None:
+        options["subscribePattern"] = source.topic_pattern
+    else:
+        options["subscribe"] = ",".join(source.topic_names)
+    if not isinstance(source.start, StartSettings):
+        options["startingOffsets"] = source.start
+    elif source.start.timestamp_ms is not None:
+        options["startingTimestamp"] = str(source.start.timestamp_ms)
+    elif source.start.offsets is not None:
+        offsets = {topic: {str(p): at for p, at in ends.items()} for topic, ends in source.start.offsets.items()}
+        options["startingOffsets"] = json.dumps(offsets)
+    return options
+
+
+# ---------------------------------------------------------------- what Spark can't do
+
+
+_HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with values that Spark lacks
+    "source": frozenset(
+        {
+            "path",
+            "bootstrap_servers",
+            "topics",
+            "topic_pattern",
+            "start",
+            "until",
+            "isolation_level",
+            "security_protocol",
+        }
+    ),
+    "checkpoint": frozenset({"interval_ms"}),
+    "errors": frozenset({"tolerance", "dead_letters"}),
+    "write": frozenset(),
+}
+
+
+def _refuse(config: Config) -> None:
+    """Settings that change which rows arrive are refused, those that change how fast are warned about."""
+    refused: list[tuple[bool, str, str]] = [
+        (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
+    ]
+    source = config.source
+    if isinstance(source, KafkaSettings):
+        from_group = isinstance(source.start, StartSettings) and source.start.group is not None
+        has_security = source.security_protocol != "PLAINTEXT"
+        refused += [
+            (from_group, "source.start.group", "Spark's connector can't start from a consumer group"),
+            (has_security, "source.security_protocol", "it is not passed to Spark's connector yet"),
+        ]
+    elif list(source.path.glob("*.jsonl.zst")):
+        refused.append((True, "*.jsonl.zst in source.path", "Spark reads them only with a native library"))
+    for is_given, setting, reason in refused:
+        if is_given:
+            raise UnsupportedFeature(setting, reason, _RUN_HERE)
+    if idle := _without_effect(config):
+        _log.warning("without effect on Spark", settings=idle)
+
+
+def _without_effect(config: Config) -> list[str]:
+    """Names of settings that differ from their defaults, and that nothing here looks at."""
+    return [
+        f"{section}.{setting.name}"
+        for section, heeded in _HEEDED.items()
+        for settings in [getattr(config, section)]
+        for setting in structs.fields(settings)
+        if setting.name not in heeded and getattr(settings, setting.name) != setting.default
+    ]
