@@ -18,6 +18,7 @@ from storage.files import writer as file_writer
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge import sections
 from tests.compaction.invariants import check_tree
+from tests.support.levels import examples
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("w", pa.string())])
 ROWS_PER_FILE = 8  # so that runs have many files: of a size that is looked at after so many rows, and always enough
@@ -185,7 +186,7 @@ def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: 
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
 def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool

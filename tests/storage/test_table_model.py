@@ -23,6 +23,7 @@ from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
+from tests.support.levels import examples
 from tidelake import Predicate, col
 
 NAME: Final = "db.t"
@@ -270,10 +271,13 @@ class PartedAppendTable(AppendTable):
 MACHINES: Final = [PrimaryKeyTable, PartedPrimaryKeyTable, AppendTable, PartedAppendTable]
 _PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 # A failure is shown as it was found: to make it small takes minutes, which the long run has.
-_SHORT: Final = settings(_PATIENT, max_examples=30, stateful_step_count=25, phases=[Phase.reuse, Phase.generate])
+_SHORT: Final = settings(
+    _PATIENT, max_examples=examples(30), stateful_step_count=25, phases=[Phase.reuse, Phase.generate]
+)
 _LONG: Final = settings(_PATIENT, max_examples=200, stateful_step_count=60)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_a_table_is_what_its_last_commit_made_it(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(machine, settings=_SHORT)

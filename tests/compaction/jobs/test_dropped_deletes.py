@@ -25,6 +25,7 @@ from storage.manifests.snapshot_files import delta_entries
 from storage.verify import verify
 from tests.compaction.lakes import orphans
 from tests.support.faulty_file_io import Call, FaultyFileIO
+from tests.support.levels import examples
 
 COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("v", pa.int64())])
 ADD, DELETE = int(RowKind.INSERT), int(RowKind.DELETE)
@@ -206,18 +207,18 @@ def check_history(options: Mapping[str, str], history: Sequence[Step], times: Se
         assert orphans(table.context) == set()
 
 
-def histories(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def histories(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     most_rows = 200
 
     def of(test: Callable[..., None]) -> Callable[..., None]:
         drawn = given(st.sampled_from(TABLES), steps, st.permutations(range(most_rows)))
         slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-        return settings(max_examples=examples, deadline=None, suppress_health_check=slow)(drawn(test))
+        return settings(max_examples=count, deadline=None, suppress_health_check=slow)(drawn(test))
 
     return of
 
 
-@histories(12)
+@histories(examples(20))
 def test_no_compaction_brings_a_row_back(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:

@@ -14,6 +14,7 @@ from storage.errors import CommitConflict, PositionRefused, TidelakeError
 from tests.crash.troubles import DYING_THREADS
 from tests.ingest.pipeline.two_committers import P0, P1, DriverDied, DriverWorld, Query
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
+from tests.support.levels import examples
 from tidelake.cli.exits import ExitCode, exit_code
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
@@ -240,7 +241,7 @@ def _run_both(world: DriverWorld, name: str, query: Query, at: int) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_whatever_drives_a_table_each_record_is_there_once(steps: list[tuple[object, ...]]) -> None:
     _histories(steps)
 

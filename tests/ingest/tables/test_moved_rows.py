@@ -22,6 +22,7 @@ from tests.crash.table_life import COMPACT_AT_TWO
 from tests.crash.troubles import DYING_THREADS
 from tests.ingest.tables.moved_rows_model import DOCS, TOPIC, DocsWorld, SourceTable
 from tests.support.faulty_file_io import Fault, FaultyFileIO
+from tests.support.levels import examples
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
@@ -364,13 +365,13 @@ def check_the_truth_or_a_refusal_after_a_rewind(
 
 
 @given(**LIVES)
-@settings(SHORT, max_examples=20)
+@settings(SHORT, max_examples=examples(30))
 def test_whatever_happens_to_a_row_and_to_the_pipeline_the_table_comes_to_the_truth(**life: Any) -> None:
     check_the_truth(**life)
 
 
 @given(**LIVES)
-@settings(SHORT, max_examples=10)
+@settings(SHORT, max_examples=examples(20))
 def test_with_no_room_to_keep_rows_each_is_true_or_refused(**life: Any) -> None:
     check_the_truth_or_a_refusal(**life)
 
@@ -393,7 +394,7 @@ def test_with_no_room_to_keep_rows_each_is_true_or_refused(**life: Any) -> None:
     deaths=[132, 49, 109],
     has_positions=True,
 )
-@settings(SHORT, max_examples=10)
+@settings(SHORT, max_examples=examples(20))
 def test_after_a_rewind_each_row_is_true_or_refused(**life: Any) -> None:
     check_the_truth_or_a_refusal_after_a_rewind(**life)
 

@@ -37,6 +37,7 @@ from tests.storage.snapshots.tables import (
     snapshots,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+from tests.support.levels import sample
 
 
 @pytest.fixture
@@ -396,6 +397,7 @@ def overwrite(table: TableContext) -> object:
 OLD = ["old-1", "old-2", "old-3"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize(
     ("run", "states"),
@@ -411,7 +413,7 @@ def test_a_failure_at_any_call_leaves_one_of_the_states_and_a_replay_goes_on(
     io, table = prepared()
     run(table)
     assert len(manifests_of(table)) < 5, "manifests were to be joined"
-    for number, is_for_good in itertools.product(range(len(io.calls)), (False, True)):
+    for number, is_for_good in sample(list(itertools.product(range(len(io.calls)), (False, True)))):
         io, table = prepared()
         (io.fail_from if is_for_good else io.fail_call)(number, fault)
         failed = False

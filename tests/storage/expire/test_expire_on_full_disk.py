@@ -18,6 +18,7 @@ from storage.expire.snapshot_expiry import SnapshotExpiry
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
+from tests.support.levels import sample
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 _COMMITS = 4
@@ -85,6 +86,7 @@ def test_what_expiry_gives_up_on_a_full_disk_is_found_again(tmp_path: Path, pinn
     check_readable(table)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pinned", [(), ("LATEST",)], ids=["the other hint makes room", "a snapshot file does"])
 def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earliest_on_whole(
     tmp_path: Path, pinned: tuple[str, ...]
@@ -99,7 +101,7 @@ def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earlies
     whole = copied("whole")
     io = FullDisk(whole.context, pinned=pinned)
     expire(whole, io)
-    for number in range(0, len(io.calls), 2):
+    for number in sample(range(0, len(io.calls), 2)):
         table = copied(str(number))
         with suppress(ProcessDied):
             expire(table, FullDisk(table.context, pinned=pinned, dies_at=number))

@@ -19,6 +19,7 @@ from storage.verify import inspect, verify
 from tests.storage.expire.table_model import TableLife, new_life
 from tests.storage.snapshots.tables import live_names
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+from tests.support.levels import sample
 
 
 def expire(life: TableLife, retention: Retention, pins: tuple[int, ...] = ()) -> ExpiryRound | None:
@@ -46,6 +47,7 @@ def drawn_retention(life: TableLife) -> Retention:
     return Retention(least, most, dice.choice([0, 120_000, 3_600_000]), dice.randint(1, 8))
 
 
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_life_keeps_what_it_needs_and_nothing_else(seed: int) -> None:
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed)
@@ -156,13 +158,14 @@ def check_readable(life: TableLife) -> None:
     assert verify(life.table) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_wherever_it_crashes_the_table_is_readable_and_the_next_round_completes_it(fault: Fault) -> None:
     life = a_life()
     going = life.expected_to_go(RETENTION)
     calls = calls_of_a_round(life)
     assert calls > 50
-    for number in range(calls):
+    for number in sample(range(calls)):
         cut = copied(life)
         io = FaultyFileIO(cut.table.io)
         io.fail_from(number, fault)
@@ -174,9 +177,10 @@ def test_wherever_it_crashes_the_table_is_readable_and_the_next_round_completes_
         check(cut)
 
 
+@pytest.mark.sampled
 def test_two_processes_that_expire_at_the_same_time_leave_what_one_would() -> None:
     life = a_life()
-    for number in range(calls_of_a_round(life)):
+    for number in sample(range(calls_of_a_round(life))):
         shared = copied(life)
         io = FaultyFileIO(shared.table.io)
 
