@@ -76,8 +76,9 @@ class EpochFence:
                 raise self._fenced(snapshot, epoch)
             if epoch != self.epoch:
                 raise RecoveryOutdated(
-                    f"{self._table}: snapshot {snapshot.id} of an older process of this pipeline ({epoch}) came "
-                    f"meanwhile; this one is {self.epoch}. Nothing was published. Start again: it continues from there"
+                    f"{self._table}: snapshot {snapshot.id} of an older process of this pipeline ({epoch}) was "
+                    f"published meanwhile; this one is {self.epoch}. Nothing was published. Start again: it continues "
+                    "from there"
                 )
         self._check_others(snapshots)
 

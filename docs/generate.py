@@ -48,7 +48,7 @@ def configuration() -> str:
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
-        ("`write`", "write.", settings.WriteSettings),
+        ("`write`", "write.", settings.WriteBufferSettings),
     ):
         intro, meanings = _explained(kind)
         sections.append(f"## {title}\n\n{intro}\n\n{_settings_table(path, kind, meanings)}")

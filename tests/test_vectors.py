@@ -20,7 +20,6 @@ NOT_YET: Final[Mapping[str, str]] = {
     "file-index-hash": "file indexes",
     "file-index-range-bitmap": "file indexes",
     "first_row_wrapper": "merge engine first-row",
-    "full_changelog_wrapper": "changelog producer full-compaction",
     "lookup_changelog_wrapper": "changelog producer lookup",
     "lookup_file_search": "changelog producer lookup",
     "lookup_insert_into": "changelog producer lookup",

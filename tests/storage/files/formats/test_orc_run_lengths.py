@@ -1,4 +1,4 @@
-"""Run-length encodings, by the examples of the specification. (Against Arrow's decoder: test_orc_times.py.)"""
+"""Run-length encodings, by the examples of the specification. (Against Arrow's decoder: test_orc_timestamps.py.)"""
 
 from __future__ import annotations
 
