@@ -36,13 +36,14 @@ class Output(Protocol):
     part of it may be there: it is for files that nobody believes in until something durable names them.
 
     `stream` is what Arrow and fastavro write to, inside the block; one thread at a time. Whether they close it is all
-    the same.
+    the same. `write`, once and instead of it, is for who has the whole content.
     """
 
-    stream: pa.NativeFile
-
+    @property
+    def stream(self) -> pa.NativeFile: ...
     @property
     def path(self) -> str: ...
+    def write(self, data: bytes) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -76,8 +77,8 @@ class FileIO(Protocol):
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace, all at once: a reader sees the old bytes or the new ones (consumers, hints).
 
-        Durable: after a power cut too; once this returned, the new ones. Not durable: after a power cut the file may
-        hold anything, or nothing. That is for the hint `LATEST`.
+        Durable: after a power cut too; once this returned, the new ones. Not durable: a reader may find no file for a
+        moment, and after a power cut or a crash it may hold anything, or not be there. That is for the hint `LATEST`.
         """
         ...
 

@@ -18,18 +18,17 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import Final, Self
-from uuid import uuid4
 
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
-from storage.fileio.access import Access, access
+from storage.fileio.access import Access, AccessErrors, access
 from storage.fileio.base import FileStatus, Output
 from storage.fileio.location import local_path
 
@@ -57,8 +56,13 @@ class LocalFileIO:
     """`FileIO` for `file://` locations and plain paths. Needs hard links, or `renameat2`, for `create_if_absent`."""
 
     def read(self, path: str) -> bytes:
-        with access(Access.READ, path), open(local_path(path), "rb") as file:
-            return file.read()
+        target = local_path(path)
+        with _NamedInErrors(Access.READ, target):
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _read_all(descriptor)
+            finally:
+                os.close(descriptor)
 
     def open_input(self, path: str) -> pa.NativeFile:
         with access(Access.READ, path):
@@ -69,9 +73,12 @@ class LocalFileIO:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         target = local_path(path)
-        with _named_in_errors(target):
+        with _NamedInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data, durable=durable)
             try:
+                if not durable:
+                    # Where a new file takes the place of one, ext4 writes it back at once: two times the CPU time.
+                    _remove(target)
                 os.replace(temporary, target)
             except BaseException:
                 _remove(temporary)
@@ -86,7 +93,7 @@ class LocalFileIO:
         of a network file system) or from fsyncing the directory leaves that open. Callers need not tell them apart.
         """
         target = local_path(path)
-        with _named_in_errors(target):
+        with _NamedInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data)
             try:
                 created = _link(temporary, target)
@@ -135,8 +142,8 @@ class LocalFileIO:
     def delete_directory(self, path: str) -> None:
         directory = local_path(path)
         while os.path.lexists(directory):
-            with suppress(FileNotFoundError), _named_in_errors(directory):  # someone deletes beside us: look again
-                shutil.rmtree(directory)
+            with suppress(FileNotFoundError), _NamedInErrors(Access.WRITE, directory):
+                shutil.rmtree(directory)  # someone deletes beside us: look again
 
     def rename_directory(self, source: str, target: str) -> None:
         """See FileIO. rename(2) refuses a target that holds anything, and takes the place of an empty directory."""
@@ -161,27 +168,32 @@ class _LocalOutput:
     object store would differ. Durable last, because on most file systems the one fsync then also keeps the name.
     """
 
-    stream: pa.NativeFile
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._target = local_path(path)
+        self._stream: pa.NativeFile | None = None
 
     @property
     def path(self) -> str:
         return self._path
 
+    @property
+    def stream(self) -> pa.NativeFile:
+        """Opened when it is asked for: Arrow opens the file once more, which takes as long as writing a small one."""
+        if self._stream is None:
+            with _NamedInErrors(Access.WRITE, self._target):
+                self._stream = pa.OSFile(self._temporary, "w")
+        return self._stream
+
+    def write(self, data: bytes) -> None:
+        with _NamedInErrors(Access.WRITE, self._target):
+            _write_all(self._descriptor, data)
+
     def __enter__(self) -> Self:
-        with _named_in_errors(self._target):
+        with _NamedInErrors(Access.WRITE, self._target):
             # A descriptor of our own beside Arrow's: whoever closed the stream, fsync tells what went wrong with its
             # pages.
             self._descriptor, self._temporary = _create_temporary(self._target)
-            try:
-                self.stream = pa.OSFile(self._temporary, "w")
-            except BaseException:
-                os.close(self._descriptor)
-                _remove(self._temporary)
-                raise
         return self
 
     def __exit__(
@@ -198,9 +210,10 @@ class _LocalOutput:
             os.close(self._descriptor)
 
     def _publish(self) -> None:
-        with _named_in_errors(self._target):
+        with _NamedInErrors(Access.WRITE, self._target):
             try:
-                self.stream.close()
+                if self._stream is not None:
+                    self._stream.close()
                 os.rename(self._temporary, self._target)
                 os.fsync(self._descriptor)
                 directory = os.path.dirname(self._target)
@@ -212,8 +225,9 @@ class _LocalOutput:
                 raise
 
     def _drop(self) -> None:
-        with suppress(OSError):
-            self.stream.close()
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.close()
         _remove(self._temporary)
 
 
@@ -230,7 +244,7 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
 def _create_temporary(target: str) -> tuple[int, str]:
     """An open descriptor of an empty file beside `target`, and its name. Makes the directory when there is none."""
     directory, name = os.path.split(target)
-    temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{uuid4().hex}.tmp")
+    temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(temporary, flags, 0o666), temporary
@@ -243,15 +257,34 @@ def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
     """The name of a file beside `target` that holds `data`."""
     descriptor, temporary = _create_temporary(target)
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
+        try:
+            _write_all(descriptor, data)
             if durable:
                 os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except BaseException:
         _remove(temporary)
         raise
     return temporary
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Not through `open`, which looks five times at what it was given before it writes; so does `_read_all`."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _read_all(descriptor: int) -> bytes:
+    """From the beginning. Usually one call: what is there, and one byte more, which isn't."""
+    parts: list[bytes] = []
+    wanted = os.fstat(descriptor).st_size + 1
+    while part := os.read(descriptor, wanted):
+        parts.append(part)
+        if len(part) < wanted:
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _link(temporary: str, target: str) -> bool:
@@ -330,14 +363,15 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-@contextmanager
-def _named_in_errors(target: str) -> Iterator[None]:
-    """An OSError tells of the file that was to be written, not of a temporary one or of none."""
-    try:
-        with access(Access.WRITE, target):
-            yield
-    except OSError as error:
-        if error.errno is not None:  # without one, the message would be lost
-            error.filename = target
+class _NamedInErrors(AccessErrors):
+    """An OSError tells of the file that was wanted, not of a temporary one or of none."""
+
+    __slots__ = ()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and error.errno is not None:  # without one, the message would be lost
+            error.filename = self._path
             del error.filename2  # None would be told as a second name
-        raise
+        super().__exit__(kind, error, trace)

@@ -27,8 +27,6 @@ _PARTS_IN_FLIGHT: Final = 4
 class ObjectOutput:
     """See `Output`."""
 
-    stream: pa.NativeFile
-
     def __init__(self, store: ObjectStore, key: str, path: str) -> None:
         self._store = store
         self._key = key
@@ -38,11 +36,19 @@ class ObjectOutput:
     def path(self) -> str:
         return self._path
 
+    @property
+    def stream(self) -> pa.NativeFile:
+        return self._stream
+
+    def write(self, data: bytes) -> None:
+        with as_os_errors(self._path):
+            self._writer.write(data)
+
     def __enter__(self) -> Self:
         self._writer = obstore.open_writer(
             self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
-        self.stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
+        self._stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
         return self
 
     def __exit__(

@@ -169,7 +169,7 @@ class ManifestStore:
     def _write(self, name: str, writer: MetadataWriter) -> int:
         data = writer.finish()
         with self._io.open_output(self._paths.manifest(name)) as output:
-            output.stream.write(data)
+            output.write(data)
         return len(data)
 
 

@@ -199,6 +199,16 @@ def test_an_output_appears_whole_when_its_block_ends(place: Place, size_bytes: i
     assert place.names("bucket-0") == {"data-1"}
 
 
+@pytest.mark.parametrize("size_bytes", [0, 3, LARGE_BYTES], ids=["empty", "small", "large"])
+def test_an_output_takes_a_whole_content_at_once(place: Place, size_bytes: int) -> None:
+    path, data = place.path("manifest/manifest-1"), os.urandom(size_bytes)
+    with place.io.open_output(path) as output:
+        output.write(data)
+        assert not place.io.exists(path)
+    assert place.io.read(path) == data
+    assert place.names("manifest") == {"manifest-1"}
+
+
 @pytest.mark.parametrize("size_bytes", [0, 3, LARGE_BYTES], ids=["nothing written", "small", "large"])
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interrupt"])
 def test_an_output_whose_block_raises_leaves_nothing(place: Place, size_bytes: int, error: BaseException) -> None:

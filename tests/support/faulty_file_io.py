@@ -221,6 +221,9 @@ class _FaultyOutput:
             fault = self._faulty.begin(call)
             self._faulty.end(fault, call, lambda: self._put(data), lambda: self._put(data[: len(data) // 2]))
 
+    def write(self, data: bytes) -> None:
+        self._bytes.write(data)
+
     def _put(self, data: bytes) -> None:
         with self._inner as output:
             output.stream.write(data)

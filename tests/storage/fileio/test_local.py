@@ -114,6 +114,26 @@ def test_a_hint_costs_no_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None
     assert trace.told == ["replace LATEST"]
 
 
+def test_what_is_written_at_once_is_written_in_pieces_where_the_system_takes_no_more(
+    io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real_write(descriptor, data[:3]))
+    with io.open_output(f"{tmp_path}/manifest-1") as output:
+        output.write(b"ten bytes.")
+    io.write(f"{tmp_path}/LATEST", b"12345", durable=False)
+    assert (io.read(f"{tmp_path}/manifest-1"), io.read(f"{tmp_path}/LATEST")) == (b"ten bytes.", b"12345")
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
+    io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    real_fstat = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result([*real_fstat(descriptor)[:6], 3, 0, 0, 0]))
+    assert io.read(f"{tmp_path}/f") == b"0123456789"
+
+
 @pytest.mark.usefixtures("strict")
 def test_new_parent_directories_are_durable_from_the_top_down(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     with io.open_output(f"{tmp_path}/t/dt=1/bucket-0/data-1"):
@@ -276,8 +296,8 @@ def test_an_output_for_which_no_file_can_be_opened_leaves_nothing(
 
     monkeypatch.setattr(pa, "OSFile", too_many)
     open_before = names(Path("/proc/self/fd"))
-    with pytest.raises(OSError, match="data-1"):
-        io.open_output(f"{tmp_path}/data-1").__enter__()
+    with pytest.raises(OSError, match="data-1"), io.open_output(f"{tmp_path}/data-1") as output:
+        output.stream.write(b"rows")
     assert names(tmp_path) == set()
     assert names(Path("/proc/self/fd")) == open_before
 

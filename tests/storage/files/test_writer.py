@@ -285,6 +285,16 @@ class FullDisk(LocalFileIO):
         return output
 
 
+class _FullSink:
+    closed = False
+
+    def write(self, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        pass
+
+
 class _FullOutput:
     def __init__(self, inner: Output) -> None:
         self._inner = inner
@@ -295,19 +305,14 @@ class _FullOutput:
 
     def __enter__(self) -> _FullOutput:
         self._inner.__enter__()
-        self.stream = pa.PythonFile(self, mode="w")
+        self.stream = pa.PythonFile(_FullSink(), mode="w")
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._inner.__exit__(*error)
 
-    closed = False
-
-    def write(self, data: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    def flush(self) -> None:
-        pass
+    def write(self, data: bytes) -> None:
+        _FullSink().write(data)
 
 
 @pytest.mark.parametrize("name", ["parquet", "orc", "avro"])
