@@ -234,6 +234,25 @@ class Table:
             self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
         )
 
+    async def delete(
+        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(self._inner.delete, where, commit_user=commit_user, identifier=identifier)
+
+    async def update(
+        self,
+        where: Predicate | Any,
+        values: Mapping[str, Any],
+        *,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.update, where, values, commit_user=commit_user, identifier=identifier
+        )
+
     async def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpiryResult:

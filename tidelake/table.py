@@ -39,6 +39,8 @@ from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
 from storage.read.time_travel import TimeTravel, incremental_range
+from storage.row_level.assignments import Assignments
+from storage.row_level.row_changes import RowChange, change_rows
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.table_identity import TableIdentity
@@ -277,6 +279,39 @@ class Table:
         commit = TableCommit(self._context, self._user(commit_user))
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
+
+    @checked
+    def delete(
+        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Remove the rows of an append table that match, in one snapshot: they are marked in deletion vectors (option
+        `deletion-vectors.enabled`), and gone for good once their files are compacted.
+
+        where: made with `tidelake.col` or `pyarrow.compute`. Rows that others add meanwhile stay.
+        Returns the id of the snapshot; None when no row matches, or (commit_user, identifier) was committed before.
+        """
+        return self._change_rows(RowChange(as_predicate(where, self.schema)), commit_user, identifier)
+
+    @checked
+    def update(
+        self,
+        where: Predicate | Any,
+        values: Mapping[str, Any],
+        *,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Replace the rows of an append table that match, in one snapshot: as `delete`, with new rows in their place.
+
+        values: by column, what it becomes: a value, or an expression over the columns made with `pyarrow.compute`
+        (`{"amount": pc.field("amount") * 2}`), which sees the row as it was.
+        """
+        change = RowChange(as_predicate(where, self.schema), Assignments(values))
+        return self._change_rows(change, commit_user, identifier)
+
+    def _change_rows(self, change: RowChange, commit_user: str | None, identifier: int | None) -> int | None:
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        return change_rows(self._context, change, self._user(commit_user), number)
 
     @checked
     def expire(

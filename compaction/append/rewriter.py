@@ -5,12 +5,13 @@ Source: Java `operation/BaseAppendFileStoreWrite.compactRewrite`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from compaction.cancellation import CompactionCancelled, IsCancelled
+from storage.deletion_vectors.index_file import DeletionFile, read_vector
 from storage.files.bucket_directory import data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
@@ -24,10 +25,15 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True)
 class AppendRewriter:
-    """Of one bucket. is_cancelled: polled between batches; once true, CompactionCancelled is raised."""
+    """Of one bucket.
+
+    deletion_files: by data file, whose rows are left out.
+    is_cancelled: asked between batches; when it says so, CompactionCancelled is raised.
+    """
 
     context: TableContext
     key: BucketKey
+    deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
     is_cancelled: IsCancelled = field(default=lambda: False)
 
     def compact(self, files: Sequence[DataFileMeta], reason: str) -> CompactResult:
@@ -40,7 +46,10 @@ class AppendRewriter:
         directory = BucketFiles(self.context, self.key).directory
         for file in files:
             path = data_file_path(directory, file)
-            for batch in read_data_file(self.context, file, path, wanted, partition=self.key.partition):
+            deletion = self.deletion_files.get(file.file_name)
+            deleted = None if deletion is None else read_vector(self.context.io, deletion)
+            partition = self.key.partition
+            for batch in read_data_file(self.context, file, path, wanted, partition=partition, deleted=deleted):
                 if self.is_cancelled():
                     raise CompactionCancelled
                 yield batch

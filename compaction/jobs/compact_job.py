@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from compaction.append.external_sort import PIECE_BYTES
 from compaction.cancellation import CancellationToken, CompactionCancelled
@@ -25,15 +25,15 @@ from compaction.jobs.job_expiry import JobExpiry
 from compaction.jobs.job_scope import JobScope
 from compaction.jobs.planner import CompactPlanner, CompactTask
 from compaction.jobs.request import CompactionRequest
+from compaction.jobs.table_files import TableFiles
 from compaction.report import BucketCompaction, CompactionReport
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.publisher import CommitEnvironment
 from storage.commit.table_commit import TableCommit, new_commit_user
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
-from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.logs import get_logger
-from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.index_manifest import index_files_by_bucket
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.metadata_cache import MetadataCache
 from storage.manifests.snapshot_files import live_entries
@@ -43,6 +43,7 @@ from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
+from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 
 _log = get_logger(__name__)
 
@@ -54,8 +55,6 @@ _RETRY_WAIT_MAX_MS: Final = 200
 _EXPIRED_IN_A_ROW_MAX: Final = 10  # a manifest that is damaged fails for ever, however many snapshots follow
 
 T = TypeVar("T")
-
-_Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +151,7 @@ class _Job:
         self._store = SnapshotStore(context.io, context.paths)
         self._schemas = SchemaStore(context.io, context.paths)
         self._commit_user = new_commit_user(context.options)
+        self._table = TableFiles(self._context)  # as it was looked at last
         self._seen_id: int | None = None
         self._scope = JobScope()
         self._finished: set[BucketKey] = set()
@@ -202,11 +202,12 @@ class _Job:
 
     def _plan(self) -> tuple[int | None, list[CompactTask]]:
         """The snapshot looked at, and what is due in it."""
-        planned_snapshot_id, live = self._read_live_files()
-        entries = self._scope.filter(live)
-        tasks = CompactPlanner(self._context, self._request, PIECE_BYTES // self._threads).plan(entries, self._finished)
+        table = self._read_live_files()
+        entries = self._scope.filter(table.entries)
+        planner = CompactPlanner(self._context, self._request, PIECE_BYTES // self._threads)
+        tasks = planner.plan(replace(table, entries=entries), self._finished)
         self._scope.narrow(entries, {task.key for task in tasks})
-        return planned_snapshot_id, tasks
+        return table.snapshot_id, tasks
 
     def _round(self, tasks: Sequence[CompactTask]) -> CommitConflict | None:
         """Do what was planned, and publish it. Returns the conflict by which some of it was lost."""
@@ -224,12 +225,12 @@ class _Job:
             self._finished |= {one.task.key for one in done if not to_do[one.task.key]}
         return self._check_unreadable() or conflict
 
-    def _read_live_files(self) -> tuple[int | None, list[ManifestEntry]]:
-        """The newest snapshot and its files, under a schema that knows all their columns: under an older one, those
+    def _read_live_files(self) -> TableFiles:
+        """The files of the newest snapshot, under a schema that knows all their columns: under an older one, those
         of a newer would be lost.
         """
 
-        def look() -> tuple[int | None, list[ManifestEntry]]:
+        def look() -> TableFiles:
             latest = self._store.latest()
             schema = self._schemas.latest()
             if schema is None:
@@ -238,11 +239,14 @@ class _Job:
                 self._context = self._request.prepare(self._context.with_schema(schema))
                 self._manifests = ManifestStore(self._context, self._cache)
             if latest is None:
-                return None, []
-            return latest.id, live_entries(self._context, latest, manifests=self._manifests)
+                return TableFiles(self._context)
+            index = index_files_by_bucket(self._manifests.read_index(latest.index_manifest))
+            live = live_entries(self._context, latest, manifests=self._manifests)
+            return TableFiles(self._context, latest.id, live, index)
 
-        self._seen_id, live = self._retry_when_expired(look)
-        return self._seen_id, live
+        self._table = self._retry_when_expired(look)
+        self._seen_id = self._table.snapshot_id
+        return self._table
 
     def _retry_when_expired(self, action: Callable[[], T]) -> T:
         """What reads metadata of the newest snapshot, which may expire meanwhile: then there is a newer one."""
@@ -264,11 +268,10 @@ class _Job:
         unreadable, self._unreadable = self._unreadable, []
         if not unreadable:
             return None
-        _, live = self._read_live_files()
-        there = _places(live)
+        table = self._read_live_files()
         conflict: CommitConflict | None = None
         for task, error in unreadable:
-            if _is_there(task.key, task.files, there):
+            if table.holds(task.key, task.files, task.deletion_files):
                 self._damage.append(error)
                 self._finished.add(task.key)
             else:
@@ -370,20 +373,42 @@ class _Job:
         return lost, conflict if lost else None
 
     def _commit(self, done: Sequence[_TaskResult]) -> int:
-        committable = Committable(BATCH_COMMIT_IDENTIFIER, [one.message for one in done])
+        index = self._without_vectors(done)
+        committable = Committable(BATCH_COMMIT_IDENTIFIER, [*(one.message for one in done), *index])
         commit = TableCommit(self._context, self._commit_user, environment=self._environment, manifests=self._manifests)
-        snapshot_id = self._retry_when_expired(lambda: commit.commit(committable))
+        try:
+            snapshot_id = self._retry_when_expired(lambda: commit.commit(committable))
+        except CommitOutcomeUnknown:
+            raise
+        except Exception:
+            commit.abort(index)
+            raise
         assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
         return snapshot_id
 
+    def _without_vectors(self, done: Sequence[_TaskResult]) -> list[CommitMessage]:
+        """Index files of append tables without the deletion vectors of what was rewritten: several tasks of a bucket
+        may have theirs in one file.
+        """
+        if self._context.schema.has_primary_key:
+            return []
+        maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
+        for one in done:
+            key = one.task.key
+            if key not in maintainers:
+                maintainers[key] = DeletionVectorMaintainer(self._context, key, self._table.index_files(key))
+            for file in one.result.before:
+                maintainers[key].remove(file.file_name)
+        return write_index_changes(self._context, maintainers, compaction=True)
+
     def _split_by_conflict(self, done: Sequence[_TaskResult]) -> tuple[list[_TaskResult], list[_TaskResult]]:
         """What can still be published, and what is lost as its files are gone."""
-        _, live = self._read_live_files()
-        there = _places(live)
+        table = self._read_live_files()
         publishable: list[_TaskResult] = []
         lost: list[_TaskResult] = []
         for one in done:
-            (publishable if _is_there(one.task.key, one.result.before, there) else lost).append(one)
+            is_standing = table.holds(one.task.key, one.result.before, one.task.deletion_files)
+            (publishable if is_standing else lost).append(one)
         return publishable, lost
 
     def _record_commit(self, snapshot_id: int, done: Sequence[_TaskResult]) -> None:
@@ -394,14 +419,6 @@ class _Job:
             compacted = BucketCompaction.of(self._context, one.task.key, one.result)
             self._buckets.append(compacted)
             _log.info("compacted", table=self._context.name, snapshot=snapshot_id, **compacted.to_members())
-
-
-def _places(live: Iterable[ManifestEntry]) -> set[_Place]:
-    return {(BucketKey(e.partition, e.bucket), e.file.place) for e in live}
-
-
-def _is_there(key: BucketKey, files: Iterable[DataFileMeta], places: set[_Place]) -> bool:
-    return all((key, file.place) in places for file in files)
 
 
 def _results(futures: Iterable[Future[_TaskResult | None]]) -> list[_TaskResult]:

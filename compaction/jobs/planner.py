@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,9 +12,11 @@ from compaction.append.rewriter import AppendRewriter
 from compaction.append.sort_rewriter import sort_files
 from compaction.cancellation import IsCancelled
 from compaction.jobs.request import CompactionRequest
+from compaction.jobs.table_files import TableFiles
 from compaction.merge_tree.compact_unit import PickReason
 from compaction.merge_tree.merge_tree import MergeTree
 from storage.bucketing import BucketMode, bucket_mode
+from storage.deletion_vectors.index_file import DeletionFile
 from storage.errors import CorruptFile
 from storage.files.data_file import DataFileMeta
 from storage.manifests.manifest_entry import ManifestEntry
@@ -29,7 +31,8 @@ TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """One compaction in one bucket. total_buckets: of the partition. files: what it takes.
+    """One compaction in one bucket. total_buckets: of the partition. files: what it takes. deletion_files: by data
+    file of the bucket, which rows it leaves out.
 
     run: reads and writes files that are in no snapshot yet; raises CompactionCancelled when it is cancelled. After an
     exception nothing is left behind.
@@ -38,6 +41,7 @@ class CompactTask:
     key: BucketKey
     total_buckets: int
     files: Files
+    deletion_files: Mapping[str, DeletionFile]
     run: TaskFunction
 
     @property
@@ -53,10 +57,10 @@ class CompactPlanner:
     request: CompactionRequest
     piece_bytes: int
 
-    def plan(self, live: Iterable[ManifestEntry], done: Collection[BucketKey] = ()) -> list[CompactTask]:
-        """live: files of the table now. done: buckets to leave alone. Partitions and buckets come in order."""
+    def plan(self, table: TableFiles, done: Collection[BucketKey] = ()) -> list[CompactTask]:
+        """table: as it is now. done: buckets to leave alone. Partitions and buckets come in order."""
         buckets: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
-        for entry in live:
+        for entry in table.entries:
             buckets[BucketKey(entry.partition, entry.bucket)].append(entry)
         partitions = {key.partition for key in buckets}
         where = self.request.where
@@ -64,24 +68,29 @@ class CompactPlanner:
         tasks: list[CompactTask] = []
         for key, entries in sorted(buckets.items(), key=lambda item: (item[0].partition, item[0].bucket)):
             if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: rows that wait for a bucket
-                tasks += self._bucket(key, entries[-1].total_buckets, [entry.file for entry in entries])
+                tasks += self._bucket(key, entries[-1].total_buckets, [entry.file for entry in entries], table)
         return tasks
 
-    def _bucket(self, key: BucketKey, total_buckets: int, files: Sequence[DataFileMeta]) -> Iterator[CompactTask]:
+    def _bucket(
+        self, key: BucketKey, total_buckets: int, files: Sequence[DataFileMeta], table: TableFiles
+    ) -> Iterator[CompactTask]:
+        deletions = table.deletion_files(key)
         if self.context.schema.has_primary_key:
             try:
                 tree = MergeTree(self.context, key, files)
             except ValueError as e:
-                yield CompactTask(key, total_buckets, tuple(files), self._report_overlap(key, str(e)))
+                yield CompactTask(key, total_buckets, tuple(files), deletions, self._report_overlap(key, str(e)))
                 return
             unit = tree.pick(full=self.request.full)
             if unit is not None:
-                yield CompactTask(key, total_buckets, unit.files, lambda is_cancelled: tree.compact(unit, is_cancelled))
+                yield CompactTask(
+                    key, total_buckets, unit.files, deletions, lambda is_cancelled: tree.compact(unit, is_cancelled)
+                )
         elif self.request.order_by:
-            yield CompactTask(key, total_buckets, tuple(files), self._sort(key, files))
+            yield CompactTask(key, total_buckets, tuple(files), deletions, self._sort(key, files, deletions))
         else:
-            for picked in self._append_picks(files):
-                yield CompactTask(key, total_buckets, picked, self._compact_files(key, picked))
+            for picked in self._append_picks(files, deletions):
+                yield CompactTask(key, total_buckets, picked, deletions, self._compact_files(key, picked, deletions))
 
     def _report_overlap(self, key: BucketKey, found: str) -> TaskFunction:
         """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
@@ -92,21 +101,26 @@ class CompactPlanner:
 
         return run
 
-    def _append_picks(self, files: Sequence[DataFileMeta]) -> list[Files]:
+    def _append_picks(self, files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> list[Files]:
         settings = AppendCompactionOptions.of(self.context.options)
         is_ordered = bucket_mode(self.context.schema, self.context.options) is BucketMode.FIXED
         pick = pick_consecutive if is_ordered else pick_unordered
-        return pick(files, settings, full=self.request.full)
+        deleted_rows = {name: deletion.vector.cardinality for name, deletion in deletions.items()}
+        return pick(files, settings, deleted_rows, full=self.request.full)
 
-    def _compact_files(self, key: BucketKey, files: Files) -> TaskFunction:
+    def _compact_files(self, key: BucketKey, files: Files, deletions: Mapping[str, DeletionFile]) -> TaskFunction:
         reason = PickReason.FULL if self.request.full else PickReason.SMALL_FILES
-        return lambda is_cancelled: AppendRewriter(self.context, key, is_cancelled).compact(files, reason)
+        if not self.request.full and any(file.file_name in deletions for file in files):
+            reason = PickReason.DELETED_ROWS
+        return lambda is_cancelled: AppendRewriter(self.context, key, deletions, is_cancelled).compact(files, reason)
 
-    def _sort(self, key: BucketKey, files: Sequence[DataFileMeta]) -> TaskFunction:
+    def _sort(
+        self, key: BucketKey, files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
+    ) -> TaskFunction:
         clustering = self.request.clustering(self.context)
 
         def run(is_cancelled: IsCancelled) -> CompactResult:
-            rewriter = AppendRewriter(self.context, key, is_cancelled)
+            rewriter = AppendRewriter(self.context, key, deletions, is_cancelled)
             return sort_files(rewriter, files, clustering, piece_bytes=self.piece_bytes)
 
         return run

@@ -23,6 +23,7 @@ class PickReason(StrEnum):
     RUN_COUNT = "number of sorted runs"
     FORCED_LEVEL_0 = "level 0 must go up"
     SMALL_FILES = "small files"  # of append tables
+    DELETED_ROWS = "deleted rows"  # of append tables: files with deletion vectors
 
 
 @dataclass(frozen=True, slots=True)

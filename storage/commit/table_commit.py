@@ -95,8 +95,8 @@ class TableCommit:
         """The same as far as this committer has looked, what it published included; nothing is read."""
         return self._publisher.known_latest_of_user
 
-    def commit(self, committable: Committable) -> int | None:
-        """Add what was written, then what was compacted: one snapshot or two.
+    def commit(self, committable: Committable, operation: str | None = None) -> int | None:
+        """Add what was written, then what was compacted: one snapshot or two. operation: what the first says it is.
 
         An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
         makes none (option `snapshot.ignore-empty-commit`).
@@ -108,7 +108,7 @@ class TableCommit:
             if change.kind is CommitKind.COMPACT:
                 settled = self._publish_compaction(_with_reasons(committable), change, settled)
             else:
-                settled = self._publisher.publish(CommitRequest(committable, _always(change), bases))
+                settled = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
             if settled.is_replay:
                 return None
         return settled.snapshot.id if settled is not None else None

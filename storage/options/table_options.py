@@ -221,6 +221,11 @@ class TableOptions(RetentionOptions, ScanOptions):
         return self._size_bytes("deletion-vector.index-file.target-size")
 
     @property
+    def compaction_delete_ratio(self) -> float:
+        """Files of append tables of whose rows a larger share is deleted are rewritten."""
+        return self._fraction("compaction.delete-ratio-threshold")
+
+    @property
     def pk_clustering_override(self) -> bool:
         """Whether files of a primary-key table are sorted by other columns than the key."""
         return self.is_on("pk-clustering-override")

@@ -96,7 +96,7 @@ class SnapshotReader:
             return self._read_run(run, bucket, fields, merging.batch_size, key_condition)
 
         merged = merging.merge(read, fields, self._merge_function.merge)
-        return self._filtered(drop_retracts(merged), self.predicate)
+        return filtered(self.context, drop_retracts(merged), self.predicate)
 
     @cached_property
     def _merge_function(self) -> MergeFunction:
@@ -131,22 +131,29 @@ class SnapshotReader:
                 predicate=condition,
                 deleted=None if deletion is None else read_vector(self.context.io, deletion),
             )
-            yield from self._filtered(batches, condition)
+            yield from filtered(self.context, batches, condition)
 
-    def _filtered(self, batches: Iterator[pa.RecordBatch], condition: Predicate | None) -> Iterator[pa.RecordBatch]:
-        if condition is None:
-            return batches
-        return self._where(batches, condition.expression(self.context.schema.arrow))
 
-    def _where(self, batches: Iterator[pa.RecordBatch], expression: pc.Expression) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            try:
-                kept = batch.filter(expression)
-            except pa.ArrowException as e:  # an expression of the caller's own that some values don't go with
-                raise BadInput(
-                    f"{self.context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"
-                ) from None
-            yield kept
+def filtered(
+    context: TableContext, batches: Iterator[pa.RecordBatch], condition: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    """Rows that fulfil the condition; batches may become empty. Raises BadInput where it can't be applied."""
+    if condition is None:
+        return batches
+    return _where(context, batches, condition.expression(context.schema.arrow))
+
+
+def _where(
+    context: TableContext, batches: Iterator[pa.RecordBatch], expression: pc.Expression
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        try:
+            kept = batch.filter(expression)
+        except pa.ArrowException as e:  # an expression of the caller's own that some values don't go with
+            raise BadInput(
+                f"{context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"
+            ) from None
+        yield kept
 
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:

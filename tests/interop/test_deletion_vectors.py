@@ -8,12 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidelake
+from storage.verify import verify
 from tests.interop.shared_table import values
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
+from tests.support.pypaimon import Pypaimon
 
 NAME: Final = "db.t"
 COLUMNS: Final = (
@@ -84,3 +88,63 @@ def test_deletes_from_an_append_table_are_seen(java_oracle: JavaOracle, tmp_path
     assert len(expected) == 3 * 97
     assert difference(table.scan().to_arrow(), values(expected)) is None
     assert table.scan(filter=tidelake.col("k") >= 98).to_arrow().num_rows == 3
+
+
+def new_append_table(java_oracle: JavaOracle, folder: Path, options: Mapping[str, str]) -> tidelake.Table:
+    """Three files of a hundred rows each, k 0 to 99, v the number of the commit."""
+    columns = [{**column, "type": column["type"].removesuffix(" NOT NULL")} for column in COLUMNS]
+    java_oracle.create(folder, NAME, columns, options={"deletion-vectors.enabled": "true", **options})
+    table = tidelake.open_catalog(str(folder)).table(NAME)
+    for commit in range(3):
+        with table.writer() as writer:
+            keys = list(range(100))
+            writer.write(pa.table({"k": keys, "v": [commit] * 100, "t": [str(k) for k in keys]}))
+            writer.commit()
+    return table
+
+
+APPEND_CASES: Final = (
+    Case("without buckets", {}),
+    Case("in buckets", {"bucket": "2", "bucket-key": "k"}),
+    Case("bitmaps of 64 bits", {"deletion-vectors.bitmap64": "true"}),
+    Case("small index files", {"deletion-vector.index-file.target-size": "1 b"}),
+    Case("vectors beside the data files", {"index-file-in-data-file-dir": "true"}),
+)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", APPEND_CASES, ids=lambda case: case.id)
+def test_rows_that_we_delete_and_update_are_so_for_others_and_they_go_on(
+    case: Case, java_oracle: JavaOracle, pypaimon: Pypaimon, tmp_path: Path
+) -> None:
+    table = new_append_table(java_oracle, tmp_path, case.options)
+    model = [(k, v, str(k)) for v in range(3) for k in range(100)]
+
+    def check() -> None:
+        expected = [list(row) for row in model]
+        found = table.scan().to_arrow()
+        assert difference(found, expected) is None
+        assert difference(found, values(java_oracle.read(tmp_path, NAME))) is None
+        if case.id != "bitmaps of 64 bits":  # pypaimon can't read these of append tables
+            assert difference(pypaimon.read(tmp_path, NAME), expected) is None
+
+    table.delete((tidelake.col("k") < 10) & (tidelake.col("v") != 1))
+    model = [row for row in model if not (row[0] < 10 and row[1] != 1)]
+    check()
+    table.update(tidelake.col("k") == 50, {"v": pc.field("v") + 10})
+    model = [(k, v + 10 if k == 50 else v, t) for k, v, t in model]
+    check()
+    java_oracle.delete(tmp_path, NAME, {"k": 60})
+    model = [row for row in model if row[0] != 60]
+    check()
+    table.delete(tidelake.col("k") == 61)
+    model = [row for row in model if row[0] != 61]
+    check()
+    java_oracle.compact(tmp_path, NAME, full=True)
+    check()
+    table.delete(tidelake.col("k") == 62)
+    model = [row for row in model if row[0] != 62]
+    table.compact(full=True)
+    assert not any(split.deletion_files for split in table.scan().splits())
+    check()
+    assert verify(table.context, deep=True) == []

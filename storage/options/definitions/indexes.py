@@ -6,6 +6,7 @@ from typing import Final
 
 from storage.options.definitions.reasons import SPEED, USE_JAVA
 from storage.options.option import (
+    COMPACT,
     CREATE,
     IS_TRUE,
     MAKING_FILES,
@@ -22,7 +23,6 @@ from storage.options.values import BOOLEAN, FRACTION, INT, LONG, SIZE, TEXT, one
 
 _OF_INDEXES: Final = "it belongs to file indexes, which writing refuses; readers work without"
 _GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
-_VECTORS: Final = "it belongs to writing deletion vectors, which is refused"
 _TRACKING: Final = "it belongs to row tracking, which writing refuses"
 _EVOLUTION: Final = "it belongs to data evolution, which every operation refuses"
 
@@ -107,14 +107,13 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         "deletion-vectors.enabled",
         BOOLEAN,
         "false",
-        READ,
-        Refusal(MAKING_FILES, IS_TRUE, "rows marked as deleted would reappear", USE_JAVA),
+        READ | MAKING_FILES,
     ),
     acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
     acts("deletion-vector.index-file.target-size", SIZE, "2 mb", MAKING_FILES),
     acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
     acts("deletion-vectors.bitmap64", BOOLEAN, "false", MAKING_FILES),
-    without_effect("compaction.delete-ratio-threshold", FRACTION, "0.2", _VECTORS),
+    acts("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
     refused(
         "row-tracking.enabled",
         BOOLEAN,

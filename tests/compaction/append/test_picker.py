@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -81,6 +81,49 @@ def test_in_a_bucket_only_neighbours_go_together(case: Case) -> None:
     given = files(*case.sizes)
     assert names(pick_consecutive(reversed(given), settings)) == case.picks
     assert names(pick_consecutive(given, settings, full=True)) == case.full
+
+
+@dataclass(frozen=True)
+class DeletedCase:
+    """sizes: of files of ten rows. deleted: rows of some of them; None where nobody counted."""
+
+    id: str
+    sizes: tuple[int, ...]
+    deleted: dict[str, int | None]
+    picks: list[str]
+    full: list[str]
+
+
+UNORDERED_DELETED = [
+    DeletedCase("a small file with a deleted row", (1, 1), {"a": 1}, ["a"], ["a"]),
+    DeletedCase("a large one stays while few are deleted", (90, 90), {"a": 2}, [], ["a"]),
+    DeletedCase("until too many are", (90, 90), {"a": 3}, ["a"], ["a"]),
+    DeletedCase("or nobody counted", (90, 90), {"a": None}, ["a"], ["a"]),
+    DeletedCase("those with deleted rows go together", (1, 90, 2), {"a": 1, "b": 9, "c": 1}, ["abc"], ["abc"]),
+    DeletedCase("in groups", (99, 99, 99, 99), dict.fromkeys("abcd", 9), ["ab", "cd"], ["ab", "cd"]),
+    DeletedCase("apart from small files", (1, 1, 1, 1, 1, 1), {"a": 1}, ["a", "bcdef"], ["a", "bcdef"]),
+]
+
+
+@pytest.mark.parametrize("case", UNORDERED_DELETED, ids=lambda c: c.id)
+def test_files_with_deleted_rows_are_rewritten_without_them(case: DeletedCase) -> None:
+    given = [replace(file, row_count=10) for file in files(*case.sizes)]
+    assert names(pick_unordered(given, SETTINGS, case.deleted)) == case.picks
+    assert names(pick_unordered(given, SETTINGS, case.deleted, full=True)) == case.full
+
+
+BUCKETED_DELETED = [
+    DeletedCase("a deleted row makes a full compaction", (90, 90), {"b": 1}, [], ["b"]),
+    DeletedCase("of all that follows, to keep the order", (90, 90, 90), {"b": 1}, [], ["bc"]),
+    DeletedCase("small files before it go along", (90, 1, 90), {"c": 1}, [], ["bc"]),
+]
+
+
+@pytest.mark.parametrize("case", BUCKETED_DELETED, ids=lambda c: c.id)
+def test_in_a_bucket_a_full_compaction_drops_deleted_rows(case: DeletedCase) -> None:
+    given = [replace(file, row_count=10) for file in files(*case.sizes)]
+    assert names(pick_consecutive(given, SETTINGS, case.deleted)) == case.picks
+    assert names(pick_consecutive(given, SETTINGS, case.deleted, full=True)) == case.full
 
 
 def test_settings_come_from_the_options_of_paimon() -> None:

@@ -268,7 +268,10 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/write/test_write_buffer.py": {
         "test_a_buffer_of_many_segments_is_flushed": ("write-buffer-size",),
     },
-    "tests/storage/write/test_vector_maintainer.py": {
+    "tests/tidelake/test_row_changes.py": {
+        "test_a_large_file_is_rewritten_once_too_many_of_its_rows_are_deleted": ("compaction.delete-ratio-threshold",),
+    },
+    "tests/storage/write/test_deletion_vector_maintainer.py": {
         "test_both_forms_may_lie_in_one_file_and_a_vector_takes_the_form_of_the_table_when_it_changes": (
             "deletion-vectors.bitmap64",
         ),

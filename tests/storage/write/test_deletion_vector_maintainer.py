@@ -14,7 +14,7 @@ from storage.files.data_file import EMPTY_ROW
 from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
-from storage.write.vector_maintainer import IndexChange, VectorMaintainer
+from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 from tests.storage.snapshots.tables import make_table
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError
@@ -41,7 +41,7 @@ def files_there(context: TableContext) -> set[str]:
 
 def deleted_rows(context: TableContext, files: Iterable[IndexFileMeta], **positions: list[int]) -> IndexChange | None:
     """After deleting these, by data file."""
-    maintainer = VectorMaintainer(context, KEY, files)
+    maintainer = DeletionVectorMaintainer(context, KEY, files)
     for data_file, rows in positions.items():
         maintainer.delete(data_file, np.array(rows, np.int64))
     return maintainer.write()
@@ -51,7 +51,7 @@ def deleted_rows(context: TableContext, files: Iterable[IndexFileMeta], **positi
 def test_dv_maintainer(case: Case) -> None:
     check_members(case, {"ops", "expect_vectors", "expect_write_results"})
     context = bucketed()
-    maintainer = VectorMaintainer(context, KEY)
+    maintainer = DeletionVectorMaintainer(context, KEY)
     written: list[str] = []
     files: tuple[IndexFileMeta, ...] = ()
     for name, *arguments in case["ops"]:
@@ -102,7 +102,7 @@ def test_files_of_a_table_without_buckets_roll_and_only_those_with_a_changed_vec
     assert second.deleted == first.new[:1]
     live = [*first.new[1:], *second.new]
     assert stored(context, live) == {"a": [1], "b": [2, 9], "c": [3], "d": [4]}
-    maintainer = VectorMaintainer(context, KEY, live)
+    maintainer = DeletionVectorMaintainer(context, KEY, live)
     for name in "abcd":
         maintainer.remove(name)
     last = maintainer.write()

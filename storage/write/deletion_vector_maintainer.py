@@ -1,6 +1,6 @@
 """The deletion vectors of a bucket, as deletes and compactions change them.
 
-    maintainer = VectorMaintainer(context, key, index_files)     # of the snapshot to change
+    maintainer = DeletionVectorMaintainer(context, key, index_files)     # of the snapshot to change
     maintainer.delete("data-1.parquet", positions)
     maintainer.remove("data-2.parquet")                          # rewritten: its deleted rows are gone
     change = maintainer.write()                                  # what to commit; None: nothing changed
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.bucketing import BucketMode, bucket_mode
+from storage.commit.commit_message import CommitMessage
 from storage.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
 from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
 from storage.format import DELETION_VECTORS_INDEX
@@ -37,7 +38,7 @@ class IndexChange:
     deleted: tuple[IndexFileMeta, ...] = ()
 
 
-class VectorMaintainer:
+class DeletionVectorMaintainer:
     """index_files: of the bucket, in the snapshot that the change builds on; files of other types are let be.
 
     Not thread-safe.
@@ -147,3 +148,32 @@ class VectorMaintainer:
 def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[IndexFileMeta]) -> None:
     """Delete files that no snapshot names."""
     context.io.delete_all([index_file_path(context, key.partition, key.bucket, file) for file in files])
+
+
+def write_index_changes(
+    context: TableContext, maintainers: Mapping[BucketKey, DeletionVectorMaintainer], *, compaction: bool = False
+) -> list[CommitMessage]:
+    """Of several buckets. compaction: as a part of one. After an exception nothing is left behind."""
+    messages: list[CommitMessage] = []
+    written: list[tuple[BucketKey, IndexChange]] = []
+    try:
+        for key, maintainer in maintainers.items():
+            if (change := maintainer.write()) is not None:
+                written.append((key, change))
+                messages.append(_message(key, change, compaction=compaction))
+    except BaseException:
+        for key, change in written:
+            discard_index_files(context, key, change.new)
+        raise
+    return messages
+
+
+def _message(key: BucketKey, change: IndexChange, *, compaction: bool) -> CommitMessage:
+    if compaction:
+        return CommitMessage(
+            key.partition,
+            key.bucket,
+            compact_new_index_files=change.new,
+            compact_deleted_index_files=change.deleted,
+        )
+    return CommitMessage(key.partition, key.bucket, new_index_files=change.new, deleted_index_files=change.deleted)

@@ -1,0 +1,46 @@
+"""The files of a table at one look, by bucket: what a job plans from, and whether what it read is still so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from storage.deletion_vectors.index_file import DeletionFile
+from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta, deletion_files_of
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+
+_Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """snapshot_id: None for a table without snapshots. entries: of data files. index: by (partition, bucket)."""
+
+    context: TableContext
+    snapshot_id: int | None = None
+    entries: Sequence[ManifestEntry] = ()
+    index: Mapping[tuple[bytes, int], Sequence[IndexFileMeta]] = field(default_factory=dict)
+
+    def index_files(self, key: BucketKey) -> Sequence[IndexFileMeta]:
+        return self.index.get((key.partition, key.bucket), ())
+
+    def deletion_files(self, key: BucketKey) -> Mapping[str, DeletionFile]:
+        """By data file, where its deletion vector lies."""
+        return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
+
+    def holds(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
+        """Whether the files are there, and of their rows just these are deleted."""
+        files = list(files)
+        now = self.deletion_files(key)
+        return all((key, file.place) in self._places for file in files) and all(
+            now.get(file.file_name) == deletions.get(file.file_name) for file in files
+        )
+
+    @cached_property
+    def _places(self) -> set[_Place]:
+        return {(BucketKey(entry.partition, entry.bucket), entry.file.place) for entry in self.entries}

@@ -1,0 +1,1 @@
+"""Changes of single rows: deleted, or replaced by others (Paimon's row-level commands)."""

@@ -1,0 +1,84 @@
+"""What columns become, by name: a value for all rows, or an expression over the columns of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+from storage.table import TableContext
+from storage.types import DataField
+from storage.write.alter_hints import AlterHints
+from storage.write.value_conversion import convert_exactly
+from storage.write.value_location import ColumnLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """values: a Python value, a pyarrow scalar, or an expression made with `pyarrow.compute`, by column.
+
+    All see the row as it was. Expressions give any type that a writer would take.
+    """
+
+    values: Mapping[str, Any]
+
+    def for_table(self, context: TableContext) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """From batches of the table's columns to such. Raises BadInput for columns and values that don't fit."""
+        schema = context.schema
+        if not self.values:
+            raise BadInput(f"{context.name}: an update names the columns to change, and what they become")
+        for name in self.values:
+            if name not in schema.by_name:
+                raise BadInput(f"{context.name} has no column {name!r} to update{did_you_mean(name, schema.names)}")
+        constants = {
+            name: _constant(context, schema.by_name[name], value)
+            for name, value in self.values.items()
+            if not isinstance(value, pc.Expression)
+        }
+        expressions = {name: value for name, value in self.values.items() if isinstance(value, pc.Expression)}
+
+        def assign(rows: pa.RecordBatch) -> pa.RecordBatch:
+            computed = _computed(context, rows, expressions)
+            columns = [
+                pa.repeat(constants[name], rows.num_rows)
+                if name in constants
+                else computed.get(name, rows.column(name))
+                for name in schema.names
+            ]
+            return pa.RecordBatch.from_arrays(columns, names=list(schema.names))
+
+        return assign
+
+
+def _constant(context: TableContext, field: DataField, value: object) -> pa.Scalar:
+    try:
+        given = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
+    except (pa.ArrowException, OverflowError) as error:
+        raise BadInput(
+            f"{context.name}: {value!r} is no value of column {field.name} ({field.type}): {error}"
+        ) from None
+    if given.null_count and not field.type.nullable:
+        raise BadInput(f"{context.name}: column {field.name} is NOT NULL")
+    place = ColumnLocation(AlterHints(context.schema, context.name, context.location), field.name)
+    return convert_exactly(given, field.type, place)[0]
+
+
+def _computed(
+    context: TableContext, rows: pa.RecordBatch, expressions: Mapping[str, pc.Expression]
+) -> dict[str, pa.Array]:
+    if not expressions:
+        return {}
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows])))
+    project = acero.ProjectNodeOptions(list(expressions.values()), list(expressions))
+    try:
+        table = acero.Declaration("project", project, [source]).to_table(use_threads=False)
+    except (pa.ArrowException, KeyError) as error:
+        names = ", ".join(expressions)
+        raise BadInput(f"{context.name}: what {names} become can't be computed: {error}") from None
+    return {name: table.column(name).combine_chunks() for name in expressions}

@@ -1,0 +1,62 @@
+"""Rows that match a condition, with where each lies: for changes of single rows.
+
+Source: Java `spark/commands/PaimonRowLevelCommand.scala` (`collectDeletionVectors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from storage.deletion_vectors.index_file import read_vector
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import read_data_file
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.read.predicate import Predicate
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import filtered
+from storage.schema.table_schema import POSITION_FIELD
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingRows:
+    """Rows of one file, at least one. partition: serialized BinaryRow. rows: what was asked for, then `_POSITION`."""
+
+    partition: bytes
+    bucket: int
+    file: DataFileMeta
+    rows: pa.RecordBatch
+
+
+def matching_rows(
+    context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str] = ()
+) -> Iterator[MatchingRows]:
+    """Of an append table, batch by batch, file by file. Rows that are deleted already are left out.
+
+    columns: wanted beside the position. Files, and parts of them, that hold no such row are not read.
+    Raises SnapshotExpired.
+    """
+    fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
+    for split in TableScan(context, predicate).plan(snapshot):
+        directory = bucket_directory(context, split.partition, split.bucket)
+        for file in split.files:
+            deletion = split.deletion_files.get(file.file_name)
+            with raise_if_snapshot_expired(context, split.snapshot_id):
+                batches = read_data_file(
+                    context,
+                    file,
+                    data_file_path(directory, file),
+                    fields,
+                    partition=split.partition,
+                    predicate=predicate,
+                    deleted=None if deletion is None else read_vector(context.io, deletion),
+                )
+                for rows in filtered(context, batches, predicate):
+                    if rows.num_rows:
+                        wanted = rows.select([*columns, POSITION_FIELD.name])
+                        yield MatchingRows(split.partition, split.bucket, file, wanted)

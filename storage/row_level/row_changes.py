@@ -1,0 +1,170 @@
+"""Rows of an append table that match a condition, deleted or replaced.
+
+Files stay as they are: the positions of the rows go into deletion vectors, and rows that take their place into new
+files, all in one OVERWRITE snapshot. What others append meanwhile is not looked at. When others replaced a file that
+was read, or deleted rows of it, all begins again from what the table is then.
+
+Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
+`deletionvectors/append/BaseAppendDeleteFileMaintainer.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, SnapshotExpired, UnsupportedFeature
+from storage.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
+from storage.manifests.index_manifest import index_files_by_bucket, read_index_manifest
+from storage.option_support import check_supported
+from storage.options import Operation
+from storage.read.predicate import Predicate
+from storage.row_level.assignments import Assignments
+from storage.row_level.matching_rows import MatchingRows, matching_rows
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
+from storage.write.table_writer import TableWriter
+
+_ATTEMPTS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """where: which rows. assignments: what their columns become; None deletes them."""
+
+    where: Predicate
+    assignments: Assignments | None = None
+
+    @property
+    def operation(self) -> str:
+        """As the snapshot says."""
+        return "DELETE" if self.assignments is None else "UPDATE"
+
+
+def change_rows(
+    context: TableContext, change: RowChange, commit_user: str, identifier: int = BATCH_COMMIT_IDENTIFIER
+) -> int | None:
+    """The snapshot that holds the change; None when (commit_user, identifier) was committed before, or a commit without
+    an identifier finds no row. A numbered one publishes an empty snapshot then, which says that it is done.
+
+    Raises UnsupportedFeature for a table whose rows can't be changed so, BadInput for a condition or values that don't
+    fit it, CommitConflict when others were first again and again, CommitOutcomeUnknown.
+    """
+    check_rows_can_change(context, change.operation)
+    for attempt in count(1):
+        try:
+            return _attempt(context, change, commit_user, identifier)
+        except (CommitConflict, SnapshotExpired):
+            if attempt == _ATTEMPTS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _attempt(context: TableContext, change: RowChange, commit_user: str, identifier: int) -> int | None:
+    snapshot = SnapshotStore(context.io, context.paths).latest()
+    context = _under_newest_schema(context)  # looked up after the snapshot: it has all columns of its files
+    commit = TableCommit(context, commit_user)
+    committable = Committable(identifier, _messages(context, change, snapshot))
+    try:
+        published = commit.commit(committable, change.operation)
+    except CommitOutcomeUnknown:
+        raise
+    except Exception:
+        commit.abort(committable.messages)
+        raise
+    if published is None:
+        commit.discard_replayed(committable)
+    return published
+
+
+def check_rows_can_change(context: TableContext, operation: str) -> None:
+    """Raises BadInput for a table with a primary key, UnsupportedFeature where an option stands in the way."""
+    what = f"{operation} by a condition"
+    if context.schema.has_primary_key:
+        raise BadInput(
+            f"{context.name}: {what} is for append tables. Rows of a table with a primary key are replaced by writing "
+            "them again, and deleted by writing them with _VALUE_KIND = 3"
+        )
+    if not context.options.deletion_vectors_enabled:
+        raise UnsupportedFeature(
+            f"{context.name}: {what} on a table without deletion vectors",
+            "rows are deleted by marking them, and readers of this table don't look for marks",
+            "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
+        )
+    check_supported(context, Operation.WRITE)
+
+
+def _under_newest_schema(context: TableContext) -> TableContext:
+    newest = SchemaStore(context.io, context.paths).latest()
+    if newest is None:
+        raise BadInput(f"{context.name} is no table any more: it was dropped")
+    return context if newest.id == context.schema.id else context.with_schema(newest)
+
+
+def _messages(context: TableContext, change: RowChange, snapshot: Snapshot | None) -> Sequence[CommitMessage]:
+    """Durable files that nobody sees yet. After an exception nothing is left behind."""
+    change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
+    if change.assignments is None:
+        return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
+    assign = change.assignments.for_table(context)
+    writer = TableWriter(_without_defaults(context))
+    try:
+        found = matching_rows(context, snapshot, change.where, context.schema.names)
+        positions = _positions(_written(found, assign, writer))
+        new = writer.prepare_commit()
+    finally:
+        writer.abort()  # of what was not handed over
+    try:
+        return [*_marked(context, snapshot, positions), *new]
+    except BaseException:
+        TableCommit(context, "").abort(new)
+        raise
+
+
+def _written(
+    found: Iterator[MatchingRows], assign: Callable[[pa.RecordBatch], pa.RecordBatch], writer: TableWriter
+) -> Iterator[MatchingRows]:
+    """The same, once what they become is on its way into files."""
+    for matching in found:
+        writer.write(assign(matching.rows.drop_columns([POSITION_COLUMN])))
+        yield matching
+
+
+def _positions(found: Iterator[MatchingRows]) -> dict[BucketKey, dict[str, NDArray[np.int64]]]:
+    """By bucket and data file."""
+    parts: dict[BucketKey, dict[str, list[NDArray[np.int64]]]] = defaultdict(lambda: defaultdict(list))
+    for matching in found:
+        of_file = parts[BucketKey(matching.partition, matching.bucket)][matching.file.file_name]
+        of_file.append(matching.rows.column(POSITION_COLUMN).to_numpy())
+    return {key: {name: np.concatenate(rows) for name, rows in files.items()} for key, files in parts.items()}
+
+
+def _marked(
+    context: TableContext, snapshot: Snapshot | None, positions: Mapping[BucketKey, Mapping[str, NDArray[np.int64]]]
+) -> list[CommitMessage]:
+    """Index files in which these rows are deleted, too."""
+    index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
+    maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
+    for key, of_files in positions.items():
+        maintainers[key] = DeletionVectorMaintainer(context, key, index.get((key.partition, key.bucket), ()))
+        for data_file, rows in of_files.items():
+            maintainers[key].delete(data_file, rows)
+    return write_index_changes(context, maintainers)
+
+
+def _without_defaults(context: TableContext) -> TableContext:
+    """Rows are moved: a null that was there stays null."""
+    fields = tuple(replace(field, default=None) for field in context.schema.fields)
+    return context.with_schema(replace(context.schema, fields=fields))

@@ -1,0 +1,321 @@
+"""Rows of append tables deleted and updated by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidelake
+import tidelake.aio
+from storage.format import CommitKind
+from storage.row_level import row_changes
+from storage.verify import inspect
+from tests.support.levels import examples
+from tidelake import col
+
+SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("p", pa.string())])
+VECTORS = {"deletion-vectors.enabled": "true"}
+LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    "without buckets": {"options": {"bucket": "-1"}},
+    "in buckets": {"options": {"bucket": "2", "bucket-key": "k"}},
+    "in partitions": {"options": {"bucket": "-1"}, "partition_by": ["p"]},
+    "with small index files": {"options": {"bucket": "-1", "deletion-vector.index-file.target-size": "1 b"}},
+    "with vectors of 64 bits": {"options": {"bucket": "-1", "deletion-vectors.bitmap64": "true"}},
+    "in small row groups": {"options": {"bucket": "-1", "file.block-size": "1 b"}},
+}
+
+Row = tuple[int, int | None, str]
+
+
+def new_table(layout: str = "without buckets", **options: str) -> tidelake.Table:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    given = dict(LAYOUTS[layout])
+    given["options"] = {**given["options"], **VECTORS, **options}
+    return catalog.create_table("db.t", SCHEMA, **given)
+
+
+def append(table: tidelake.Table, *rows: Row) -> None:
+    with table.writer() as writer:
+        writer.write(pa.Table.from_arrays(list(map(pa.array, zip(*rows, strict=True))), names=SCHEMA.names))
+        writer.commit()
+
+
+def rows_of(table: tidelake.Table, **how: Any) -> list[Row]:
+    return sorted((r["k"], r["v"], r["p"]) for r in table.scan(**how).to_arrow().to_pylist())
+
+
+def filled(layout: str = "without buckets", **options: str) -> tidelake.Table:
+    """Three files, or more, of ten rows each: k 0 to 9, v the number of the file, p x or y."""
+    table = new_table(layout, **options)
+    for v in range(3):
+        append(table, *((k, v, "xy"[k % 2]) for k in range(10)))
+    return table
+
+
+def check_sound(table: tidelake.Table) -> None:
+    report = inspect(table.context, deep=True)
+    assert not report.findings
+    assert report.orphans is not None
+    assert not report.orphans.young, "files were left behind"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_match_are_gone_and_older_snapshots_keep_them(layout: str) -> None:
+    table = filled(layout)
+    before = rows_of(table)
+    latest = len(table.snapshots())
+    assert table.delete(((col("k") < 3) & (col("v") != 1)) | (col("k") == 9)) == latest + 1
+    expected = [row for row in before if not ((row[0] < 3 and row[1] != 1) or row[0] == 9)]
+    assert rows_of(table) == expected
+    assert rows_of(table, filter=col("k") == 2) == [(2, 1, "x")]
+    assert rows_of(table, snapshot=latest) == before
+    snapshot = table.snapshots()[-1]
+    assert (snapshot.commit_kind, snapshot.operation) == (CommitKind.OVERWRITE, "DELETE")
+    check_sound(table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_match_are_replaced_by_what_the_values_say(layout: str) -> None:
+    table = filled(layout)
+    table.update(col("k") >= 8, {"v": pc.field("v") * 10 + pc.field("k").cast(pa.int64()), "p": "z"})
+    updated = [(k, 10 * v + k, "z") for k in (8, 9) for v in range(3)]
+    assert rows_of(table) == sorted([(k, v, "xy"[k % 2]) for k in range(8) for v in range(3)] + updated)
+    snapshot = table.snapshots()[-1]
+    assert (snapshot.commit_kind, snapshot.operation) == (CommitKind.OVERWRITE, "UPDATE")
+    table.update(pc.field("p") == "z", {"v": None})
+    assert rows_of(table, filter=col("p") == "z") == [(k, None, "z") for k in (8, 8, 8, 9, 9, 9)]
+    check_sound(table)
+
+
+def test_all_values_see_the_row_as_it_was() -> None:
+    table = new_table()
+    append(table, (1, 5, "a"))
+    table.update(col("k") == 1, {"v": pc.field("k").cast(pa.int64()), "k": pc.field("v")})
+    assert rows_of(table) == [(5, 1, "a")]
+
+
+def test_a_null_that_was_there_stays_null_whatever_the_default_of_its_column() -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", SCHEMA, options={"bucket": "-1", **VECTORS})
+    append(table, (1, None, "a"))
+    table = catalog.alter_table("db.t", [tidelake.UpdateColumnDefault(("v",), "7")])
+    table.update(col("k") == 1, {"p": "b"})
+    assert rows_of(table) == [(1, None, "b")]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_full_compaction_leaves_no_deleted_row_in_any_file(layout: str) -> None:
+    table = filled(layout)
+    table.delete(col("k") < 5)
+    expected = rows_of(table)
+    report = table.compact(full=True)
+    assert report.buckets
+    assert rows_of(table) == expected
+    splits = table.scan().splits()
+    assert not any(split.deletion_files for split in splits)
+    assert sum(split.row_count for split in splits) == len(expected)
+    assert not table.compact(full=True).buckets or layout == "in buckets"
+    check_sound(table)
+
+
+def test_files_that_lost_all_their_rows_go_with_the_next_compaction() -> None:
+    table = filled()
+    table.delete(col("v") == 1)
+    table.compact()
+    assert [split.row_count for split in table.scan().splits()] == [20]
+    table.delete(col("v") >= 0)
+    table.compact()
+    assert table.scan().splits() == []
+    check_sound(table)
+
+
+@pytest.mark.parametrize(("ratio", "is_rewritten"), [("0.2", True), ("0.3", False)])
+def test_a_large_file_is_rewritten_once_too_many_of_its_rows_are_deleted(ratio: str, is_rewritten: bool) -> None:
+    options = {"target-file-size": "1 b", "compaction.delete-ratio-threshold": ratio}
+    table = new_table(**options)
+    append(table, *((k, 0, "a") for k in range(100)))
+    table.delete(col("k") < 30)
+    report = table.compact()
+    assert [bucket.reason for bucket in report.buckets] == (["deleted rows"] if is_rewritten else [])
+    assert len(rows_of(table)) == 70
+
+
+def test_rows_that_are_added_meanwhile_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled()
+    meanwhile(monkeypatch, lambda: append(table, (1, 99, "new")))
+    table.delete(col("k") == 1)
+    assert rows_of(table, filter=col("k") == 1) == [(1, 99, "new")]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_files_that_are_compacted_meanwhile_are_looked_at_again(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(layout)
+    meanwhile(monkeypatch, lambda: table.compact(full=True))
+    table.update(col("k") == 1, {"v": 50})
+    assert rows_of(table, filter=col("k") == 1) == [(1, 50, "y")] * 3
+    assert len(rows_of(table)) == 30
+    check_sound(table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_others_delete_meanwhile_stays_deleted(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(layout)
+    meanwhile(monkeypatch, lambda: table.delete(col("k") == 2))
+    table.delete((col("k") == 1) | (col("v") == 0))
+    assert not [row for row in rows_of(table) if row[0] in (1, 2) or row[1] == 0]
+    assert len(rows_of(table)) == 16
+    check_sound(table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_compaction_during_which_rows_are_deleted_does_not_bring_them_back(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compaction.append.rewriter import AppendRewriter  # noqa: PLC0415
+
+    table = filled(layout)
+    table.delete(col("k") == 7)
+    compact = AppendRewriter.compact
+
+    def slow_compact(self: AppendRewriter, *given: Any) -> Any:
+        monkeypatch.setattr(AppendRewriter, "compact", compact)
+        result = compact(self, *given)
+        table.delete(col("k") == 2)
+        return result
+
+    monkeypatch.setattr(AppendRewriter, "compact", slow_compact)
+    table.compact(full=True)
+    assert not [row for row in rows_of(table) if row[0] in (2, 7)]
+    assert len(rows_of(table)) == 24
+    assert not any(split.deletion_files for split in table.scan().splits())
+    check_sound(table)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Once, after the first row change has read the table and before it commits."""
+    marked = row_changes._marked
+
+    def then_act(*given: Any) -> Any:
+        monkeypatch.setattr(row_changes, "_marked", marked)
+        messages = marked(*given)
+        action()
+        return messages
+
+    monkeypatch.setattr(row_changes, "_marked", then_act)
+
+
+def test_nothing_happens_where_no_row_matches() -> None:
+    table = filled()
+    latest = len(table.snapshots())
+    assert table.delete(col("k") == 77) is None
+    assert table.update(col("k") == 77, {"v": 1}) is None
+    assert len(table.snapshots()) == latest
+    assert new_table().delete(col("k") == 1) is None
+
+
+def test_a_change_under_an_identifier_happens_once() -> None:
+    table = filled()
+    update = {"v": pc.field("v") + 10}
+    first = table.update(col("k") == 1, update, commit_user="etl", identifier=1)
+    assert first is not None
+    assert table.update(col("k") == 1, update, commit_user="etl", identifier=1) is None
+    assert rows_of(table, filter=col("k") == 1) == [(1, 10, "y"), (1, 11, "y"), (1, 12, "y")]
+    assert table.delete(col("k") == 77, commit_user="etl", identifier=2) == first + 1, "it is done, as a snapshot says"
+    check_sound(table)
+
+
+@pytest.mark.parametrize(
+    ("options", "primary_key", "message"),
+    [
+        pytest.param({"bucket": "1"}, ["k"], r"for append tables.*_VALUE_KIND = 3", id="a primary key"),
+        pytest.param({"bucket": "-1"}, [], r"without deletion vectors.*deletion-vectors\.enabled", id="no vectors"),
+    ],
+)
+def test_tables_whose_rows_cannot_be_changed_so_are_refused(
+    options: Mapping[str, str], primary_key: list[str], message: str
+) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", SCHEMA, primary_key=primary_key, options=options)
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        table.delete(col("k") == 1)
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        table.update(col("k") == 1, {"v": 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "names the columns to change"),
+        ({"vv": 1}, "no column 'vv' to update; did you mean 'v'"),
+        ({"v": 1.5}, "does not fit"),
+        ({"k": 2**40}, "does not fit"),
+        ({"v": object()}, "is no value of column v"),
+        ({"v": pc.field("nope")}, "what v become can't be computed"),
+        ({"v": pc.field("p")}, "does not fit"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_and_nothing_is_left_behind(values: Mapping[str, Any], message: str) -> None:
+    table = filled()
+    before = rows_of(table)
+    with pytest.raises(tidelake.BadInput, match=message):
+        table.update(col("k") == 1, values)
+    assert rows_of(table) == before
+    check_sound(table)
+
+
+def test_a_condition_on_a_column_that_is_not_there_is_refused() -> None:
+    with pytest.raises(tidelake.BadInput, match="nope"):
+        filled().delete(col("nope") == 1)
+
+
+async def test_rows_are_changed_without_blocking_the_event_loop() -> None:
+    catalog = await tidelake.aio.open_catalog(f"memory://{uuid4()}/lake")
+    await catalog.create_database("db")
+    table = await catalog.create_table("db.t", SCHEMA, options={"bucket": "-1", **VECTORS})
+    async with table.writer() as writer:
+        await writer.write(pa.table({"k": [1, 2], "v": [1, 2], "p": ["a", "b"]}))
+        await writer.commit()
+    assert await table.delete(col("k") == 1) == 2
+    assert await table.update(col("k") == 2, {"v": 9}) == 3
+    assert (await (await table.scan()).to_arrow()).to_pylist() == [{"k": 2, "v": 9, "p": "b"}]
+
+
+CHANGE = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 6)),
+    st.tuples(st.just("delete"), st.integers(0, 7)),
+    st.tuples(st.just("update"), st.integers(0, 7)),
+    st.tuples(st.just("compact"), st.booleans()),
+)
+
+
+@settings(max_examples=examples(40))
+@given(st.sampled_from(sorted(LAYOUTS)), st.lists(CHANGE, max_size=12))
+def test_a_table_holds_what_is_left_of_any_history(layout: str, history: list[tuple[str, Any]]) -> None:
+    table = new_table(layout, **{"compaction.min.file-num": "2"})
+    expected: list[Row] = []
+    for number, (kind, what) in enumerate(history):
+        match kind:
+            case "append":
+                rows: list[Row] = [(k, number, "xy"[k % 2]) for k in range(what)]
+                append(table, *rows)
+                expected += rows
+            case "delete":
+                table.delete(col("k") == what)
+                expected = [row for row in expected if row[0] != what]
+            case "update":
+                table.update(col("k") == what, {"v": pc.field("v") + 100})
+                expected = [(k, v + 100 if k == what and v is not None else v, p) for k, v, p in expected]
+            case "compact":
+                table.compact(full=what)
+        assert rows_of(table) == sorted(expected)
+    check_sound(table)
