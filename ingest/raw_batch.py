@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,8 @@ from storage.errors import BadInput
 
 BinaryColumn: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
 
-# Debezium puts these on the halves of a key change; their text is the other half's key. Sources keep these headers
-# and drop the rest: Debezium also sends four that say the same on every record, and a Python object per record would
-# cost more than decoding it.
-OLD_KEY_HEADER: Final = "__debezium.oldkey"
-NEW_KEY_HEADER: Final = "__debezium.newkey"
-KEPT_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
-
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+"""Name and value of each header of a record, in order. A name may come twice."""
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
@@ -48,7 +42,8 @@ class RawBatch:
     bytes; a null is a null (a null value is a tombstone), an empty value is not. next_offset: where the partition is
     to be read on. At least `offsets[-1] + 1`; more when the source skipped records that it never hands over, and a
     batch of no records may carry nothing else.
-    headers: row number to its headers named in KEPT_HEADERS; rows without any are absent.
+    headers: row number to those of its headers that the format reads (`Format.kept_headers`); rows without any are
+        absent. The source drops the others: a Python object per record costs more than decoding it.
     nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
     """
 

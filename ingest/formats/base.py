@@ -1,11 +1,11 @@
-"""What every decoder promises: a batch of raw records in, Arrow batches of table rows out, nothing lost in silence."""
+"""What every format promises: a batch of raw records in, Arrow batches of table rows out, nothing lost in silence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
+from storage.types import DataField
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +174,7 @@ class UnavailableValues:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """One half of a primary key change; see `ingest.formats.debezium.key_changes`.
+    """One half of a primary key change that the source sends as two records: a delete and an insert.
 
     id: the same in both halves; its first byte is `is_exact`. is_exact: no other key change has this id. If not, those
     of one row between the same keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
@@ -192,11 +193,14 @@ class KeyChange:
 class KeyChanges:
     """Rows of a batch that are halves of key changes: -D rows leave their key, the others come to theirs.
 
-    rows (m,): rising row numbers. changes: m.
+    rows (m,): rising row numbers.
+    changes: m.
+    departure: what the format calls the record that deletes a row under its old key, for messages.
     """
 
     rows: NDArray[np.int64]
     changes: Sequence[KeyChange]
+    departure: str = "record that deletes it there"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,4 +254,47 @@ class Decoder(Protocol):
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Never raises for what a record holds; raises UnsupportedFeature for a target it cannot decode into."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InferredTable:
+    """What one record tells of a table that does not exist yet.
+
+    fields: ids 0, 1, 2, …; columns of the key are NOT NULL, all others nullable, whatever the source says: deletes may
+        leave them out, and so does every record once the source has dropped the column.
+    primary_key: empty when the record has no key.
+    """
+
+    fields: tuple[DataField, ...]
+    primary_key: tuple[str, ...]
+
+
+class Format(Protocol):
+    """A format of change records with its options: all that the rest of `ingest` knows of it.
+
+    A class for each format, in a package of its own, named in `ingest.formats.registry`. Its objects pickle: Spark's
+    executors decode with them.
+    """
+
+    NAME: ClassVar[str]
+    """What `format` says in a configuration."""
+
+    KEPT_HEADERS: ClassVar[frozenset[str]]
+    """Names of the record headers that the decoder reads. Sources drop all others."""
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> Self:
+        """options: `format_options` of a configuration. Raises BadInput for one that the format doesn't have, and for a
+        value that is none of an option's.
+        """
+        ...
+
+    def decoder(self, target_of: TargetOf) -> Decoder: ...
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        """The columns and the key of a table that does not exist yet, from the record in that row.
+
+        Raises BadInput, naming its position, for a record that doesn't tell them.
+        """
         ...

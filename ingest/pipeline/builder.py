@@ -11,10 +11,7 @@ from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
 from checkpoint.routing import Routing
 from ingest.dead_letters import DeadLetters
-from ingest.formats.base import Decoder, TargetOf
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.formats.debezium.options import DEBEZIUM_JSON, debezium_settings
-from ingest.formats.debezium.table_inference import infer_table
+from ingest.formats.registry import open_format
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.pending_batches import PendingBatches
 from ingest.pipeline.pipeline import Pipeline, PipelineDependencies
@@ -31,7 +28,6 @@ from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_sink import StorageTableSink
 from ingest.threads import map_parallel
 from storage.catalog.opening import open_catalog
-from storage.errors import UnsupportedFeature
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import open_file_io
 from storage.logs import get_logger
@@ -49,6 +45,7 @@ def build_pipeline(
     messages. Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
     catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
+    format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
     history = history_snapshots_of_each(len(config.tables))
@@ -59,15 +56,15 @@ def build_pipeline(
         lambda context: StorageTableSink(
             context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name], history
         ),
-        infer_table,
+        format_.infer_table,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     return Pipeline(
         PipelineDependencies(
-            source=build_source(config),
-            decoder=_decoder(config, tables.router.target_of),
+            source=build_source(config, format_.KEPT_HEADERS),
+            decoder=format_.decoder(tables.router.target_of),
             router=tables.router,
             sinks=tables.sinks,
             create=tables.create,
@@ -122,13 +119,14 @@ async def run(
             loop.remove_signal_handler(signal_)
 
 
-def build_source(config: Config) -> Source:
-    """Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
+def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
+    """kept_headers: see `Format`. Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
     match config.source:
         case FolderSettings() as settings:
             return ChangeLogFolder(
                 Path(settings.path),
                 follow=settings.until == "forever",
+                kept_headers=kept_headers,
                 poll_interval_ms=settings.poll_interval_ms,
                 max_record_bytes=settings.max_record_bytes,
             )
@@ -139,7 +137,7 @@ def build_source(config: Config) -> Source:
                 from ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
 
                 raise unsupported_client(str(error)) from error
-            return KafkaSource(settings)
+            return KafkaSource(settings, kept_headers)
 
 
 def build_start(config: Config) -> Start:
@@ -154,11 +152,3 @@ def build_start(config: Config) -> Start:
         return FromGroup(start.group)
     topics = (start.offsets or {}).items()
     return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})
-
-
-def _decoder(config: Config, target_of: TargetOf) -> Decoder:
-    if config.format != DEBEZIUM_JSON:
-        raise UnsupportedFeature(
-            f"format = {config.format}", "this release decodes Debezium JSON only", f"Set {DEBEZIUM_JSON}."
-        )
-    return DebeziumJsonDecoder(target_of, *debezium_settings(config.format_options))

@@ -33,10 +33,11 @@ POLL_INTERVAL_MS: Final = 1_000
 
 
 class ChangeLogFolder:
-    """See the module. follow: wait for more at the end; otherwise reading ends with what is there.
+    """See the module.
 
-    At the end (no following) a file must be complete; while following, a cut line or cut compression waits for the
-    rest.
+    follow: wait for more at the end; otherwise reading ends with what is there, and every file must be complete. While
+        following, a cut line or cut compression waits for the rest.
+    kept_headers: names of the record headers that the format reads.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class ChangeLogFolder:
         path: Path,
         *,
         follow: bool,
+        kept_headers: frozenset[str],
         poll_interval_ms: int = POLL_INTERVAL_MS,
         max_record_bytes: int = MAX_RECORD_BYTES,
         clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._follow = follow
+        self._kept_headers = kept_headers
         self._poll_interval_ms = poll_interval_ms
         self._max_record_bytes = max_record_bytes
         self._clock = clock or SystemClock()
@@ -140,7 +143,7 @@ class ChangeLogFolder:
 
     def _batches(self, block: bytes | memoryview, file: ChangeLogFile) -> list[RawBatch]:
         try:
-            found = parse_records(block)
+            found = parse_records(block, self._kept_headers)
         except BadLine as bad:
             text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
             raise BadInput(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Final
@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import KEPT_HEADERS, BinaryColumn, Headers, RawBatch
+from ingest.raw_batch import BinaryColumn, Headers, RawBatch
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
@@ -58,7 +58,7 @@ class BadLine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """PartitionRecords of one partition out of one block, in the order of their lines."""
+    """Records of one partition out of one block, in the order of their lines."""
 
     partition: TopicPartition
     offsets: NDArray[np.int64]
@@ -82,15 +82,15 @@ class PartitionRecords:
         return whole.slice(first, len(whole)) if first else whole
 
 
-def parse_records(block: bytes | memoryview) -> list[PartitionRecords]:
+def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> list[PartitionRecords]:
     """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
 
-    Raises BadLine for the first line that is no record.
+    kept_headers: names of the headers to keep. Raises BadLine for the first line that is no record.
     """
     parts: dict[TopicPartition, list[PartitionRecords]] = {}
     try:
         for piece in _pieces(block):
-            for records in _records_of_piece(piece):
+            for records in _records_of_piece(piece, kept_headers):
                 parts.setdefault(records.partition, []).append(records)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _first_bad_line(bytes(block)) from None
@@ -106,22 +106,22 @@ def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
         start = end
 
 
-def _records_of_piece(piece: memoryview) -> list[PartitionRecords]:
+def _records_of_piece(piece: memoryview, kept_headers: Collection[str]) -> list[PartitionRecords]:
     lines: Sequence[_Line] = _line_decoder.decode_lines(piece)
     groups: dict[tuple[str, int], list[_Line]] = defaultdict(list)
     for line in lines:
         groups[line.topic, line.partition].append(line)
-    return [_records(TopicPartition(*partition), group) for partition, group in groups.items()]
+    return [_records(TopicPartition(*partition), group, kept_headers) for partition, group in groups.items()]
 
 
-def _records(partition: TopicPartition, lines: list[_Line]) -> PartitionRecords:
+def _records(partition: TopicPartition, lines: list[_Line], kept_headers: Collection[str]) -> PartitionRecords:
     return PartitionRecords(
         partition,
         np.array([line.offset for line in lines], np.int64),
         np.array([line.timestamp_ms for line in lines], np.int64),
         _column([line.key for line in lines], [line.key_base64 for line in lines]),
         _column([line.value for line in lines], [line.value_base64 for line in lines]),
-        _kept_headers([line.headers for line in lines]),
+        _headers([line.headers for line in lines], kept_headers),
     )
 
 
@@ -147,19 +147,19 @@ def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColum
     return pa.array([text if data is None else data for text, data in zip(texts, encoded, strict=True)], pa.binary())
 
 
-def _kept_headers(texts: list[msgspec.Raw]) -> dict[int, Headers]:
-    """Row number to its headers named in KEPT_HEADERS. Most rows say the same as the first."""
+def _headers(texts: list[msgspec.Raw], kept: Collection[str]) -> dict[int, Headers]:
+    """Row number to its headers of these names. Most rows say the same as the first."""
     first = texts[0]
-    usual = _decoded_headers(first)
+    usual = _decoded_headers(first, kept)
     if texts.count(first) == len(texts):
         return dict.fromkeys(range(len(texts)), usual) if usual else {}
-    found = [usual if text == first else _decoded_headers(text) for text in texts]
+    found = [usual if text == first else _decoded_headers(text, kept) for text in texts]
     return {row: headers for row, headers in enumerate(found) if headers}
 
 
-def _decoded_headers(text: msgspec.Raw) -> Headers:
+def _decoded_headers(text: msgspec.Raw, kept: Collection[str]) -> Headers:
     pairs = _headers_decoder.decode(text) or []
-    return tuple((name, value and value.encode()) for name, value in pairs if name in KEPT_HEADERS)
+    return tuple((name, value and value.encode()) for name, value in pairs if name in kept)
 
 
 def _first_bad_line(block: bytes) -> BadLine:

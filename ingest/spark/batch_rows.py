@@ -22,12 +22,9 @@ from numpy.typing import NDArray
 
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.dead_letters import dead_letter_members
-from ingest.formats.base import DecodeFailure, Decoder, FailureKind, TableRows, Target
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.formats.debezium.options import InexactValues, Truncates
+from ingest.formats.base import DecodeFailure, Decoder, FailureKind, Format, TableRows, Target
 from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
+from ingest.raw_batch import Headers, RawBatch
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from ingest.tables.unavailable_values import NO_OLD_ROW
 from storage.errors import BadInput
@@ -111,18 +108,16 @@ class RawRecords:
     """Change records: Kafka's columns (topic, partition, offset, timestamp, key, value, headers), or `value` with the
     lines of a change-log folder.
 
+    format: of the records.
     match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
     keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
-    source_types, rounded_columns, connector, truncates, inexact_values: see `ingest.formats.base.Target` and
-        `ingest.formats.debezium.decoder`.
+    source_types, rounded_columns: see `ingest.formats.base.Target`.
     """
 
+    format: Format
     match: tuple[str, ...] | None = None
     keeps_dead_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
-    connector: ConnectorSettings = field(default_factory=ConnectorSettings)
-    truncates: Truncates = "fail"
-    inexact_values: InexactValues = "fail"
     rounded_columns: tuple[str, ...] = ()
     has_order = True
 
@@ -130,7 +125,7 @@ class RawRecords:
         self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
     ) -> Iterator[pa.RecordBatch]:
         decoder = self._decoder(context, statistics)
-        for raw in raw_batches(batch):
+        for raw in raw_batches(batch, self.format.KEPT_HEADERS):
             statistics.add(raw)
             decoded = decoder.decode(raw)
             self._set_aside(raw, decoded.failures, statistics)
@@ -146,7 +141,7 @@ class RawRecords:
             statistics.sources.add(str(source))
             return target
 
-        return DebeziumJsonDecoder(target_of, self.connector, self.truncates, self.inexact_values)
+        return self.format.decoder(target_of)
 
     def _set_aside(self, raw: RawBatch, failures: Sequence[DecodeFailure], statistics: BatchStatistics) -> None:
         """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
@@ -207,12 +202,13 @@ def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[s
 # ---------------------------------------------------------------- Spark's columns as raw batches
 
 
-def raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
+def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
+    """kept_headers: see `Format`. Raises BadInput for other columns, and for a line that is no record."""
     names = set(batch.schema.names)
     if {"topic", "partition", "offset", "value"} <= names:
-        yield from _from_kafka_columns(batch)
+        yield from _from_kafka_columns(batch, kept_headers)
     elif names == {"value"} and pa.types.is_string(batch.schema.field("value").type):
-        yield from _from_lines(batch.column("value"))
+        yield from _from_lines(batch.column("value"), kept_headers)
     else:
         raise BadInput(
             "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the "
@@ -221,10 +217,10 @@ def raw_batches(batch: pa.RecordBatch) -> Iterator[RawBatch]:
         )
 
 
-def _from_lines(lines: pa.StringArray) -> Iterator[RawBatch]:
+def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
     block = "\n".join(lines.drop_null().to_pylist()).encode()
     try:
-        for records in parse_records(block):
+        for records in parse_records(block, kept_headers):
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
         raise BadInput(
@@ -248,7 +244,7 @@ def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
     )
 
 
-def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
+def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
     """One batch a topic partition, in offset order."""
     topics = batch.column("topic").dictionary_encode()
     codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
@@ -266,7 +262,7 @@ def _from_kafka_columns(batch: pa.RecordBatch) -> Iterator[RawBatch]:
             _binary(rows, "key"),
             _binary(rows, "value"),
             int(offsets[-1]) + 1,
-            _headers(rows),
+            _headers(rows, kept_headers),
         )
 
 
@@ -284,13 +280,13 @@ def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:
     return rows.column(name).cast(pa.binary())
 
 
-def _headers(rows: pa.RecordBatch) -> dict[int, Headers]:
+def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
     """Present only where the stream was read with Kafka's headers."""
-    if "headers" not in rows.schema.names:
+    if not names or "headers" not in rows.schema.names:
         return {}
     found: dict[int, Headers] = {}
     for row, headers in enumerate(rows.column("headers").to_pylist()):
-        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in KEPT_HEADERS)
+        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in names)
         if kept:
             found[row] = kept
     return found

@@ -65,7 +65,7 @@ def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     """Only the offsets of raw records, nothing decoded."""
     statistics = BatchStatistics()
     for batch in batches:
-        for raw in raw_batches(batch):
+        for raw in raw_batches(batch, frozenset()):
             statistics.add(raw)
     yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 

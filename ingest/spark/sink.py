@@ -22,13 +22,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.formats.debezium.options import DEBEZIUM_JSON, Truncates, debezium_settings
+from ingest.formats.registry import open_format
 from ingest.spark.batch_commits import BatchCommits, query_user
 from ingest.spark.batch_rows import BatchInput, BatchStatistics, RawRecords, TypedColumns
 from ingest.spark.bucket_task import BucketTask
@@ -38,7 +38,7 @@ from storage.bucketing import Bucketing, BucketMode
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
+from storage.errors import BadInput, TidelakeError
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.table import TableContext
@@ -62,7 +62,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     source_types: Mapping[str, str] | None = None,
     rounded_columns: Sequence[str] = (),
     connector: Mapping[str, Any] | None = None,
-    truncates: Truncates = "fail",
+    truncates: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
 ) -> SparkSink:
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
@@ -71,8 +71,8 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     than the newest of the commit user, or has its number and other offsets; for offsets that the table holds already;
     and for a query that begins past them.
     table, warehouse: where the rows go; the table exists. options: of the store, as for `tidelake.open_catalog`.
-    format: None for columns of the table (and optionally `_VALUE_KIND`), "debezium-json" for raw change records:
-        Kafka's columns, or one text column `value` with the lines of a change-log folder.
+    format: None for columns of the table (and optionally `_VALUE_KIND`), the `format` of a configuration for raw change
+        records: Kafka's columns, or one text column `value` with the lines of a change-log folder.
     match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
     order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
         table has no `sequence.field`.
@@ -86,25 +86,23 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
     source_types: column to what its values mean at the source, where records can't say ("bigint unsigned", "bits").
     rounded_columns: columns whose values may lose digits that the column's type lacks.
-    connector: settings of the Debezium connector that its records don't carry (`binary_handling_mode`, …); the
-        `format_options` of a configuration will do, `inexact_values` (all columns may lose digits) among them.
-    truncates: what a truncate of the source table does: it can't be applied in order.
+    connector: the `format_options` of a configuration: settings of the connector that its records don't carry
+        (`binary_handling_mode`, …), and `inexact_values` (all columns may lose digits).
+    truncates: what a truncate of the source table does, "fail" or "skip": it can't be applied in order. The same as the
+        format option of that name.
     """
     if format is None:
         rows: BatchInput = TypedColumns(tuple(order_by))
-    elif format == DEBEZIUM_JSON:
+    else:
         if order_by:
             raise BadInput("raw records are ordered by their offsets; leave order_by out")
+        given = {} if truncates == "fail" else {"truncates": truncates}
         rows = RawRecords(
+            open_format(format, {**given, **(connector or {})}),
             (match,) if isinstance(match, str) else None if match is None else tuple(match),
             dead_letters is not None,
             dict(source_types or {}),
-            *debezium_settings({"truncates": truncates, **(connector or {})}),
             tuple(rounded_columns),
-        )
-    else:
-        raise UnsupportedFeature(
-            f"format = {format!r}", f"this release decodes {DEBEZIUM_JSON}", "Decode in the query, and leave format out"
         )
     return SparkSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from ingest.formats.base import Target
-from ingest.formats.debezium.table_inference import InferredTable
+from ingest.formats.base import InferredTable, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings

@@ -1,9 +1,10 @@
 """Fills in cells that a record left out because they did not change.
 
-Debezium leaves out large values (PostgreSQL's TOAST) that an update did not touch. Their old value must stay. It is
-that of the row before the record: of the same batch, else of the table. Where the record moved the row to another key,
-it is that of the row when it left its old key (`ingest.tables.moved_rows`), which another batch told, or has yet to
-tell.
+Some sources leave out large values (PostgreSQL's TOAST) that an update did not touch. The old value must stay. It lies
+
+- in the row before the record, of the same batch or of the table;
+- where the record moved the row to another key, in the row as it left its old key (`ingest.tables.moved_rows`). That
+  record may be in another batch, and may not have come yet.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from ingest.tables.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, 
 from storage.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
-NOT_LEFT: Final = "no record with header `__debezium.newkey` that deletes it there has come"
 _NOWHERE: Final = -1
-# No value that Debezium makes up for a column that it doesn't know is so long (`replica_identity`).
+# No value that a connector makes up for a column that it doesn't know is so long.
 _LENGTH_OF_REAL_VALUES: Final = 64
 
 
@@ -155,8 +155,8 @@ def rows_leaving_key(
 def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
     """Which cells of before images are values that the source had.
 
-    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't tell; what Debezium makes up
-    instead is short (`replica_identity`).
+    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't tell. What connectors make up
+    instead is short: zeros and empty texts.
     """
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         is_sent = pc.greater(pc.binary_length(column), _LENGTH_OF_REAL_VALUES)
@@ -204,6 +204,7 @@ class _ValueSources:
         kept: dict[int, MovedRow] = {}
         unknown: dict[int, str] = {}
         waiting: dict[int, KeyChange] = {}
+        not_left = "" if batch.key_changes is None else f"no {batch.key_changes.departure} has come"
         for row, change, left, is_again in _matched(batch, moved):
             index = int(np.searchsorted(unavailable.rows, row))
             if index == m or unavailable.rows[index] != row:
@@ -216,9 +217,11 @@ class _ValueSources:
                 before[index] = take[index] = left
             else:
                 are_looked_up[index] = False
-                unknown[index] = _reason(change, NOT_LEFT if left is None else left.why_unknown)
                 if left is None:
+                    unknown[index] = _reason(change, not_left)
                     waiting[row] = change
+                else:
+                    unknown[index] = _reason(change, left.why_unknown)
         keys = pa.RecordBatch.from_arrays(
             [pa.concat_arrays([own[name], unavailable.keys[name]]).take(pa.array(take)) for name in names], names
         )

@@ -19,6 +19,7 @@ import tidelake
 from ingest.config.config import parse_config
 from ingest.formats.base import Target
 from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.formats.debezium.format import DebeziumJson
 from ingest.pipeline.builder import run
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
@@ -180,7 +181,7 @@ def _raw_batches(folder: str) -> list[RawBatch]:
 
 async def _read(folder: str, take: Callable[[RawBatch], bool]) -> None:
     """Until the end, or `take` has enough."""
-    source = ChangeLogFolder(Path(folder), follow=False)
+    source = ChangeLogFolder(Path(folder), follow=False, kept_headers=DebeziumJson.KEPT_HEADERS)
     await source.open()
     async with aclosing(source.read({})) as batches:
         async for batch in batches:

@@ -14,9 +14,10 @@ import pytest
 from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.config.config import parse_config
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.pipeline import builder, checkpointer
 from ingest.pipeline.run_metrics import RunMetrics
-from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER, Headers
+from ingest.raw_batch import Headers
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.raw_batch import OLD_KEY_HEADER, RawBatch, binary_column
+from ingest.formats.debezium.envelope import OLD_KEY_HEADER
+from ingest.raw_batch import RawBatch, binary_column
 from storage.errors import BadInput
 
 

@@ -48,7 +48,7 @@ def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
         tables=[TableSettings(name="shop.inventory", source_types=dict(INVENTORY.source_types))],
         checkpoint=CheckpointSettings(bytes_max=1),
     )
-    monkeypatch.setattr(builder, "build_source", lambda _: MemoryLogSource(log, batch_records=20, first=ahead))
+    monkeypatch.setattr(builder, "build_source", lambda *_: MemoryLogSource(log, batch_records=20, first=ahead))
     progress = asyncio.run(builder.build_pipeline(config).run())
     assert progress.checkpoints > 20
     assert differences(INVENTORY, table.scan().to_arrow()) == []

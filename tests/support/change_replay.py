@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.formats.base import Decoder, TableRows, Target
-from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch
+from ingest.formats.debezium.format import DebeziumJson
+from ingest.raw_batch import Headers, RawBatch
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
 from storage.types import DataField, not_null, type_from_arrow
@@ -43,7 +44,9 @@ def raw_batch(topic: str, partition: int, records: list[dict[str, Any]]) -> RawB
 
     headers: dict[int, Headers] = {}
     for row, record in enumerate(records):
-        kept = tuple((name, text.encode()) for name, text in record.get("headers", ()) if name in KEPT_HEADERS)
+        kept = tuple(
+            (name, text.encode()) for name, text in record.get("headers", ()) if name in DebeziumJson.KEPT_HEADERS
+        )
         if kept:
             headers[row] = kept
     offsets = np.array([r["offset"] for r in records], np.int64)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.demo.shop import Key, Row, ShopChange, ShopTable
 
 TOPIC_PREFIX: Final = "shop.public"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,15 @@ from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium.columnar_decoder import NOT_COLUMNAR, ColumnarDecoder
 from ingest.formats.debezium.decoded_rows import DecodedRows, merge_decoded
 from ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
-from ingest.formats.debezium.options import InexactValues, Truncates
 from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.record_schema import RecordSchema
 from ingest.formats.debezium.row_decoder import RowDecoder
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
+
+Truncates: TypeAlias = Literal["fail", "skip"]
+InexactValues: TypeAlias = Literal["fail", "round"]
 
 # The structs of a chunk should stay in the processor's cache: 4,096 of 800 bytes decode 1.6 times as fast as 100,000.
 CHUNK_RECORDS_MAX: Final = 4_096

@@ -17,6 +17,10 @@ from ingest.formats.values.json_text import BadValue, read_object
 from storage.errors import BadInput
 
 ROW_OPS: Final = frozenset("crud")
+# Headers on the two halves of a key change; the value is the other half's key. Debezium sends four more on every
+# record, which say nothing that the record doesn't.
+OLD_KEY_HEADER: Final = "__debezium.oldkey"
+NEW_KEY_HEADER: Final = "__debezium.newkey"
 TRUNCATE_OP: Final = "t"
 _MESSAGE_OP: Final = "m"
 _HEARTBEAT_MEMBERS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange, KeyChanges
-from ingest.formats.debezium.envelope import split_schema
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER, split_schema
 from ingest.formats.debezium.record_key import key_members
 from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER, RawBatch
+from ingest.raw_batch import RawBatch
 
+_DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
 # Their records always bring whole rows: nobody needs a row's old values.
 _ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
 # Where an event lies in the source's log: PostgreSQL's log has one for each row.
@@ -46,7 +47,8 @@ def find_key_changes(rows: NDArray[np.int64], batch: RawBatch, lacking: Collecti
     changes = [(place, change) for place, change in found if change is not None]
     if not changes:
         return None
-    return KeyChanges(np.array([place for place, _ in changes], np.int64), [change for _, change in changes])
+    places = np.array([place for place, _ in changes], np.int64)
+    return KeyChanges(places, [change for _, change in changes], _DEPARTURE)
 
 
 def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ingest.formats.base import Target
-from ingest.formats.debezium.envelope import DebeziumEnvelope
+from ingest.formats.debezium.envelope import OLD_KEY_HEADER, DebeziumEnvelope
 from ingest.formats.debezium.record_key import key_members
 from ingest.formats.debezium.record_schema import RecordColumn, RecordSchema
 from ingest.formats.debezium.replica_identity import has_values_outside_key
 from ingest.formats.values.json_text import BadValue, read_object
-from ingest.raw_batch import OLD_KEY_HEADER, Headers
+from ingest.raw_batch import Headers
 from storage.format import RowKind
 from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
 

@@ -19,9 +19,9 @@ from ingest.formats.debezium.envelope import (
     read_envelope,
     split_schema,
 )
-from ingest.formats.debezium.narrow_columns import NarrowColumns
 from ingest.formats.debezium.record_schema import RecordSchema, UnknownColumns
 from ingest.formats.debezium.row_changes import ChangedRow, decode_change
+from ingest.formats.narrow_columns import NarrowColumns
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import Headers

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import KEPT_HEADERS, Headers, RawBatch, binary_column
+from ingest.raw_batch import Headers, RawBatch, binary_column
 
 _NAME: Final = itemgetter(0)  # of a header
 
@@ -18,10 +18,13 @@ _NAME: Final = itemgetter(0)  # of a header
 class PollBatcher:
     """One partition's records until they are worth a batch: 500 records of a poll are too few for what comes after.
 
+    kept_headers: names of the record headers that the format reads.
+
     Records are taken apart at once: thousands of them, alive, would keep the garbage collector busy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_headers: frozenset[str]) -> None:
+        self._kept_headers = kept_headers
         self.nbytes = 0
         self._offsets: list[int] = []
         self._timestamps_ms: list[int] = []
@@ -39,9 +42,11 @@ class PollBatcher:
         self._keys += keys
         self._values += values
         self.nbytes += sum(map(len, filter(None, chain(keys, values)))) + 16 * len(records)
-        has_none = KEPT_HEADERS.isdisjoint
-        for row in [row for row, record in enumerate(records) if not has_none(map(_NAME, record.headers))]:
-            self._headers[first + row] = tuple(header for header in records[row].headers if header[0] in KEPT_HEADERS)
+        kept = self._kept_headers
+        if kept:
+            has_none = kept.isdisjoint
+            for row in [row for row, record in enumerate(records) if not has_none(map(_NAME, record.headers))]:
+                self._headers[first + row] = tuple(header for header in records[row].headers if header[0] in kept)
 
     @property
     def next_offset(self) -> int:
@@ -62,11 +67,13 @@ class PollBatcher:
         )
 
 
-def add_polled(polled: Mapping[Any, Sequence[Any]], into: dict[TopicPartition, PollBatcher]) -> int:
+def add_polled(
+    polled: Mapping[Any, Sequence[Any]], into: dict[TopicPartition, PollBatcher], kept_headers: frozenset[str]
+) -> int:
     """Add what a poll brought, by partition. Returns its bytes."""
     nbytes = 0
     for partition, records in polled.items():
-        batcher = into.setdefault(TopicPartition(*partition), PollBatcher())
+        batcher = into.setdefault(TopicPartition(*partition), PollBatcher(kept_headers))
         before = batcher.nbytes
         batcher.add(records)
         nbytes += batcher.nbytes - before

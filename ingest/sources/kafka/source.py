@@ -70,10 +70,14 @@ _log = get_logger(__name__)
 
 
 class KafkaSource:
-    """See the module, and `Source`. A broker that goes away is waited for, up to `unreachable_after_ms`."""
+    """See the module, and `Source`. A broker that goes away is waited for, up to `unreachable_after_ms`.
 
-    def __init__(self, settings: KafkaSettings, clock: Clock | None = None) -> None:
+    kept_headers: names of the record headers that the format reads.
+    """
+
+    def __init__(self, settings: KafkaSettings, kept_headers: frozenset[str], clock: Clock | None = None) -> None:
         self._settings = settings
+        self._kept_headers = kept_headers
         self._pattern = re.compile(settings.topic_pattern) if settings.topic_pattern else None
         self._clock = clock or SystemClock()
         self._client: Any = None  # for metadata; its requests must not wait behind fetches
@@ -271,7 +275,7 @@ class KafkaSource:
         batchers: dict[TopicPartition, PollBatcher] = {}
         nbytes = 0
         while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(batchers, nbytes))):
-            nbytes += add_polled(polled, batchers)
+            nbytes += add_polled(polled, batchers, self._kept_headers)
         moved = {}
         for partition, before in self._reached.items():
             # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
@@ -281,7 +285,9 @@ class KafkaSource:
         self._reached |= moved
         # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
         return await run_cpu_bound(
-            lambda: [batchers.get(p, PollBatcher()).batch(p, position) for p, position in moved.items()]
+            lambda: [
+                (batchers.get(p) or PollBatcher(self._kept_headers)).batch(p, position) for p, position in moved.items()
+            ]
         )
 
     def _wait_ms(self, batchers: Mapping[TopicPartition, PollBatcher], nbytes: int) -> int:

@@ -47,7 +47,7 @@ def test_starts(tmp_path: Path, flags: list[str], start: Start) -> None:
 
 def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
     assert build_start(config(tmp_path)) == Earliest()
-    assert isinstance(build_source(config(tmp_path)), ChangeLogFolder)
+    assert isinstance(build_source(config(tmp_path), frozenset()), ChangeLogFolder)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_aiokafka_that_can_not_even_be_imported_from_is_told_of(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks
     with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
-        build_source(config(tmp_path, KAFKA))
+        build_source(config(tmp_path, KAFKA), frozenset())
 
 
 async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class DriverWorld:
         with pytest.MonkeyPatch.context() as patches:
             for opener in (builder, opening):
                 patches.setattr(opener, "open_file_io", lambda *_: io or self.store)
-            patches.setattr(builder, "build_source", lambda _: MemoryLogSource(self.log, batch_records=2))
+            patches.setattr(builder, "build_source", lambda *_: MemoryLogSource(self.log, batch_records=2))
             return asyncio.run(builder.build_pipeline(config, ways_out).run())
 
     def offered(self, refusal: PositionRefused) -> dict[str, RecoveryFlags]:

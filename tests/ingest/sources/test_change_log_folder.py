@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.offsets import TopicPartition
+from ingest.formats.debezium.format import DebeziumJson
 from ingest.raw_batch import RawBatch
 from ingest.sources import change_log_file, change_log_record
 from ingest.sources.base import Earliest, Latest
@@ -46,7 +47,9 @@ def read_all(
     folder: Path, positions: Mapping[TopicPartition, int] | None = None, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> list[RawBatch]:
     async def read() -> list[RawBatch]:
-        source = ChangeLogFolder(folder, follow=False, max_record_bytes=max_record_bytes)
+        source = ChangeLogFolder(
+            folder, follow=False, kept_headers=DebeziumJson.KEPT_HEADERS, max_record_bytes=max_record_bytes
+        )
         await source.open()
         async with aclosing(source.read(positions or {})) as batches:
             return [batch async for batch in batches]
@@ -122,7 +125,7 @@ def test_blank_lines_and_windows_line_ends_are_nothing(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.text()), min_size=1, max_size=5))
 def test_any_text_survives(records: list[tuple[str | None, str | None]]) -> None:
     block = b"".join(line(offset, key=key, value=value) for offset, (key, value) in enumerate(records))
-    (found,) = parse_records(block)
+    (found,) = parse_records(block, DebeziumJson.KEPT_HEADERS)
     assert found.keys.to_pylist() == [None if key is None else key.encode() for key, _ in records]
     assert found.values.to_pylist() == [None if value is None else value.encode() for _, value in records]
 
@@ -137,10 +140,10 @@ def test_a_block_may_be_read_in_pieces_of_any_size(
         )
         for offset, (partition, value, has_moved) in enumerate(records)
     )
-    whole = parse_records(block)
+    whole = parse_records(block, DebeziumJson.KEPT_HEADERS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
-        in_pieces = parse_records(block)
+        in_pieces = parse_records(block, DebeziumJson.KEPT_HEADERS)
     for found, expected in zip(in_pieces, whole, strict=True):
         assert found.partition == expected.partition
         assert found.offsets.tolist() == expected.offsets.tolist()
@@ -236,7 +239,7 @@ def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
 
 
 async def test_a_folder_begins_at_offset_zero_and_nowhere_else(tmp_path: Path) -> None:
-    source = ChangeLogFolder(tmp_path, follow=False)
+    source = ChangeLogFolder(tmp_path, follow=False, kept_headers=DebeziumJson.KEPT_HEADERS)
     assert await source.open({T0}) == {T0}
     assert source.identity.cluster_id == tmp_path.as_uri()
     assert await source.offsets([T0, T1], Earliest()) == {T0: 0, T1: 0}
@@ -246,7 +249,7 @@ async def test_a_folder_begins_at_offset_zero_and_nowhere_else(tmp_path: Path) -
 
 async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nowhere is not a folder"):
-        await ChangeLogFolder(tmp_path / "nowhere", follow=False).open()
+        await ChangeLogFolder(tmp_path / "nowhere", follow=False, kept_headers=DebeziumJson.KEPT_HEADERS).open()
 
 
 # ---------------------------------------------------------------- what is refused
@@ -388,7 +391,7 @@ class Following:
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
-        self._source = ChangeLogFolder(folder, follow=True, clock=self.clock)
+        self._source = ChangeLogFolder(folder, follow=True, kept_headers=DebeziumJson.KEPT_HEADERS, clock=self.clock)
         self._batches: AsyncGenerator[RawBatch, None] | None = None
         self._next: asyncio.Task[Any] | None = None
 

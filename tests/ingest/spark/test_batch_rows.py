@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.raw_batch import OLD_KEY_HEADER, RawBatch
+from ingest.formats.debezium.envelope import OLD_KEY_HEADER
+from ingest.formats.debezium.format import DebeziumJson
+from ingest.raw_batch import RawBatch
 from ingest.spark.batch_rows import raw_batches
 
 Record = Mapping[str, Any]
@@ -69,7 +71,7 @@ def test_records_of_kafka_are_told_apart_by_partition_and_stand_in_offset_order(
         Random(7).shuffle(rows)
     # begins behind a row of another partition, as slices of Spark's batches may
     batch = pa.RecordBatch.from_pylist([record("before", 9, 0), *rows], KAFKA).slice(1)
-    found = {(raw.topic, raw.partition): raw for raw in raw_batches(batch)}
+    found = {(raw.topic, raw.partition): raw for raw in raw_batches(batch, DebeziumJson.KEPT_HEADERS)}
     assert found.keys() == set(partitions)
     for (topic, partition), raw in found.items():
         assert raw.next_offset == 60

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from ingest.formats.debezium.format import DebeziumJson
 from ingest.spark.batch_rows import BatchStatistics, RawRecords
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import concat
@@ -53,7 +54,9 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
     statistics = BatchStatistics()
     task = BucketTask(context, 1, has_order=True, keeps_dead_letters=keeps_dead_letters)
-    rows = concat(list(RawRecords(keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics)))
+    rows = concat(
+        list(RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics))
+    )
     written = task._filled(task._in_order(rows), statistics)
     return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 

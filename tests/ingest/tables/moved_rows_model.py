@@ -18,10 +18,10 @@ import pytest
 
 from checkpoint.offsets import TopicPartition
 from ingest.config.config import parse_config
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.pipeline import builder
 from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
-from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
@@ -163,7 +163,7 @@ tables: [{{name: {DOCS}}}]
         with pytest.MonkeyPatch.context() as patches:
             for opener in (builder, opening):
                 patches.setattr(opener, "open_file_io", lambda *_: io or self.store)
-            patches.setattr(builder, "build_source", lambda _: MemoryLogSource(self.source.log, batch_records, first))
+            patches.setattr(builder, "build_source", lambda *_: MemoryLogSource(self.source.log, batch_records, first))
             return builder.build_pipeline(config, recovery_flags)
 
     def run(self, io: FileIO | None = None, **how: Any) -> RunMetrics:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from ingest.formats.base import DecodedBatch, Target
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium import decoder as decoder_module
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.formats.debezium.options import InexactValues
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues
 from ingest.raw_batch import RawBatch
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import (

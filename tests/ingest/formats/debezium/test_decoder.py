@@ -10,8 +10,8 @@ import pytest
 
 from ingest.formats.base import FailureKind, Skipped, Target
 from ingest.formats.debezium.decoder import CHUNK_RECORDS_MAX, DebeziumJsonDecoder
+from ingest.formats.debezium.envelope import OLD_KEY_HEADER
 from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import OLD_KEY_HEADER
 from storage.errors import BadInput
 from tests.ingest.formats.debezium.changes import SOURCE, TOPIC, Record, as_json, batch_of, change, orders, raw, rows_of
 

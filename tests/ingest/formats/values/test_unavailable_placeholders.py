@@ -11,8 +11,8 @@ import pytest
 from ingest.formats.base import FailureKind, UnavailableValues
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
-from ingest.raw_batch import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tests.ingest.formats.debezium.changes import SOURCE, Record, batch_of, change, orders, rows_of
 
 TEXT: Final = "__debezium_unavailable_value"

@@ -58,7 +58,7 @@ CASES = [
 async def test_a_source_does_not_open(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.change(monkeypatch)
     monkeypatch.setattr("ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
-    source = KafkaSource(SETTINGS)
+    source = KafkaSource(SETTINGS, frozenset())
     with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.said}.*pip install "aiokafka=='):
         await source.open()
     await source.close()
@@ -68,7 +68,7 @@ async def test_a_consumer_that_keeps_its_own_client_is_refused(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "use_client", lambda consumer, client: None)
-    source = KafkaSource(KafkaSettings(bootstrap_servers=kafka_broker.address, topics="orders"))
+    source = KafkaSource(KafkaSettings(bootstrap_servers=kafka_broker.address, topics="orders"), frozenset())
     with pytest.raises(UnsupportedFeature, match="doesn't fetch through the client that it was given"):
         await source.open()
     await source.close()

@@ -98,7 +98,9 @@ def test_with_debug_every_line_is_there() -> None:
 
 
 async def test_a_source_without_a_broker_says_so_once_and_ends_in_time() -> None:
-    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=1_500))
+    source = KafkaSource(
+        KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=1_500), frozenset()
+    )
     loop = asyncio.get_running_loop()
     began = loop.time()
     with heard() as lines:
@@ -110,7 +112,9 @@ async def test_a_source_without_a_broker_says_so_once_and_ends_in_time() -> None
 
 
 async def test_a_stop_is_noticed_while_it_waits() -> None:
-    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=3_600_000))
+    source = KafkaSource(
+        KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=3_600_000), frozenset()
+    )
     opening = asyncio.create_task(source.open())
     await asyncio.sleep(0.5)
     opening.cancel()

@@ -17,6 +17,7 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
+from ingest.formats.debezium.format import DebeziumJson
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings, Secret
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
@@ -47,7 +48,9 @@ async def topic_with(broker: KafkaBroker, *counts: int) -> str:
 async def opened(
     broker: KafkaBroker, topics: str | list[str], *, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[KafkaSource]:
-    source = KafkaSource(KafkaSettings(bootstrap_servers=broker.address, topics=topics, **settings), clock)
+    source = KafkaSource(
+        KafkaSettings(bootstrap_servers=broker.address, topics=topics, **settings), DebeziumJson.KEPT_HEADERS, clock
+    )
     try:
         async with asyncio.timeout(LIMIT_S):
             await source.open()
@@ -472,7 +475,11 @@ async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private
 
 async def test_a_cluster_that_is_not_there_is_an_error_after_the_time_limit() -> None:
     clock = ManualClock()
-    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=500), clock)
+    source = KafkaSource(
+        KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=500),
+        DebeziumJson.KEPT_HEADERS,
+        clock,
+    )
     opening = asyncio.create_task(source.open())
     while not opening.done():
         sleeper = asyncio.create_task(clock.sleeper())
@@ -502,7 +509,7 @@ class Connections:
 
 
 async def test_a_consumer_that_can_t_be_stopped_leaves_no_connection_open() -> None:
-    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"))
+    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"), DebeziumJson.KEPT_HEADERS)
     source._consumer, source._client = consumer, client = Broken(), Connections()
     with pytest.raises(OSError, match="the broker went away"):
         await source.close()

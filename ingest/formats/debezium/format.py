@@ -1,0 +1,59 @@
+"""`debezium-json`: the change records of Debezium's connectors as Connect's JSON converter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final
+
+from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.connect_schema import ConnectorSettings
+from ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues, Truncates
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium.table_inference import infer_table
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+
+_CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettings))
+
+
+@dataclass(frozen=True)
+class DebeziumJson:
+    """See `ingest.formats.base.Format`.
+
+    connector: what the records don't say about their connector.
+    truncates, inexact_values: see `DebeziumJsonDecoder`.
+    """
+
+    NAME: ClassVar = "debezium-json"
+    KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
+
+    connector: ConnectorSettings = field(default_factory=ConnectorSettings)
+    truncates: Truncates = "fail"
+    inexact_values: InexactValues = "fail"
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> DebeziumJson:
+        """options: `truncates`, `inexact_values`, and settings of the connector by name."""
+        known = (*_CONNECTOR_OPTIONS, "truncates", "inexact_values")
+        for name, value in options.items():
+            if name not in known:
+                hint = did_you_mean(name, known) or "."
+                raise BadInput(f"`format_options`: {cls.NAME} has no option {name!r}{hint} It has {', '.join(known)}")
+            if not isinstance(value, str):
+                raise BadInput(f"{name} of {cls.NAME} is a text, not {value!r}")
+        truncates = options.get("truncates", "fail")
+        if truncates not in ("fail", "skip"):
+            raise BadInput(f"truncates of {cls.NAME} is fail or skip, not {truncates!r}")
+        inexact_values = options.get("inexact_values", "fail")
+        if inexact_values not in ("fail", "round"):
+            raise BadInput(f"inexact_values of {cls.NAME} is fail or round, not {inexact_values!r}")
+        connector = ConnectorSettings(**{name: options[name] for name in _CONNECTOR_OPTIONS if name in options})
+        return cls(connector, truncates, inexact_values)
+
+    def decoder(self, target_of: TargetOf) -> DebeziumJsonDecoder:
+        return DebeziumJsonDecoder(target_of, self.connector, self.truncates, self.inexact_values)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        return infer_table(batch, row)

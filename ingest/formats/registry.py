@@ -1,0 +1,31 @@
+"""The formats of change records, by the name that `format` gives them.
+
+A new format is a package beside `debezium` whose `format` module has a class that keeps `ingest.formats.base.Format`,
+and one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ingest.formats.base import Format
+from ingest.formats.debezium.format import DebeziumJson
+from storage.errors import UnsupportedFeature
+from storage.messages.suggestions import did_you_mean
+
+_CLASSES: Final[tuple[type[Format], ...]] = (DebeziumJson,)
+
+FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in _CLASSES}
+
+
+def open_format(name: str, options: Mapping[str, Any]) -> Format:
+    """options: `format_options`. Raises UnsupportedFeature for a name that no format has, BadInput for the options."""
+    if name not in FORMATS:
+        hint = did_you_mean(name, FORMATS) or "."
+        raise UnsupportedFeature(
+            f"format = {name}",
+            f"this release decodes {', '.join(FORMATS)}{hint.removesuffix('.')}",
+            "Set one of them, or leave `format` out for the default.",
+        )
+    return FORMATS[name].with_options(options)

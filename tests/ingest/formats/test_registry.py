@@ -1,0 +1,129 @@
+"""Formats are found by name, and nothing outside of a format's package knows what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidelake
+from ingest.config.config import parse_config
+from ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
+from ingest.formats.registry import FORMATS, open_format
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.builder import build_pipeline
+from ingest.raw_batch import RawBatch
+from ingest.settings import Config
+from ingest.spark.batch_rows import BatchStatistics, RawRecords
+from storage.errors import UnsupportedFeature
+from storage.format import KIND_COLUMN
+from storage.types import STRING, DataField, not_null
+
+
+class _TextDecoder:
+    def __init__(self, target_of: TargetOf) -> None:
+        self._target_of = target_of
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        source = SourceTable(batch.topic)
+        target = self._target_of(source)
+        if target is None:
+            return DecodedBatch((), (), {}, {source: 0})
+        origins = [dict(batch.headers.get(row, ())).get("origin", b"") or b"" for row in range(len(batch))]
+        columns = {
+            "id": batch.keys.cast(pa.string()),
+            "text": batch.values.cast(pa.string()),
+            "origin": pa.array(origins, pa.binary()).cast(pa.string()),
+            KIND_COLUMN: pa.array(np.zeros(len(batch), np.int8)),
+        }
+        return DecodedBatch((TableRows(target, pa.record_batch(columns), batch.offsets),), (), {}, {})
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """A format as anybody might add: the key is the id, the value a text, a header names the origin."""
+
+    NAME: ClassVar = "plain-text"
+    KEPT_HEADERS: ClassVar = frozenset({"origin"})
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> PlainText:
+        assert not options
+        return cls()
+
+    def decoder(self, target_of: TargetOf) -> Decoder:
+        return _TextDecoder(target_of)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        fields = (DataField(0, "id", not_null(STRING)), DataField(1, "text", STRING), DataField(2, "origin", STRING))
+        return InferredTable(fields, ("id",))
+
+
+@pytest.fixture
+def plain_text(monkeypatch: pytest.MonkeyPatch) -> type[Format]:
+    monkeypatch.setitem(FORMATS, PlainText.NAME, PlainText)
+    return PlainText
+
+
+def test_a_name_that_no_format_has_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UnsupportedFeature, match="format = debezium-jsn: this release decodes debezium-json; did you"):
+        open_format("debezium-jsn", {})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_named_in_the_documentation_of_the_setting(name: str) -> None:
+    assert f"`{name}`" in (Config.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_travels_to_executors_with_its_options(name: str) -> None:
+    opened = open_format(name, {})
+    assert pickle.loads(pickle.dumps(opened)) == opened
+
+
+def _lines(folder: Path) -> None:
+    folder.mkdir()
+    records = [
+        {"topic": "notes", "partition": 0, "offset": 0, "key": "1", "value": "one", "headers": [["origin", "here"]]},
+        {"topic": "notes", "partition": 0, "offset": 1, "key": "2", "value": "two", "headers": [["other", "x"]]},
+    ]
+    (folder / "1.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_a_new_format_needs_nothing_but_its_class_and_its_name_in_the_registry(
+    tmp_path: Path, plain_text: type[Format]
+) -> None:
+    _lines(tmp_path / "in")
+    text = f"""
+        warehouse: {tmp_path}/lake
+        source: {{type: change-log-folder, path: {tmp_path}/in, until: end}}
+        format: {plain_text.NAME}
+        tables: [{{name: shop.notes, options: {{bucket: 1}}}}]
+    """
+    asyncio.run(build_pipeline(parse_config(text, "shop.yaml", pipeline="shop")).run())
+    rows = tidelake.open_catalog(f"{tmp_path}/lake").table("shop.notes").scan().to_arrow().sort_by("id")
+    assert rows.to_pylist() == [
+        {"id": "1", "text": "one", "origin": "here"},
+        {"id": "2", "text": "two", "origin": ""},
+    ]
+
+
+def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_text: type[Format]) -> None:
+    catalog = tidelake.open_catalog(f"{tmp_path}/lake")
+    catalog.create_database("shop")
+    columns = pa.schema([pa.field("id", pa.string(), False), ("text", pa.string()), ("origin", pa.string())])
+    context = catalog.create_table("shop.notes", columns, primary_key=["id"], options={"bucket": "1"}).context
+    header = {"key": "origin", "value": b"here"}
+    headers = pa.array([[header]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    records = {"topic": ["notes"], "partition": pa.array([0], pa.int32()), "offset": [5], "key": [b"1"]}
+    batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
+    (rows,) = RawRecords(open_format(plain_text.NAME, {})).rows(batch, context, BatchStatistics())
+    assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]
