@@ -5,6 +5,7 @@ from __future__ import annotations
 pytest_plugins = [
     "tests.crash.points",
     "tests.support.blocking",
+    "tests.support.command_line",
     "tests.support.java_oracle",
     "tests.support.kafka_broker",
     "tests.support.external_services",

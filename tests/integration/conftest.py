@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.tidelake.cli.calling import call
+from tests.support.command_line import call
 
 __all__ = ["call"]

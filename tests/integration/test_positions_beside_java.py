@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import tidelake
+from tests.support.command_line import Call
 from tests.support.java_oracle import JavaOracle
-from tests.tidelake.cli.calling import Call
 
 NAME = "shop.orders"
 

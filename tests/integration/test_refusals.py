@@ -25,9 +25,9 @@ import tidelake
 from checkpoint.offsets import ChainBreak, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.sources.kafka.source import KafkaSource
+from tests.support.command_line import Call, Said
 from tests.support.golden_text import matches_golden_text
 from tests.support.kafka_broker import KafkaBroker
-from tests.tidelake.cli.calling import Call, Said
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
 PIPELINE, TOPIC = "shop", "shop.public.orders"

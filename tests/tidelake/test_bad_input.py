@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.tidelake.cli.calling import Call, call
+from tests.support.command_line import Call, call
 
 __all__ = ["call"]
 

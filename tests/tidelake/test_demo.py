@@ -15,8 +15,8 @@ import pytest
 
 import tidelake
 from storage.logs import get_logger
+from tests.support.command_line import Call, call
 from tests.support.tools import TOOLS, build_tool
-from tests.tidelake.cli.calling import Call, call
 from tests.tidelake.shop_log import write_shop_log
 from tidelake.demo import demo_run
 from tidelake.demo.comparison import compare_table

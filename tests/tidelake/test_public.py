@@ -32,7 +32,7 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
 # Of the blocking API alone. `context` is internal, `follower` is for callers who wait in their own way.
 _ONLY_BLOCKING: Final = {"Table": {"context", "follower"}}
 # A task is stopped by cancelling it.
-_ONLY_BLOCKING_PARAMETERS: Final = {"stop"}
+_ONLY_BLOCKING_PARAMETERS: Final = {"stop", "cancellation"}
 
 
 @pytest.mark.parametrize("name", ["Catalog", "Table", "Scan", "Writer"])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ingest.config.config import parse_config
 from ingest.config.yaml_settings import ConfigError, read_settings
 from ingest.settings import Config
+from tests.support.command_line import Call
 from tests.support.levels import examples
-from tidelake.cli import main
 
 DEEP = 5_000
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -143,19 +143,17 @@ def test_the_members_that_a_merge_brings_are_overridden_and_the_first_of_several
 
 
 @pytest.mark.parametrize("content", [b"a: [b", b"\xff\xfe\x00", b"\x00\x01\x02", b"- a", b"a: &a [*a]", None])
-def test_the_command_line_calls_no_file_a_bug(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
-) -> None:
+def test_the_command_line_calls_no_file_a_bug(tmp_path: Path, call: Call, content: bytes | None) -> None:
     path = tmp_path / "c.yaml"
     if content is None:
         path.mkdir()
     else:
         path.write_bytes(content)
-    assert main(["ingest", "plan", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert str(path) in said
-    assert "bug" not in said
-    assert "Traceback" not in said
+    said = call("ingest", "plan", path)
+    assert said.code == 1
+    assert str(path) in said.err
+    assert "bug" not in said.err
+    assert "Traceback" not in said.err
 
 
 CHARACTERS = st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?<= \t\n\r\x85\u2028\0\ufeff0.~e_")) | st.characters()

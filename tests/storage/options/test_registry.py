@@ -230,8 +230,8 @@ def _code_that_acts(*, rules: bool = False) -> Iterator[Path]:
     too."""
     package = Path(storage.__file__ or "").parent
     for path in package.rglob("*.py"):
-        names_only = "entries" in path.parts or path.name == "renamed_columns.py"
-        if not names_only and (rules or path.name not in ("option_rules.py", "alterations.py")):
+        names_only = "definitions" in path.parts or path.name == "renamed_columns.py"
+        if not names_only and (rules or path.name not in ("option_validation.py", "option_changes.py")):
             yield path
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 from tidelake.cli.arguments import build_parser, parse
 
 

@@ -15,7 +15,7 @@ from storage.errors import (
     UnsupportedFeature,
     WriterFenced,
 )
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 from tidelake.cli import program
 from tidelake.cli.exits import CommandRefused, UsageError
 

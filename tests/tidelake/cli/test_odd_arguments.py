@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.tidelake.cli.calling import Call, Said
+from tests.support.command_line import Call, Said
 from tests.tidelake.cli.test_arguments import COMMANDS
 
 LONG: Final = "x" * 300

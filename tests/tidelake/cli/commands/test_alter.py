@@ -15,7 +15,7 @@ import tidelake
 from storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption, UpdateColumnType
 from storage.messages.alter_command import add_column, alter_command, path_text, set_option, set_type, unset_option
 from storage.types import BIGINT, STRING, DataType, parse_type
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 from tests.tidelake.cli.test_arguments import leaves
 from tidelake.cli.arguments import build_parser, parse
 from tidelake.cli.commands import alter

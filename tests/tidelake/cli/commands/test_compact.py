@@ -25,7 +25,7 @@ from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
 from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 
 PATIENCE_S = 60  # only what hangs takes so long
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 
 TABLES = 40
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 

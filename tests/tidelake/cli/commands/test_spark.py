@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidelake.cli.calling import Call
+from tests.support.command_line import Call
 from tests.tidelake.shop_log import create_shop_tables, write_shop_log
 from tidelake.cli.commands import spark
 from tidelake.demo.shop import ORDERS

@@ -16,8 +16,8 @@ import pytest
 
 import tidelake
 from storage.clock import epoch_ms
+from tests.support.command_line import Call
 from tests.support.local_zone import MoveTo
-from tests.tidelake.cli.calling import Call
 from tidelake.cli import main
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.commands.table import follow
