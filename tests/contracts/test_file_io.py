@@ -61,13 +61,16 @@ def _s3(request: pytest.FixtureRequest) -> Place:
     return Place(open_file_io(root, server.options), f"{root}/table")
 
 
-@pytest.fixture(params=[_local, _memory, _s3], ids=["local", "memory", "s3"])
+ON_S3 = pytest.param(_s3, marks=pytest.mark.needs("S3 server"))
+
+
+@pytest.fixture(params=[_local, _memory, ON_S3], ids=["local", "memory", "s3"])
 def place(request: pytest.FixtureRequest) -> Place:
     make: Callable[[pytest.FixtureRequest], Place] = request.param
     return make(request)
 
 
-@pytest.fixture(params=[_local, _s3], ids=["local", "s3"])
+@pytest.fixture(params=[_local, ON_S3], ids=["local", "s3"])
 def shared_place(request: pytest.FixtureRequest) -> Place:
     """One that other processes see too."""
     make: Callable[[pytest.FixtureRequest], Place] = request.param

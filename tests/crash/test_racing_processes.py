@@ -48,7 +48,7 @@ def on_unreliable_s3(request: pytest.FixtureRequest) -> Place:
 LONG = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
-@pytest.mark.exhaustive(kept=2)  # one on a disk, one on S3
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("processes", "commits"),
     [pytest.param(4, 8, id="4 x 8"), pytest.param(8, 50, id="8 x 50", marks=LONG)],
@@ -58,8 +58,8 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
     "place",
     [
         pytest.param(on_disk, id="disk"),
-        pytest.param(on_s3, id="S3"),
-        pytest.param(on_unreliable_s3, id="unreliable S3", marks=LONG),
+        pytest.param(on_s3, id="S3", marks=pytest.mark.needs("S3 server")),
+        pytest.param(on_unreliable_s3, id="unreliable S3", marks=[*LONG, pytest.mark.needs("S3 server")]),
     ],
 )
 def test_every_commit_is_there_once_and_no_row_is_lost(

@@ -89,6 +89,7 @@ def test_a_killed_service_counts_each_record_once(
     ordeal.go_through(kills)
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(("kills", "stream"), [A_FEW, MANY])
 def test_a_killed_service_whose_store_loses_requests_and_answers_counts_each_record_once(
     kills: int,

@@ -21,6 +21,7 @@ _FILE_LINES: Final = 500
 
 
 @pytest.mark.interop
+@pytest.mark.needs("Spark")
 @pytest.mark.parametrize(
     ("kills", "stream"),
     [

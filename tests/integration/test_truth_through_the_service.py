@@ -48,6 +48,7 @@ async def run(config: Config) -> Any:
     return await pipeline.run()
 
 
+@pytest.mark.exhaustive(kept=9)
 @CAPTURES
 async def test_a_capture_read_from_a_folder_gives_the_truth(recorded: RecordedTable, tmp_path: Path) -> None:
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")

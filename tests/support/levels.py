@@ -3,7 +3,7 @@
 `@pytest.mark.interop` is for a test that takes a foreign part long; `@pytest.mark.long` for one that takes minutes.
 `@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test` (or with
 `kept=5` five of them, spread over all), so that what it promises is always tried, and the others are marked `interop`.
-A test beside a foreign part (parts.py) needs no mark: of many cases `make test` runs four. Of a folder that
+A test beside a foreign part (external_services.py) needs no mark: of many cases `make test` runs four. Of a folder that
 TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
 
 A test that draws its cases at random (with Hypothesis), or that goes through many in a loop (marked `sampled`), takes a
@@ -50,10 +50,10 @@ def sample(cases: Sequence[Case]) -> list[Case]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if any(os.environ.get(hook) for hook in HOOKS):
         return
-    tests: defaultdict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
+    tests: defaultdict[tuple[object, str, bool], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if not _is_marked(item, "interop") and not _is_marked(item, "long"):
-            tests[item.path, item.nodeid.partition("[")[0]].append(item)
+            tests[item.path, item.nodeid.partition("[")[0], bool(parts_of(item))].append(item)
     for cases in tests.values():
         if (mark := cases[0].get_closest_marker("exhaustive")) is not None:
             kept = mark.kwargs.get("kept", 1)

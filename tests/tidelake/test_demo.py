@@ -128,6 +128,8 @@ def test_the_demo_proves_its_tables_on_asyncio(call: Call, tmp_path: Path) -> No
     assert "is not empty" in again.err
 
 
+@pytest.mark.interop
+@pytest.mark.needs("Spark")
 def test_the_demo_proves_its_tables_on_spark(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -43,7 +43,9 @@ def _s3(request: pytest.FixtureRequest) -> tuple[FileIO, str]:
     return open_file_io(root, server.options), f"{root}/lake"
 
 
-@pytest.fixture(params=[_local, _memory, _s3], ids=["local", "memory", "s3"])
+@pytest.fixture(
+    params=[_local, _memory, pytest.param(_s3, marks=pytest.mark.needs("S3 server"))], ids=["local", "memory", "s3"]
+)
 def catalog(request: pytest.FixtureRequest) -> FileSystemCatalog:
     make: Callable[[pytest.FixtureRequest], tuple[FileIO, str]] = request.param
     io, warehouse = make(request)

@@ -47,6 +47,7 @@ def _decoders(recorded: RecordedTable, target: Target) -> tuple[DebeziumJsonDeco
     return one, other
 
 
+@pytest.mark.exhaustive(kept=15)
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["after images", "both images"])
 @pytest.mark.parametrize(
     "recorded", [r for r in RECORDED_TABLES if r.capture != "orders-100k"], ids=lambda recorded: recorded.id

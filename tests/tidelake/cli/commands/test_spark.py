@@ -31,6 +31,7 @@ def run_on_spark(config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, "--conf", "spark.log.level=ERROR"], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.needs("Spark")
 def test_a_configuration_runs_on_spark(config: Path, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     orders = create_shop_tables(tmp_path / "lake")["orders"]
@@ -41,6 +42,8 @@ def test_a_configuration_runs_on_spark(config: Path, tmp_path: Path) -> None:
     assert (tmp_path / "lake" / "shop.spark").is_dir()
 
 
+@pytest.mark.interop
+@pytest.mark.needs("Spark")
 @pytest.mark.timeout(600)
 def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
