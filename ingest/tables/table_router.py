@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from checkpoint.routing import takes_topic
 from ingest.formats.base import Target
 from ingest.formats.source_table import SourceTable
 from storage.errors import BadInput
+
+_WILDCARDS: Final = frozenset("*?[")  # of shell patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,21 @@ class Route:
 
 
 class TableRouter:
-    """The tables of a pipeline, asked by source table or by topic. Each answer is worked out once."""
+    """The tables of a pipeline, asked by source table or by topic. Each answer is worked out once.
+
+    Most routes name their source table: these are found by name, or a thousand tables would try a million patterns.
+    """
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = routes
+        self._with_name: dict[str, list[int]] = {}  # routes by what they match, where that is no pattern
+        self._with_pattern: set[int] = set()
+        for number, route in enumerate(routes):
+            for text in route.match:
+                if _WILDCARDS.isdisjoint(text):
+                    self._with_name.setdefault(text, []).append(number)
+                else:
+                    self._with_pattern.add(number)
         self._targets: dict[str, Target] = {}
         self._table_of: dict[SourceTable, str | None] = {}
         self._tables_of: dict[str, tuple[str, ...]] = {}
@@ -57,7 +71,9 @@ class TableRouter:
     def table_of(self, source: SourceTable) -> str | None:
         """Name of the table that takes the records of a source table. Raises BadInput when several do."""
         if source not in self._table_of:
-            tables = [route.table for route in self._routes if route.takes(source)]
+            named = {number for name in source.spellings for number in self._with_name.get(name, ())}
+            routes = [self._routes[number] for number in sorted(named | self._with_pattern)]
+            tables = [route.table for route in routes if route.takes(source)]
             if len(tables) > 1:
                 raise BadInput(
                     f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.formats.base import Target
 from ingest.formats.source_table import SourceTable
@@ -12,6 +14,8 @@ from tests.ingest.pipeline.fakes import SCHEMA
 
 ORDERS = SourceTable("pg.shop.public.orders", "shop", "public", "orders")
 ITEMS = SourceTable("pg.shop.public.items", "shop", "public", "items")
+NAMES = st.sampled_from(["a", "b", "t1", "a*", "[a]", "?", ""])  # a name may look like a pattern
+PATTERNS = st.sampled_from(["a", "b", "t1", "a.t1", "a.b.t1", "*", "?1", "t*", "[ab]", "a*", "*.t1", "pg.t1", "]", "!"])
 
 
 def router(**routes: tuple[list[str], list[str]]) -> TableRouter:
@@ -49,6 +53,35 @@ def test_a_table_may_be_fed_by_some_topics_only() -> None:
 def test_records_that_two_tables_take_are_refused() -> None:
     with pytest.raises(BadInput, match=r"a and b both take the records of shop\.public\.orders.*narrower"):
         router(a=(["orders"], ["*"]), b=(["*"], ["*"])).target_of(ORDERS)
+
+
+@given(
+    st.lists(st.tuples(st.lists(PATTERNS, min_size=1, max_size=3), st.sampled_from(["*", "pg.*", "t1"])), max_size=6),
+    st.builds(SourceTable, st.sampled_from(["t1", "pg.t1"]), *[st.none() | NAMES] * 3),
+)
+def test_a_source_table_goes_where_asking_every_table_would_send_it(
+    matches: list[tuple[list[str], str]], source: SourceTable
+) -> None:
+    routes = [Route(f"r{number}", match, [topic]) for number, (match, topic) in enumerate(matches)]
+    wanted = [route.table for route in routes if route.takes(source)]
+    if len(wanted) > 1:
+        with pytest.raises(BadInput, match=" and ".join(wanted)):
+            TableRouter(routes).table_of(source)
+    else:
+        assert TableRouter(routes).table_of(source) == (wanted[0] if wanted else None)
+
+
+def test_of_many_tables_that_name_their_source_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def takes(route: Route, source: SourceTable) -> bool:
+        asked.append(route.table)
+        return any(map(source.matches, route.match))
+
+    monkeypatch.setattr(Route, "takes", takes)
+    subject = TableRouter([Route(f"t{number}", [f"public.t{number}"]) for number in range(100)])
+    assert subject.table_of(SourceTable("topic", "shop", "public", "t42")) == "t42"
+    assert asked == ["t42"]
 
 
 def test_a_table_that_does_not_exist_yet_takes_no_records() -> None:
