@@ -22,6 +22,7 @@ from storage.errors import CorruptFile
 from storage.files.bucket_directory import partition_directory
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
+from storage.lookup.lookup_cache import LookupCache
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import live_entries_of
 from storage.snapshots.snapshot import SnapshotStore
@@ -42,13 +43,15 @@ class BucketCompactManager:
         files: Sequence[DataFileMeta],
         scheduler: CompactionScheduler,
         spill_directory: str | None = None,
+        lookup_cache: LookupCache | None = None,
     ) -> None:
         self._context = context
         self._key = key
         self._scheduler = scheduler
         self._stop_trigger = context.options.stop_trigger
         self._spill_directory = spill_directory
-        self._tree = MergeTree(context, key, files, spill_directory)
+        self._lookup_cache = lookup_cache
+        self._tree = self._tree_of(files)
         self._task: ScheduledTask[CompactResult] | None = None
         self._is_cancelled = False
         self.is_stale = False
@@ -62,7 +65,14 @@ class BucketCompactManager:
 
     @property
     def is_busy(self) -> bool:
-        return self._task is not None
+        return self._task is not None or self._must_go_on
+
+    @property
+    def _must_go_on(self) -> bool:
+        """Rows of level 0 are invisible, or what they change is untold."""
+        if self._is_cancelled or self.is_stale or not self._context.options.needs_lookup:
+            return False
+        return any(file.level == 0 for file in self._tree.levels.files)
 
     def trigger(self, *, full: bool = False) -> None:
         if self._task is not None:
@@ -107,7 +117,7 @@ class BucketCompactManager:
 
     def reset(self, files: Sequence[DataFileMeta]) -> None:
         self.close()
-        self._tree = MergeTree(self._context, self._key, files, self._spill_directory)
+        self._tree = self._tree_of(files)
         self.is_stale = False
 
     def close(self) -> None:
@@ -116,6 +126,9 @@ class BucketCompactManager:
         task, self._task = self._task, None
         if task.cancel_and_wait() is None:
             self._tree.discard(task.result())
+
+    def _tree_of(self, files: Sequence[DataFileMeta]) -> MergeTree:
+        return MergeTree(self._context, self._key, files, self._spill_directory, lookup_cache=self._lookup_cache)
 
     def _is_live(self, path: str) -> bool:
         """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
@@ -140,9 +153,14 @@ def compact_manager_factory(
     spill_directory: see `MergeTree`.
     """
 
+    cache: LookupCache | None = None
+
     def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> BucketCompactManager | None:
+        nonlocal cache
         if context.options.write_only or not context.schema.has_primary_key:
             return None
-        return BucketCompactManager(context, key, files, scheduler or shared_scheduler(), spill_directory)
+        if cache is None:
+            cache = LookupCache(context.options, spill_directory)
+        return BucketCompactManager(context, key, files, scheduler or shared_scheduler(), spill_directory, cache)
 
     return of

@@ -19,10 +19,6 @@ NOT_YET: Final[Mapping[str, str]] = {
     "file-index-container": "file indexes",
     "file-index-hash": "file indexes",
     "file-index-range-bitmap": "file indexes",
-    "first_row_wrapper": "merge engine first-row",
-    "lookup_changelog_wrapper": "changelog producer lookup",
-    "lookup_file_search": "changelog producer lookup",
-    "lookup_insert_into": "changelog producer lookup",
     "postpone_bucket_num": "postpone buckets",
     "simple_bucket_assigner": "dynamic buckets",
 }

@@ -1,100 +1,134 @@
-"""Lookup compaction: rows that leave level 0 are merged with older rows of the levels above the output.
+"""Merging in a compaction that takes rows out of level 0 and must know of older ones above its output.
 
 Readers of such tables (`TableOptions.needs_lookup`) see, of each key, only the rows of level 0 and of the lowest level
-above. So what a compaction writes between takes the older rows into account, which stay where they are. Java looks each
-key up in them; here the files above take part in the merge as runs of their own, and keys that only they have are left
-out again.
+above. So what a compaction writes between takes the older rows into account, which stay where they are: a key of which
+no row above level 0 takes part is looked up in the levels above the output, and what is found is merged with its rows.
+It is also what the key was before, for the changelog.
 
 The engine is shown every key, that of a single row too: a lone retract becomes a negative sum, where other compactions
 leave it a retract.
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `LookupMergeFunction.java`,
-`FirstRowMergeFunctionWrapper.java`, `LookupMergeTreeCompactRewriter.java`, `ChangelogMergeTreeRewriter.java`.
+`FirstRowMergeFunctionWrapper.java`, `LookupMergeTreeCompactRewriter.java`; vectors `lookup_changelog_wrapper.json`,
+`lookup_merge_function.json`, `first_row_wrapper.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.merge_tree.levels import Levels
-from storage.files.data_file import DataFileMeta
+from compaction.merge_tree.changelog_merge import Merged, merged_by_key
 from storage.format import LEVEL_COLUMN
+from storage.lookup.previous_rows import with_previous
 from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.sorted_run import Section, interval_partition, key_ranges
-from storage.options import MergeEngine, TableOptions
+from storage.merge.merge_reader import MergeOrder
+from storage.merge.row_changes import KeyedRows, row_changes
 
-
-def rewrite_needs_lookup(
-    options: TableOptions, levels: Levels, files: Iterable[DataFileMeta], output_level: int
-) -> bool:
-    """Whether rewriting the files together takes rows out of level 0 to where their result is not what the engine makes
-    of the files alone, leaving single rows as they are.
-    """
-    if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
-        return False
-    match options.merge_engine:
-        case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
-            return True
-        case MergeEngine.DEDUPLICATE if not options.sequence_fields:
-            return False  # the newest wins, whatever lies above
-        case _:
-            return output_level < levels.highest_level
-
-
-def sections_with_higher_levels(files: Sequence[DataFileMeta], levels: Levels, output_level: int) -> list[Section]:
-    """Sections of the files to compact, with the files above the output level that overlap them."""
-    above = [file for run in levels.runs if run.level > output_level for file in run.files]
-    sections = interval_partition(key_ranges([*files, *above], levels.key_types))
-    wanted = {file.file_name for file in files}
-    return [section for section in sections if any(file.file_name in wanted for run in section for file in run)]
+Find = Callable[[pa.RecordBatch], KeyedRows]
+"""Rows above the output level, with `_LEVEL`, by place of their key among those that are asked for, in key order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupMerge:
-    """Merges rows of the unit with rows above output_level; keys that only lie above are left out.
+    """engine: merges the rows of all levels that it is shown. tells_changes: what the rows of level 0 change.
 
-    No key skips the engine, whatever `shortcut` says, unless that leaves null where none may be.
-
-    drops_existing_keys: keys that lie above are left out too (first-row: readers don't merge there).
+    compared: see `compared_columns`.
     """
 
     engine: MergeFunction
-    output_level: int
-    drops_existing_keys: bool = False
+    order: MergeOrder
+    find: Find
+    tells_changes: bool
+    compared: Sequence[str] | None = None
+    needs_levels: bool = True
 
-    @property
-    def merges_in_steps(self) -> bool:
-        return self.engine.merges_in_steps
+    def of_single_run(self, rows: pa.RecordBatch) -> Merged:
+        return self(rows, Groups.singles(rows.num_rows))
 
-    def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        needed = self.engine.columns_needed(wanted)
-        return needed if LEVEL_COLUMN in needed else (*needed, LEVEL_COLUMN)
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
+        levels = _levels(rows)[groups.rows]
+        from_level_0 = groups.any(levels == 0)
+        previous = looked_up(self.find, rows, groups, levels, self.order)
+        rows, groups = with_previous(rows, groups, previous, self.order)
+        levels = _levels(rows)[groups.rows]
+        lowest = _lowest_above_0(groups, levels)
+        merged = self._merged(rows, groups.keep((levels <= 0) | _marked(lowest, len(levels))))
+        if not self.tells_changes:
+            return Merged(merged.rows)
+        keys = np.flatnonzero(from_level_0 & (lowest >= 0))
+        before = KeyedRows(rows.take(pa.array(groups.rows[lowest[keys]])), keys)
+        after = merged.of(from_level_0)
+        return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
 
-    def merge(
-        self,
-        rows: pa.RecordBatch,
-        groups: Groups,
-        shortcut: NDArray[np.bool_] | None = None,
-    ) -> pa.RecordBatch:
-        if not len(groups):
-            return self.engine.merge(rows, groups, shortcut)
-        is_above = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows] > self.output_level
-        kept = ~groups.reduce(np.logical_and, is_above)
-        if self.drops_existing_keys:
-            kept &= ~groups.any(is_above)
-        chosen = groups.keep(groups.spread(kept))
-        merged = self.engine.merge(rows, chosen, np.zeros(len(chosen), np.bool_))
-        has_invalid_null = _has_null_in_not_null_column(merged)
+    def _merged(self, rows: pa.RecordBatch, groups: Groups) -> KeyedRows:
+        merged = merged_by_key(self.engine, rows, groups, np.zeros(len(groups), np.bool_))
+        has_invalid_null = _has_null_in_not_null_column(merged.rows)
         if not has_invalid_null.any():
             return merged
         # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
-        return self.engine.merge(rows, chosen, has_invalid_null & (chosen.lengths == 1))
+        stays = np.zeros(len(groups), np.bool_)
+        stays[merged.keys[has_invalid_null]] = True
+        return merged_by_key(self.engine, rows, groups, stays & (groups.lengths == 1))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRowLookup:
+    """merge-engine = first-row, whose readers don't merge: a key that lies above already is left out.
+
+    tells_changes: keys that are new.
+    """
+
+    engine: MergeFunction
+    order: MergeOrder
+    find: Find
+    tells_changes: bool
+    needs_levels: bool = True
+
+    def of_single_run(self, rows: pa.RecordBatch) -> Merged:
+        return self(rows, Groups.singles(rows.num_rows))
+
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
+        levels = _levels(rows)[groups.rows]
+        known = looked_up(self.find, rows, groups, levels, self.order).keys
+        is_known = np.zeros(len(groups), np.bool_)
+        is_known[known] = True
+        merged = merged_by_key(self.engine, rows, groups, np.zeros(len(groups), np.bool_)).of(~is_known)
+        if not self.tells_changes:
+            return Merged(merged.rows)
+        return Merged(merged.rows, merged.of(~groups.any(levels > 0)).rows)
+
+
+def looked_up(
+    find: Find, rows: pa.RecordBatch, groups: Groups, levels: NDArray[np.int32], order: MergeOrder
+) -> KeyedRows:
+    """By number of the group: the rows of keys that have none above level 0 here. levels (n,): of `groups.rows`."""
+    asked = np.flatnonzero(~groups.any(levels > 0))
+    keys = rows.select(order.key_columns).take(pa.array(groups.rows[groups.starts[asked]]))
+    found = find(keys)
+    return KeyedRows(found.rows, asked[found.keys])
+
+
+def _levels(rows: pa.RecordBatch) -> NDArray[np.int32]:
+    levels: NDArray[np.int32] = rows.column(LEVEL_COLUMN).to_numpy()
+    return levels
+
+
+def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.intp]:
+    """(g,): position of the first row of the lowest level above 0; -1 where there is none."""
+    above = np.where(levels > 0, levels, np.iinfo(levels.dtype).max)
+    return groups.first((levels > 0) & (above == groups.spread(groups.reduce(np.minimum, above))))
+
+
+def _marked(positions: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
+    marked = np.zeros(count, np.bool_)
+    marked[positions[positions >= 0]] = True
+    return marked
 
 
 def _has_null_in_not_null_column(rows: pa.RecordBatch) -> NDArray[np.bool_]:

@@ -15,29 +15,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compaction.cancellation import IsCancelled
-from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, PlainMerge, compared_columns
 from compaction.merge_tree.compact_unit import CompactUnit
+from compaction.merge_tree.compaction_merges import CompactionMerges
 from compaction.merge_tree.drop_delete import can_drop_deletes
 from compaction.merge_tree.full_compaction import pick_full_compaction
 from compaction.merge_tree.levels import Levels
-from compaction.merge_tree.lookup_merge import LookupMerge, rewrite_needs_lookup, sections_with_higher_levels
+from compaction.merge_tree.lookup_merge import Find
 from compaction.merge_tree.record_level_expire import RecordLevelExpire
 from compaction.merge_tree.rewrite_plan import RewritePlanner, Step, Upgrade
 from compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
 from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
-from compaction.merge_tree.upgrade_strategy import (
-    UpgradeStrategy,
-    full_compaction_upgrade_strategy,
-    lookup_upgrade_strategy,
-)
 from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
-from storage.merge.merge_functions import merge_function_of
+from storage.lookup.lookup_cache import LookupCache
+from storage.lookup.lookup_levels import IsVisible, LookupLevels
 from storage.merge.row_order import sequence_numbers_decide
-from storage.merge.sorted_run import Section
-from storage.options import ChangelogProducer, MergeEngine
 from storage.schema.table_schema import KIND_FIELD
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
@@ -50,7 +45,8 @@ class MergeTree:
     """context: of a table with a primary key. files: what the bucket holds now.
 
     spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory. now_ms:
-    asked once for each pick and each compaction, so that all rows of one expire by the same second.
+    asked once for each pick and each compaction, so that all rows of one expire by the same second. lookup_cache: to
+    share with other buckets of the table.
     """
 
     def __init__(
@@ -60,13 +56,15 @@ class MergeTree:
         files: Iterable[DataFileMeta],
         spill_directory: str | None = None,
         now_ms: Callable[[], int] = epoch_ms,
+        lookup_cache: LookupCache | None = None,
     ) -> None:
         options = context.options
         self._context = context
         self._files = BucketFiles(context, key)
         self._spill_directory = spill_directory
         self._now_ms = now_ms
-        self._merge_function = merge_function_of(context)
+        self._merges = CompactionMerges(context)
+        self._lookup_cache = lookup_cache or LookupCache(context.options, spill_directory)
         self._sequence_numbers_decide = sequence_numbers_decide(context.schema, options)
         self._expiry = RecordLevelExpire.of(context)
         self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
@@ -101,7 +99,7 @@ class MergeTree:
             levels.max_level,
             context.options.compaction_file_size_bytes(has_primary_key=True),
             lambda file: must_rewrite(file) or self._has_uncounted_deletes(file),
-            lambda file: self._upgrade(file, unit.output_level),
+            lambda file: self._merges.upgrade(levels, file, unit.output_level),
         )
         drop_deletes = can_drop_deletes(unit.output_level, levels.highest_level)
         before: list[DataFileMeta] = []
@@ -145,6 +143,8 @@ class MergeTree:
 
     def install(self, result: CompactResult) -> None:
         self.levels = self.levels.updated(result.before, result.after)
+        kept = {file.file_name for file in result.after}
+        self._lookup_cache.drop(self._files.path(file) for file in result.before if file.file_name not in kept)
 
     def discard(self, result: CompactResult) -> None:
         """Delete the files of a compaction whose result will not be published."""
@@ -161,12 +161,10 @@ class MergeTree:
     ) -> RewriteResult:
         if isinstance(step, Upgrade) and not step.produces_changelog:
             return RewriteResult()
-        sections: Sequence[Section] = step.sections
-        merge, sections = self._merge(sections, step.files, output_level)
         rewriter = MergeTreeRewriter(
             self._context,
             self._files,
-            merge,
+            self._merges.merge(self.levels, step.files, output_level, partial(self._look_up, now_s)),
             self._expiry,
             now_s,
             is_cancelled,
@@ -174,36 +172,17 @@ class MergeTree:
             keeps_dropped_deletes=not self._sequence_numbers_decide,
         )
         if isinstance(step, Upgrade):
-            return rewriter.read_changes(sections, output_level)
-        return rewriter.rewrite(sections, output_level, drop_deletes=drop_deletes)
+            return rewriter.read_changes(step.sections, output_level)
+        return rewriter.rewrite(step.sections, output_level, drop_deletes=drop_deletes)
 
-    def _merge(
-        self, sections: Sequence[Section], files: Sequence[DataFileMeta], output_level: int
-    ) -> tuple[CompactionMerge, Sequence[Section]]:
-        levels, options = self.levels, self._context.options
-        if self._tells_changes(output_level):
-            compared = compared_columns(self._context.schema, options)
-            return FullCompactionMerge(self._merge_function, levels.max_level, compared), sections
-        if rewrite_needs_lookup(options, levels, files, output_level):
-            drops_existing_keys = options.merge_engine is MergeEngine.FIRST_ROW
-            looking_up = LookupMerge(self._merge_function, output_level, drops_existing_keys)
-            return PlainMerge(looking_up, shows_single_rows=True), sections_with_higher_levels(
-                files, levels, output_level
-            )
-        return PlainMerge(self._merge_function), sections
+    def _look_up(self, now_s: int, levels: Levels, output_level: int) -> Find:
+        runs = [run.files for run in levels.runs if run.level > output_level]
+        key_fields = self._context.schema.select(self._context.schema.trimmed_primary_keys)
+        return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(now_s)).find
 
-    def _tells_changes(self, output_level: int) -> bool:
-        """With changelog-producer = full-compaction: what reaches the highest level is a change."""
-        producer = self._context.options.changelog_producer
-        return producer is ChangelogProducer.FULL_COMPACTION and output_level == self.levels.max_level
-
-    def _upgrade(self, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
-        options, max_level = self._context.options, self.levels.max_level
-        if options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
-            return full_compaction_upgrade_strategy(output_level, max_level)
-        if options.needs_lookup:
-            return lookup_upgrade_strategy(options, file, output_level, max_level)
-        return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+    def _is_visible(self, now_s: int) -> IsVisible | None:
+        expiry = self._expiry
+        return None if expiry is None else lambda rows: expiry.keeps(rows, now_s)
 
     def _must_rewrite(self, now_s: int) -> Callable[[DataFileMeta], bool]:
         def must_rewrite(file: DataFileMeta) -> bool:

@@ -51,8 +51,12 @@ class RecordLevelExpire:
         Java.
         """
         for batch in batches:
-            kept = unexpired_rows(batch.column(self.time_field), self.expire_time_s, now_s)
+            kept = self.keeps(batch, now_s)
             yield batch if kept.all() else batch.filter(pa.array(kept))
+
+    def keeps(self, rows: pa.RecordBatch, now_s: int) -> NDArray[np.bool_]:
+        """(n,): rows that have not expired."""
+        return unexpired_rows(rows.column(self.time_field), self.expire_time_s, now_s)
 
     def has_expired_rows(self, files: Sequence[DataFileMeta], now_s: int) -> NDArray[np.bool_]:
         """(n,): files whose statistics show an expired row. False without statistics."""

@@ -245,6 +245,26 @@ class TableOptions(RetentionOptions, ScanOptions):
         return max(trigger, self._int("lookup-compact.max-interval", min(trigger * 2, INT_MAX)))
 
     @property
+    def lookup_cache_max_disk_bytes(self) -> int:
+        return self._size_bytes("lookup.cache-max-disk-size")
+
+    @property
+    def lookup_cache_max_memory_bytes(self) -> int:
+        return self._size_bytes("lookup.cache-max-memory-size")
+
+    @property
+    def lookup_cache_file_retention_ms(self) -> int:
+        """For how long a file is kept ready after the last lookup in it."""
+        return self._duration_ms("lookup.cache-file-retention")
+
+    @property
+    def lookup_cache_bloom_filter_fpp(self) -> float | None:
+        """Share of absent keys that are taken for present ones; None: no Bloom filter."""
+        return (
+            self._fraction("lookup.cache.bloom.filter.fpp") if self.is_on("lookup.cache.bloom.filter.enabled") else None
+        )
+
+    @property
     def sort_spill_threshold(self) -> int | None:
         """How many runs a merge has open at most. Java's default is for the sake of its heap: stop trigger + 1."""
         return self._optional("sort-spill-threshold", parse_int)

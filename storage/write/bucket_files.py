@@ -19,7 +19,7 @@ from storage.merge.merge_functions import check_no_nulls
 from storage.paths import DataFileNames
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, arrow_schema
 from storage.write.bucket_router import BucketKey
 
 _BATCH_ROWS: Final = 65_536
@@ -69,6 +69,13 @@ class BucketFiles:
         """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`: all that a row is."""
         return (*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD)
 
+    @cached_property
+    def row_schema(self) -> pa.Schema:
+        return arrow_schema(self.row_fields)
+
+    def path(self, file: DataFileMeta) -> str:
+        return data_file_path(self.directory, file)
+
     def read(
         self,
         file: DataFileMeta,
@@ -82,7 +89,7 @@ class BucketFiles:
         yield from read_data_file(
             self._context,
             file,
-            data_file_path(self.directory, file),
+            self.path(file),
             self.row_fields if fields is None else fields,
             partition=self._partition,
             batch_rows=batch_rows,

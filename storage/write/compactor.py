@@ -60,7 +60,9 @@ class Compactor(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """A task runs or waits for its turn, or its result was not taken."""
+        """A task runs or waits for its turn, or its result was not taken; or one has yet to begin that readers wait
+        for.
+        """
         ...
 
     def trigger(self, *, full: bool = False) -> None:

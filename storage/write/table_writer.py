@@ -160,6 +160,8 @@ class TableWriter:
         waits = is_last or is_batch or (options.needs_lookup and options.lookup_wait)
         with self._fatal_errors():
             full = self._due_for_full_compaction(identifier, only_written=is_last)
+            if not is_last:
+                self._open_left_on_level_0()
             writers = list(self._buckets.items())
             if not writers:
                 return []
@@ -324,6 +326,16 @@ class TableWriter:
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
+
+    def _open_left_on_level_0(self) -> None:
+        """Rows that a writer before left there, when it ended between its rows and their compaction: nobody would see
+        them, or what they change, before somebody writes to their buckets.
+        """
+        if self._compactor_of is None or not self._context.options.needs_lookup:
+            return
+        self._restored()
+        for key in [key for key, files in self._unopened.items() if any(file.level == 0 for file in files)]:
+            self._bucket(key)
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
         self._memory.leave(writer)

@@ -143,7 +143,7 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
             tree.levels.max_level,
             size,
             tree._must_rewrite(now_s=0),
-            partial(tree._upgrade, output_level=unit.output_level),
+            partial(tree._merges.upgrade, tree.levels, output_level=unit.output_level),
         ).plan(unit)
         raised = {step.file.file_name for step in steps if not isinstance(step, Rewrite)}
         read = {file.file_name for step in steps if isinstance(step, Rewrite) for file in step.files} | raised

@@ -2,7 +2,7 @@
 
 from storage.merge.merge_functions.base import MergeFunction
 from storage.merge.merge_functions.deduplicate import Deduplicate
-from storage.merge.merge_functions.factory import merge_function_of
+from storage.merge.merge_functions.factory import merge_engine_of, merge_function_of
 from storage.merge.merge_functions.row_checks import check_no_nulls, check_remaining_retracts, check_row_kinds
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "check_no_nulls",
     "check_remaining_retracts",
     "check_row_kinds",
+    "merge_engine_of",
     "merge_function_of",
 ]

@@ -20,15 +20,21 @@ def merge_function_of(context: TableContext) -> MergeFunction:
 
     Raises BadInput when options of the engine don't fit the schema or each other, naming option, column and remedy.
     """
+    engine = merge_engine_of(context)
+    if isinstance(engine, Deduplicate | FirstRow):
+        return engine  # the newest row of all levels is the newest of the newest levels
+    return LookupMergeFunction(engine) if context.options.needs_lookup else engine
+
+
+def merge_engine_of(context: TableContext) -> MergeFunction:
+    """What merges all rows that it is shown, whatever levels they come from. Raises as `merge_function_of`."""
     name, schema, options = context.name, context.schema, context.options
-    engine: MergeFunction
     match options.merge_engine:
         case MergeEngine.DEDUPLICATE:
-            return Deduplicate(options.ignore_delete)  # the newest row of all levels is the newest of the newest levels
+            return Deduplicate(options.ignore_delete)
         case MergeEngine.FIRST_ROW:
             return FirstRow(name, options.ignore_delete)
         case MergeEngine.PARTIAL_UPDATE:
-            engine = PartialUpdate.of(name, schema, options)
+            return PartialUpdate.of(name, schema, options)
         case MergeEngine.AGGREGATION:
-            engine = Aggregation.of(name, schema, options)
-    return LookupMergeFunction(engine) if options.needs_lookup else engine
+            return Aggregation.of(name, schema, options)

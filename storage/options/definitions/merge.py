@@ -7,7 +7,6 @@ from typing import Final
 from storage.options.definitions.reasons import SPEED, USE_JAVA
 from storage.options.option import (
     CHANGES,
-    COMPACT,
     CREATE,
     IS_TRUE,
     MAKING_FILES,
@@ -21,7 +20,6 @@ from storage.options.option import (
     is_set,
     other_than,
     refused,
-    unless_write_only,
     without_effect,
 )
 from storage.options.values import BOOLEAN, COLUMNS, DURATION, EXACT_COLUMNS, INT, SIZE, TEXT, WORD, one_of
@@ -135,18 +133,6 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         one_of("none", "input", "full-compaction", "lookup"),
         "none",
         CHANGES | MAKING_FILES,
-        Refusal(
-            WRITE,
-            unless_write_only(other_than("none", "input", "full-compaction", example="lookup")),
-            "compaction would make the changelog, and here it makes none: it would silently stay empty",
-            "Set changelog-producer to full-compaction, or write-only = true and compact with Java Paimon",
-        ),
-        Refusal(
-            COMPACT,
-            other_than("none", "input", "full-compaction", example="lookup"),
-            "compaction makes this changelog, and compacting here would leave it empty",
-            "Compact with Java Paimon, or set changelog-producer to full-compaction",
-        ),
     ),
     acts("changelog-producer.row-deduplicate", BOOLEAN, "false", MAKING_FILES),
     acts("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, MAKING_FILES),

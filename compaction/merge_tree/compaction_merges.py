@@ -1,0 +1,98 @@
+"""Which merge a step of a compaction needs, and what raising a file means: by changelog producer and merge engine.
+
+Source: Java `mergetree/compact/MergeTreeCompactManagerFactory.java` (`createRewriter`),
+`ChangelogMergeTreeRewriter.java`, `FullChangelogMergeTreeCompactRewriter.java`, `LookupMergeTreeCompactRewriter.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, PlainMerge, compared_columns
+from compaction.merge_tree.levels import Levels
+from compaction.merge_tree.lookup_merge import Find, FirstRowLookup, LookupMerge
+from compaction.merge_tree.upgrade_strategy import (
+    UpgradeStrategy,
+    full_compaction_upgrade_strategy,
+    lookup_upgrade_strategy,
+)
+from storage.files.data_file import DataFileMeta
+from storage.merge.merge_functions import MergeFunction, merge_engine_of, merge_function_of
+from storage.merge.merge_reader import MergeOrder
+from storage.options import ChangelogProducer, MergeEngine
+from storage.table import TableContext
+
+
+@dataclass(frozen=True)
+class CompactionMerges:
+    """Of one table."""
+
+    context: TableContext
+
+    def merge(
+        self,
+        levels: Levels,
+        files: Sequence[DataFileMeta],
+        output_level: int,
+        look_up: Callable[[Levels, int], Find],
+    ) -> CompactionMerge:
+        """files: of one step. look_up: finds rows above the output level."""
+        if self._is_full_compaction(levels, output_level):
+            return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
+        if not self._must_look_up(levels, files, output_level):
+            return PlainMerge(self._merge_function)
+        find = look_up(levels, output_level)
+        order = MergeOrder.of(self.context.schema.trimmed_primary_keys, self.context.options)
+        if self.context.options.merge_engine is MergeEngine.FIRST_ROW:
+            return FirstRowLookup(self._engine, order, find, self._tells_lookups)
+        return LookupMerge(self._engine, order, find, self._tells_lookups, self._compared)
+
+    def upgrade(self, levels: Levels, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
+        options = self.context.options
+        if options.changelog_producer is ChangelogProducer.FULL_COMPACTION and output_level == levels.max_level:
+            return full_compaction_upgrade_strategy(output_level, levels.max_level)
+        if not options.needs_lookup:
+            return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+        strategy = lookup_upgrade_strategy(options, file, output_level, levels.max_level)
+        is_read = strategy.rewrites or self._tells_lookups
+        return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+
+    def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
+        """What reaches the highest level is a change. Then no key lies above, so nothing need be looked up either."""
+        producer = self.context.options.changelog_producer
+        return producer is ChangelogProducer.FULL_COMPACTION and output_level == levels.max_level
+
+    def _must_look_up(self, levels: Levels, files: Sequence[DataFileMeta], output_level: int) -> bool:
+        """Whether rows go out of level 0 to where their result is not what the engine makes of the files alone, leaving
+        single rows as they are; or it is to be told what they change.
+        """
+        options = self.context.options
+        if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
+            return False
+        if self._tells_lookups:
+            return True
+        match options.merge_engine:
+            case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
+                return True
+            case MergeEngine.DEDUPLICATE if not options.sequence_fields:
+                return False  # the newest wins, whatever lies above
+            case _:
+                return output_level < levels.highest_level
+
+    @property
+    def _tells_lookups(self) -> bool:
+        return self.context.options.changelog_producer is ChangelogProducer.LOOKUP
+
+    @cached_property
+    def _compared(self) -> Sequence[str] | None:
+        return compared_columns(self.context.schema, self.context.options)
+
+    @cached_property
+    def _merge_function(self) -> MergeFunction:
+        return merge_function_of(self.context)
+
+    @cached_property
+    def _engine(self) -> MergeFunction:
+        return merge_engine_of(self.context)

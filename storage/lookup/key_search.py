@@ -1,0 +1,50 @@
+"""Finding many keys in sorted ones, by order words (`storage.merge.normalized_keys`).
+
+Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.merge.normalized_keys import KeyWords, Word
+
+
+def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:
+    """(m,): for each key, the first of the sorted ones (n,) that is not less; n where there is none.
+
+    O(m log n): one binary search over the first word, and one for all keys at once where more words decide.
+    """
+    low = np.searchsorted(sorted_keys[0], asked[0], side="left")
+    if len(sorted_keys) == 1:
+        return low
+    high = np.searchsorted(sorted_keys[0], asked[0], side="right")
+    open_keys = np.flatnonzero(low < high)
+    while len(open_keys):
+        middle = (low[open_keys] + high[open_keys]) // 2
+        less = _is_less(sorted_keys, middle, asked, open_keys)
+        low[open_keys[less]] = middle[less] + 1
+        high[open_keys[~less]] = middle[~less]
+        open_keys = open_keys[low[open_keys] < high[open_keys]]
+    return low
+
+
+def equal_keys(sorted_keys: KeyWords, places: NDArray[np.intp], asked: KeyWords) -> NDArray[np.bool_]:
+    """(m,): which keys are those at `places` (m,), as `first_not_less` gave them."""
+    inside = np.minimum(places, len(sorted_keys[0]) - 1)
+    equal = places < len(sorted_keys[0])
+    for word, wanted in zip(sorted_keys, asked, strict=True):
+        equal &= word[inside] == wanted
+    return equal
+
+
+def _is_less(
+    sorted_keys: KeyWords, places: NDArray[np.intp], asked: KeyWords, rows: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    less = np.zeros(len(places), np.bool_)
+    for word, wanted in zip(reversed(sorted_keys), reversed(asked), strict=True):
+        one: Word = word[places]
+        other: Word = wanted[rows]
+        less = (one < other) | ((one == other) & less)
+    return less

@@ -1,0 +1,172 @@
+"""Rows of one data file, found by key: many keys at a time, in blocks of rows that lie in key order.
+
+A file that is asked again and again is kept decoded on local disk, and mapped into memory: then a lookup touches the
+blocks that its keys fall into, and of these the pages of the rows that it finds. A file that is not kept is read from
+its beginning.
+
+Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. What is kept is ours and goes with
+the process.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.binary_row.hashing import hash_rows
+from storage.lookup.bloom_filter import BloomFilter
+from storage.lookup.key_search import equal_keys, first_not_less
+from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
+from storage.merge.row_changes import KeyedRows
+from storage.merge.spill_folder import FOLDERS
+from storage.types import DataType
+
+BLOCK_ROWS: Final = 65_536
+
+
+class TooLarge(Exception):
+    """More than may be kept on disk."""
+
+
+def key_words(keys: pa.RecordBatch) -> list[NormalizedKey]:
+    return [normalize_column(column, nullable=False) for column in keys.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys to be looked up (m,): columns of the primary key, in key order, each key once.
+
+    places (m,): where they stand among all that were asked for.
+    """
+
+    columns: pa.RecordBatch
+    places: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def where(self, wanted: NDArray[np.bool_]) -> Keys:
+        return self if wanted.all() else Keys(self.columns.filter(pa.array(wanted)), self.places[wanted])
+
+    def part(self, start: int, stop: int) -> Keys:
+        return Keys(self.columns.slice(start, stop - start), self.places[start:stop])
+
+
+def find_in_block(block: pa.RecordBatch, words: Sequence[NormalizedKey], keys: Keys) -> KeyedRows:
+    """block: rows in key order, each key once; words: of its keys."""
+    of_block, asked = align_keys([words, key_words(keys.columns)])
+    rows = first_not_less(of_block, asked)
+    hit = equal_keys(of_block, rows, asked)
+    return KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit])
+
+
+def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[KeyedRows]:
+    """blocks: all rows of a file, in key order. Stops reading behind the last key."""
+    names = keys.columns.schema.names
+    for block in blocks:
+        if not len(keys):
+            return
+        words = key_words(block.select(names))
+        last = key_words(block.select(names).slice(block.num_rows - 1))
+        last_of_block, asked = align_keys([last, key_words(keys.columns)])
+        inside = int(np.searchsorted(first_not_less(last_of_block, asked), 1, side="left"))
+        if inside:
+            yield find_in_block(block, words, keys.part(0, inside))
+        keys = keys.part(inside, len(keys))
+
+
+class LookupFile:
+    """A data file, decoded, on local disk. It goes when nobody holds it any more.
+
+    blocks: all rows in key order. key_types: of the key columns. bloom_fpp: None makes no Bloom filter. row_count: of
+    the file. most_bytes: TooLarge is raised beyond it, and nothing is left behind. Raises OSError for a full disk.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[pa.RecordBatch],
+        key_names: Sequence[str],
+        key_types: Sequence[DataType],
+        *,
+        row_count: int,
+        most_bytes: int,
+        bloom_fpp: float | None,
+        directory: str | None,
+    ) -> None:
+        self._key_names = list(key_names)
+        self._key_types = key_types
+        self._bloom = None if bloom_fpp is None else BloomFilter(row_count, bloom_fpp)
+        self._path = FOLDERS.new_file(directory)
+        self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
+        try:
+            last_keys = self._write(blocks, most_bytes)
+        except BaseException:
+            self._remove()
+            raise
+        self.disk_bytes = self._path.stat().st_size
+        self._last_keys = key_words(pa.concat_batches(last_keys)) if last_keys else []
+        self._reader = pa.ipc.open_file(pa.memory_map(str(self._path))) if last_keys else None
+        self._words: dict[int, list[NormalizedKey]] = {}
+        self._words_bytes = 0
+
+    def _write(self, blocks: Iterable[pa.RecordBatch], most_bytes: int) -> list[pa.RecordBatch]:
+        last_keys = []
+        with pa.OSFile(str(self._path), "wb") as file:
+            writer: pa.ipc.RecordBatchFileWriter | None = None
+            for block in blocks:
+                if writer is None:
+                    writer = pa.ipc.new_file(file, block.schema)
+                writer.write_batch(block)
+                if file.tell() > most_bytes:
+                    raise TooLarge
+                keys = block.select(self._key_names)
+                last_keys.append(keys.take(pa.array([keys.num_rows - 1])))  # no slice: it keeps the block
+                if self._bloom is not None:
+                    self._bloom.add(self._hashes(keys))
+            if writer is not None:
+                writer.close()
+        if self._bloom is not None:
+            self._bloom.seal()
+        return last_keys
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is held beside the mapped file, which the operating system may drop."""
+        return self._words_bytes + (0 if self._bloom is None else self._bloom.nbytes)
+
+    def forget_words(self) -> None:
+        """Give back memory; the next lookup makes them again."""
+        self._words, self._words_bytes = {}, 0
+
+    def find(self, keys: Keys) -> Iterator[KeyedRows]:
+        if self._bloom is not None:
+            keys = keys.where(self._bloom.may_contain(self._hashes(keys.columns)))
+        if not len(keys) or self._reader is None:
+            return
+        last_of_blocks, asked = align_keys([self._last_keys, key_words(keys.columns)])
+        block_of_key = first_not_less(last_of_blocks, asked)
+        for number in np.unique(block_of_key).tolist():
+            if number == self._reader.num_record_batches:
+                return
+            start, stop = np.searchsorted(block_of_key, [number, number + 1]).tolist()
+            block = self._reader.get_batch(number)
+            yield find_in_block(block, self._words_of(number, block), keys.part(start, stop))
+
+    def _words_of(self, number: int, block: pa.RecordBatch) -> list[NormalizedKey]:
+        if number not in self._words:
+            self._words[number] = words = key_words(block.select(self._key_names))
+            self._words_bytes += sum(8 * column.num_rows * (1 + column.width) for column in words)
+        return self._words[number]
+
+    def _hashes(self, keys: pa.RecordBatch) -> NDArray[np.uint32]:
+        return hash_rows(keys.columns, self._key_types).view(np.uint32)
+
+    def close(self) -> None:
+        """Its file goes; whoever looks up in it may go on."""
+        self._remove()

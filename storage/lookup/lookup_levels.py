@@ -1,0 +1,113 @@
+"""The previous rows of many keys: on the lowest level, above a given one, that has them.
+
+Source: Java `mergetree/LookupLevels.java`, `LookupUtils.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.binary_row import decode_rows_of_files
+from storage.files.data_file import DataFileMeta
+from storage.lookup.key_search import first_not_less
+from storage.lookup.lookup_cache import LookupCache
+from storage.lookup.lookup_file import BLOCK_ROWS, Keys, key_words
+from storage.merge.normalized_keys import KeyWords, align_keys
+from storage.merge.row_changes import KeyedRows
+from storage.schema.table_schema import LEVEL_FIELD
+from storage.types import DataField, arrow_field
+from storage.write.bucket_files import BucketFiles
+
+IsVisible = Callable[[pa.RecordBatch], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class LookupLevels:
+    """runs: the sorted runs to look into, from the lowest level upwards, each with its files in key order.
+
+    key_fields: of the trimmed primary key. is_visible: which rows count (n,); of the others an older one may come out.
+    A deleted row is a row: it says that there is none.
+    """
+
+    files: BucketFiles
+    runs: Sequence[Sequence[DataFileMeta]]
+    key_fields: Sequence[DataField]
+    cache: LookupCache
+    is_visible: IsVisible | None = None
+
+    def find(self, keys: pa.RecordBatch) -> KeyedRows:
+        """keys: columns of the key, in key order, each key once. Returns rows with all columns of a row and `_LEVEL`,
+        by their places among the keys.
+        """
+        asked = Keys(keys, np.arange(keys.num_rows))
+        found: list[KeyedRows] = []
+        for number in range(len(self.runs)):
+            if not len(asked):
+                break
+            of_run = [rows for rows in self._in_run(number, asked) if len(rows.keys)]
+            found += of_run
+            if of_run:
+                missing = np.ones(keys.num_rows, np.bool_)
+                missing[np.concatenate([rows.keys for rows in of_run])] = False
+                asked = asked.where(missing[asked.places])
+        return self._together(found)
+
+    def _in_run(self, number: int, keys: Keys) -> Iterator[KeyedRows]:
+        run = self.runs[number]
+        file_of_key = self._file_of_key(number, keys)
+        for at in np.unique(file_of_key[file_of_key < len(run)]).tolist():
+            start, stop = np.searchsorted(file_of_key, [at, at + 1]).tolist()
+            yield from self._in_file(run[at], keys.part(start, stop))
+
+    def _file_of_key(self, number: int, keys: Keys) -> NDArray[np.intp]:
+        """(m,): the first file of the run that ends at the key or behind it, their number where there is none."""
+        last, asked = align_keys([key_words(self._last_keys[number]), key_words(keys.columns)])
+        return first_not_less(last, asked)
+
+    def _in_file(self, file: DataFileMeta, keys: Keys) -> Iterator[KeyedRows]:
+        inside = self._from_first_key(file, keys)
+        if not len(inside):
+            return
+
+        def read() -> Iterator[pa.RecordBatch]:
+            return self.files.read(file, batch_rows=BLOCK_ROWS)
+
+        level = arrow_field(LEVEL_FIELD)
+        types = [field.type for field in self.key_fields]
+        for found in self.cache.find(file, self.files.path(file), read, inside, types):
+            visible = found if self.is_visible is None else found.where(self.is_visible(found.rows))
+            levels = pa.array(np.full(len(visible.keys), file.level, np.int32))
+            yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
+
+    def _from_first_key(self, file: DataFileMeta, keys: Keys) -> Keys:
+        """Without the keys that lie before the file."""
+        (first,) = self._decoded([file.min_key], [file])
+        asked: KeyWords
+        asked, of_file = align_keys([key_words(keys.columns), key_words(first)])
+        return keys.part(int(first_not_less(asked, of_file)[0]), len(keys))
+
+    @cached_property
+    def _last_keys(self) -> list[pa.RecordBatch]:
+        return [pa.concat_batches(self._decoded([f.max_key for f in run], run)) for run in self.runs]
+
+    def _decoded(self, rows: Sequence[bytes], files: Sequence[DataFileMeta]) -> list[pa.RecordBatch]:
+        types = [field.type for field in self.key_fields]
+        columns = decode_rows_of_files(rows, types, [file.file_name for file in files], "keys")
+        return [pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.key_fields])]
+
+    def _together(self, found: Sequence[KeyedRows]) -> KeyedRows:
+        if not found:
+            nothing = self.files.row_schema.append(arrow_field(LEVEL_FIELD))
+            return KeyedRows(pa.RecordBatch.from_pylist([], nothing), np.zeros(0, np.intp))
+        if len(found) == 1:
+            return found[0]
+        places = np.concatenate([rows.keys for rows in found])
+        order = np.argsort(places, kind="stable")
+        rows = pa.concat_batches([rows.rows for rows in found])
+        return KeyedRows(rows.take(pa.array(order)), places[order])

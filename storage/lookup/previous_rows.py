@@ -1,0 +1,60 @@
+"""Rows that were looked up take their place among the rows of their keys.
+
+Source: Java `mergetree/compact/LookupMergeFunction.java` (`insertInto`), `KeyValueBuffer.java`; vectors
+`lookup_insert_into.json`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.format import SEQUENCE_COLUMN
+from storage.merge.key_groups import Groups
+from storage.merge.merge_reader import MergeOrder
+from storage.merge.normalized_keys import Word, normalize_column
+from storage.merge.row_changes import KeyedRows
+
+
+def with_previous(
+    rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
+) -> tuple[pa.RecordBatch, Groups]:
+    """All rows, in groups of which some have one more.
+
+    previous: by number of the group, with the columns of `rows`. Each stands before the first row of its key that is
+    newer, by the sequence fields and the sequence number: behind those that are as new.
+    """
+    count = len(previous.keys)
+    if not count:
+        return rows, groups
+    both = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
+    of_group = np.full(len(groups), -1, np.intp)
+    of_group[previous.keys] = rows.num_rows + np.arange(count)
+    other = groups.spread(of_group)
+    at = np.flatnonzero(other >= 0)
+    goes_before = np.zeros(len(groups.rows), np.intp)
+    goes_before[at] = ~_is_newer(_order_words(both, order), groups.rows[at], other[at])
+    places = groups.starts[previous.keys] + groups.reduce(np.add, goes_before)[previous.keys]
+    grown = np.insert(groups.rows, places, rows.num_rows + np.arange(count))
+    added = np.zeros(len(groups), np.intp)
+    added[previous.keys] = 1
+    return both, Groups(grown, groups.starts + np.cumsum(added) - added)
+
+
+def _order_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
+    words = [
+        word
+        for name in order.sequence_fields
+        for word in normalize_column(rows.column(name), nullable=True, descending=order.descending)
+    ]
+    return [*words, rows.column(SEQUENCE_COLUMN).to_numpy()]
+
+
+def _is_newer(words: list[Word], rows: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """(n,): which rows are newer than the others, pair by pair."""
+    newer = np.zeros(len(rows), np.bool_)
+    for word in reversed(words):
+        one, other = word[rows], word[others]
+        newer = (one > other) | ((one == other) & newer)
+    return newer
