@@ -333,7 +333,7 @@ def failing(error: Exception) -> Callable[[], list[str]]:
 
 
 def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = new_table(tmp_path, keyed=True, options={"changelog-producer": "lookup"})
+    table = new_table(tmp_path, keyed=True, options={"tag.automatic-creation": "process-time"})
     write(table, *commits(1))
     cancellation = SimulatedTime(for_ms=3_600_000)
     watch(
@@ -345,7 +345,7 @@ def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, cap
         now_ms=lambda: cancellation.now_ms,
     )
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["table"], caplog.text
-    assert "changelog-producer = lookup: cannot compact" in caplog.text
+    assert "tag.automatic-creation = process-time: cannot compact" in caplog.text
     with pytest.raises(UnsupportedFeature):
         watch(lambda: ["db.t"], lambda _: table.context, MINOR, CancellationToken())
 

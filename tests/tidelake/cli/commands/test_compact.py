@@ -155,7 +155,7 @@ def test_a_command_says_stopped_only_where_work_is_left(
 
 def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tmp_path: Path) -> None:
     new_table(tmp_path, name="db.empty")
-    refused = new_table(tmp_path, name="db.refused", keyed=True, options={"changelog-producer": "lookup"})
+    refused = new_table(tmp_path, name="db.refused", keyed=True, options={"tag.automatic-creation": "process-time"})
     good = new_table(tmp_path, name="db.good", keyed=True)
     write(refused, *commits(1))
     write(good, *commits(6))
@@ -167,10 +167,10 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
         ("db.good", [7]),
         ("db.refused", []),
     ]
-    assert "changelog-producer = lookup: cannot compact" in told[2]["passed_over"]
+    assert "tag.automatic-creation = process-time: cannot compact" in told[2]["passed_over"]
     people = call("table", "compact", "--database", "db", "-w", tmp_path)
     assert "db.empty: nothing was done, it has no snapshot yet\n" in people.err
-    assert "skipped: db.refused: option changelog-producer = lookup: cannot compact" in people.err
+    assert "skipped: db.refused: option tag.automatic-creation = process-time: cannot compact" in people.err
     assert "Compact with Java Paimon, or set changelog-producer to none or input" in people.err
     assert people.code == 0
     assert call("table", "compact", "db.refused", "-w", tmp_path).code == 1, "who names it hears of it"
