@@ -37,8 +37,10 @@ class CompactionMerges:
         files: Sequence[DataFileMeta],
         output_level: int,
         look_up: Callable[[Levels, int], Find],
+        *,
+        writes_rows: bool = True,
     ) -> CompactionMerge:
-        """files: of one step. look_up: finds rows above the output level."""
+        """files: of one step. look_up: finds rows above the output level. writes_rows: else they are only read."""
         if self._is_full_compaction(levels, output_level):
             return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
         if not self._must_look_up(levels, files, output_level):
@@ -47,7 +49,7 @@ class CompactionMerges:
         order = MergeOrder.of(self.context.schema.trimmed_primary_keys, self.context.options)
         if self.context.options.merge_engine is MergeEngine.FIRST_ROW:
             return FirstRowLookup(self._engine, order, find, self._tells_lookups)
-        return LookupMerge(self._engine, order, find, self._tells_lookups, self._compared)
+        return LookupMerge(self._engine, order, find, self._tells_lookups, self._compared, writes_rows)
 
     def upgrade(self, levels: Levels, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
         options = self.context.options

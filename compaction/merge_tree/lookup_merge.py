@@ -5,8 +5,10 @@ above. So what a compaction writes between takes the older rows into account, wh
 no row above level 0 takes part is looked up in the levels above the output, and what is found is merged with its rows.
 It is also what the key was before, for the changelog.
 
-The engine is shown every key, that of a single row too: a lone retract becomes a negative sum, where other compactions
-leave it a retract.
+The engine is shown every key that a row of level 0 has, that of a single row too: a lone retract becomes a negative
+sum, where other compactions leave it a retract. A single row that lies above level 0 stays as it is, where Java shows
+it to the engine: a row that nobody wrote to would change, and no changelog would tell it. So do all rows of a file
+whose level is only raised: what is told is what readers see.
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `LookupMergeFunction.java`,
 `FirstRowMergeFunctionWrapper.java`, `LookupMergeTreeCompactRewriter.java`; vectors `lookup_changelog_wrapper.json`,
@@ -38,7 +40,7 @@ Find = Callable[[pa.RecordBatch], KeyedRows]
 class LookupMerge:
     """engine: merges the rows of all levels that it is shown. tells_changes: what the rows of level 0 change.
 
-    compared: see `compared_columns`.
+    compared: see `compared_columns`. writes_rows: else they stay where they are, and are only read for their changes.
     """
 
     engine: MergeFunction
@@ -46,6 +48,7 @@ class LookupMerge:
     find: Find
     tells_changes: bool
     compared: Sequence[str] | None = None
+    writes_rows: bool = True
     needs_levels: bool = True
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
@@ -58,7 +61,9 @@ class LookupMerge:
         rows, groups = with_previous(rows, groups, previous, self.order)
         levels = _levels(rows)[groups.rows]
         lowest = _lowest_above_0(groups, levels)
-        merged = self._merged(rows, groups.keep((levels <= 0) | _marked(lowest, len(levels))))
+        counted = groups.keep((levels <= 0) | _marked(lowest, len(levels)))
+        stays = (groups.lengths == 1) & ~(from_level_0 & self.writes_rows)
+        merged = self._merged(rows, counted, stays)
         if not self.tells_changes:
             return Merged(merged.rows)
         keys = np.flatnonzero(from_level_0 & (lowest >= 0))
@@ -66,15 +71,15 @@ class LookupMerge:
         after = merged.of(from_level_0)
         return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
 
-    def _merged(self, rows: pa.RecordBatch, groups: Groups) -> KeyedRows:
-        merged = merged_by_key(self.engine, rows, groups, np.zeros(len(groups), np.bool_))
+    def _merged(self, rows: pa.RecordBatch, groups: Groups, stays: NDArray[np.bool_]) -> KeyedRows:
+        merged = merged_by_key(self.engine, rows, groups, stays)
         has_invalid_null = _has_null_in_not_null_column(merged.rows)
         if not has_invalid_null.any():
             return merged
         # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
-        stays = np.zeros(len(groups), np.bool_)
-        stays[merged.keys[has_invalid_null]] = True
-        return merged_by_key(self.engine, rows, groups, stays & (groups.lengths == 1))
+        spoilt = np.zeros(len(groups), np.bool_)
+        spoilt[merged.keys[is_spoilt]] = True
+        return merged_by_key(self.engine, rows, groups, stays | (spoilt & (groups.lengths == 1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,13 @@ class MergeTree:
         rewriter = MergeTreeRewriter(
             self._context,
             self._files,
-            self._merges.merge(self.levels, step.files, output_level, partial(self._look_up, now_s)),
+            self._merges.merge(
+                self.levels,
+                step.files,
+                output_level,
+                partial(self._look_up, now_s),
+                writes_rows=not isinstance(step, Upgrade),
+            ),
             self._expiry,
             now_s,
             is_cancelled,

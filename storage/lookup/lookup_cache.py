@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
 from storage.lookup.lookup_file import Keys, LookupFile, TooLarge, find_in_stream
@@ -123,7 +124,7 @@ class LookupCache:
         except TooLarge:
             self._too_large.add(name)
             return None
-        except OSError as error:
+        except (OSError, TidelakeError) as error:
             _log.warning("lookup without local files", file=name, reason=str(error))
             self._too_large.add(name)
             return None

@@ -44,6 +44,12 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_the_job_is_a_commit_user_of_its_own": ("commit.user-prefix",),
     },
+    "tests/compaction/merge_tree/test_changelog_merge.py": {
+        "test_what_full_compaction_tells_of_a_key": (
+            "changelog-producer.row-deduplicate",
+            "changelog-producer.row-deduplicate-ignore-fields",
+        ),
+    },
     "tests/compaction/merge_tree/test_lookup_merge.py": {
         "test_a_single_row_stays_where_the_engine_would_leave_null_in_a_column_that_takes_none": (
             "fields.<column>.ignore-retract",
@@ -137,6 +143,19 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "file.suffix.include.compression",
             "data-file.prefix",
         ),
+    },
+    "tests/storage/lookup/test_lookup_cache.py": {
+        "test_a_bloom_filter_takes_the_memory_that_its_options_say": (
+            "lookup.cache.bloom.filter.enabled",
+            "lookup.cache.bloom.filter.fpp",
+        ),
+        "test_a_file_is_read_once_and_kept_until_nobody_asked_it_for_as_long_as_files_are_retained": (
+            "lookup.cache-file-retention",
+        ),
+        "test_kept_files_stay_within_the_disk_that_they_may_take_and_the_one_asked_last_stays": (
+            "lookup.cache-max-disk-size",
+        ),
+        "test_memory_beside_the_files_stays_within_its_limit": ("lookup.cache-max-memory-size",),
     },
     "tests/storage/lookup/test_row_lookup.py": {
         "test_a_row_is_what_the_merge_engine_makes_of_its_versions": ("partial-update.remove-record-on-delete",),
