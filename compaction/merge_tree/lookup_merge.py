@@ -77,9 +77,9 @@ class LookupMerge:
         if not has_invalid_null.any():
             return merged
         # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
-        spoilt = np.zeros(len(groups), np.bool_)
-        spoilt[merged.keys[is_spoilt]] = True
-        return merged_by_key(self.engine, rows, groups, stays | (spoilt & (groups.lengths == 1)))
+        invalid = np.zeros(len(groups), np.bool_)
+        invalid[merged.keys[has_invalid_null]] = True
+        return merged_by_key(self.engine, rows, groups, stays | (invalid & (groups.lengths == 1)))
 
 
 @dataclass(frozen=True, slots=True)
