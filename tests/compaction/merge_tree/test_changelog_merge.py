@@ -29,7 +29,7 @@ DEDUPLICATE = "changelog-producer.row-deduplicate"
 ROW_DEDUPLICATE = {
     None: {},
     "all fields": {DEDUPLICATE: "true"},
-    "ignore second field": {DEDUPLICATE: "true", f"{DEDUPLICATE}-ignore-fields": "w"},
+    "ignore second field": {DEDUPLICATE: "true", "changelog-producer.row-deduplicate-ignore-fields": "w"},
 }
 
 
