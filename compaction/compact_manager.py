@@ -25,7 +25,6 @@ from storage.logs import get_logger
 from storage.lookup.lookup_cache import LookupCache
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import live_entries_of
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactorFactory, CompactResult
@@ -134,8 +133,8 @@ class BucketCompactManager:
         """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
         if self._context.io.exists(path):
             return True
-        latest = SnapshotStore(self._context.io, self._context.paths).latest()
-        live = live_entries_of(ManifestStore(self._context), latest, {self._key.partition}, self._context.name)
+        latest = self._context.snapshots.latest()
+        live = live_entries_of(self._context.shared(ManifestStore), latest, {self._key.partition}, self._context.name)
         return any(entry.file.file_name == path.rpartition("/")[2] for entry in live)
 
     @property

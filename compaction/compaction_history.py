@@ -8,9 +8,8 @@ from itertools import islice
 
 from storage.format import COMPACTION_REASON_PROPERTY, CommitKind, FileKind
 from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import delta_entries
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 
@@ -51,12 +50,11 @@ class CompactionHistory:
     @classmethod
     def of(cls, context: TableContext, latest: Snapshot | None, snapshots_max: int) -> CompactionHistory:
         """Reads what each of the newest snapshots changed."""
-        manifests = ManifestStore(context)
         compactions: list[PastCompaction] = []
         count = bytes_added = 0
         for snapshot in islice(_newest_first(context, latest), snapshots_max):
             count += 1
-            delta = delta_entries(context, snapshot, manifests=manifests)
+            delta = delta_entries(context, snapshot)
             if snapshot.commit_kind is not CommitKind.COMPACT:
                 bytes_added += sum(entry.file.file_size for entry in delta if entry.kind is FileKind.ADD)
             elif delta:  # none where only manifests were rewritten
@@ -66,7 +64,7 @@ class CompactionHistory:
 
 def _newest_first(context: TableContext, latest: Snapshot | None) -> Iterator[Snapshot]:
     if latest is not None:
-        yield from SnapshotStore(context.io, context.paths).back_from(latest)
+        yield from context.snapshots.back_from(latest)
 
 
 def _compaction(snapshot: Snapshot, delta: list[ManifestEntry]) -> PastCompaction:

@@ -43,7 +43,6 @@ from storage.row_level.assignments import Assignments
 from storage.row_level.row_changes import RowChange, change_rows
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.table_identity import TableIdentity
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
@@ -56,7 +55,7 @@ class Table:
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
-        self._identity = TableIdentity(context)
+        self._identity = context.identity
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -329,7 +328,7 @@ class Table:
 
     def snapshots(self) -> list[Snapshot]:
         """All that are there, oldest first."""
-        return SnapshotStore(self._context.io, self._context.paths).all()
+        return self._context.snapshots.all()
 
     def tags(self) -> dict[str, Snapshot]:
         return TagStore(self._context.io, self._context.paths).all()
@@ -351,7 +350,7 @@ class Table:
         return self._context.with_schema(schema), found, files_since_ms
 
     def _found(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> Snapshot | None:
-        store = SnapshotStore(self._context.io, self._context.paths)
+        store = self._context.snapshots
         if tag is not None:
             return TagStore(self._context.io, self._context.paths).get(tag)
         if as_of is not None:
@@ -459,17 +458,14 @@ class Writer:
         self._commit_user = commit_user
         self._overwrite = _what_to_overwrite(overwrite, context)
         self._context = context
-        self._manifests = manifests = ManifestStore(context)
+        self._manifests = context.shared(ManifestStore)
         self._writer = TableWriter(
             context,
             memory=memory,
             compactor_factory=compact_manager_factory(),
-            manifests=manifests,
             replaces=self._overwrite is not False,
         )
-        self._commit = TableCommit(
-            context, commit_user, manifests=manifests, on_lost_compaction=self._writer.restart_compaction
-        )
+        self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
         self._expiry = ExpiryWorker()
         self._expire = self._expiry.watch(context)
         self._table_name = context.name

@@ -35,10 +35,7 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.logs import get_logger
 from storage.manifests.index_manifest import index_files_by_bucket
 from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.metadata_cache import MetadataCache
 from storage.manifests.snapshot_files import live_entries
-from storage.schema.schema_store import SchemaStore
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
@@ -112,16 +109,15 @@ def compact_round(
     *,
     cancellation: CancellationToken,
     expiry: JobExpiry,
-    cache: MetadataCache | None = None,
     threads: int | None = None,
 ) -> CompactionReport:
-    """One look, and what is due by it: a part of a job that has no end. cache: of manifests, for many rounds.
+    """One look, and what is due by it: a part of a job that has no end.
 
     Damaged files, and a conflict that lost everything, are in the report's error, not raised.
     planned_snapshot_id: unless has_more is set, nothing is left to
     do in the snapshot of this id; it is another's when others committed meanwhile.
     """
-    return _Job(context, request, cancellation, expiry, threads, cache=cache).one_round()
+    return _Job(context, request, cancellation, expiry, threads).one_round()
 
 
 class _Job:
@@ -133,7 +129,6 @@ class _Job:
         expiry: JobExpiry,
         threads: int | None,
         environment: CommitEnvironment | None = None,
-        cache: MetadataCache | None = None,
     ) -> None:
         self._is_write_only = context.options.write_only
         self._request = request
@@ -146,10 +141,8 @@ class _Job:
         self._environment = _with_retry_wait_limit(
             environment or CommitEnvironment(), context.options.commit_min_retry_wait_ms
         )
-        self._cache = cache or MetadataCache()
-        self._manifests = ManifestStore(self._context, self._cache)
-        self._store = SnapshotStore(context.io, context.paths)
-        self._schemas = SchemaStore(context.io, context.paths)
+        self._store = context.snapshots
+        self._schemas = context.schemas
         self._commit_user = new_commit_user(context.options)
         self._table = TableFiles(self._context)  # as it was looked at last
         self._seen_id: int | None = None
@@ -237,12 +230,11 @@ class _Job:
                 raise BadInput(f"{self._context.name} is no table any more: it was dropped")
             if schema.id != self._context.schema.id:
                 self._context = self._request.prepare(self._context.with_schema(schema))
-                self._manifests = ManifestStore(self._context, self._cache)
             if latest is None:
                 return TableFiles(self._context)
-            index = index_files_by_bucket(self._manifests.read_index(latest.index_manifest))
-            live = live_entries(self._context, latest, manifests=self._manifests)
-            return TableFiles(self._context, latest.id, live, index)
+            manifests = self._context.shared(ManifestStore)
+            index = index_files_by_bucket(manifests.read_index(latest.index_manifest))
+            return TableFiles(self._context, latest.id, live_entries(self._context, latest), index)
 
         self._table = self._retry_when_expired(look)
         self._seen_id = self._table.snapshot_id
@@ -375,7 +367,7 @@ class _Job:
     def _commit(self, done: Sequence[_TaskResult]) -> int:
         index = self._without_vectors(done)
         committable = Committable(BATCH_COMMIT_IDENTIFIER, [*(one.message for one in done), *index])
-        commit = TableCommit(self._context, self._commit_user, environment=self._environment, manifests=self._manifests)
+        commit = TableCommit(self._context, self._commit_user, environment=self._environment)
         try:
             snapshot_id = self._retry_when_expired(lambda: commit.commit(committable))
         except CommitOutcomeUnknown:

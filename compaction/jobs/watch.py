@@ -19,7 +19,7 @@ from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
 from storage.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
-from storage.manifests.metadata_cache import MetadataCache
+from storage.metadata_cache import MetadataCache
 from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 
@@ -138,7 +138,7 @@ class _WatchedTables:
                 interval_ms = min(interval_ms, remaining_ms)
                 continue
             try:
-                context = self._open_table(name)
+                context = self._open_table(name).with_cache(self._cache)
                 interval_ms = min(interval_ms, context.options.discovery_interval_ms)
                 has_new_snapshot |= self._round(name, context)
             except (TidelakeError, OSError) as e:
@@ -154,7 +154,7 @@ class _WatchedTables:
 
     def _round(self, name: str, context: TableContext) -> bool:
         """Whether there was something to look at. Raises what kept it from coming to its end."""
-        store = SnapshotStore(context.io, context.paths)
+        store = context.snapshots
         latest_id = store.latest_id()
         if self._compacted_up_to.get(name, 0) == latest_id:
             return False
@@ -163,7 +163,6 @@ class _WatchedTables:
             self._request_for(name, context, store, latest_id),
             cancellation=self._cancellation,
             expiry=self._expiry,
-            cache=self._cache,
             threads=self._threads,
         )
         if report.buckets or report.lost:

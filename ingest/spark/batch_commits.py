@@ -22,7 +22,7 @@ from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused
 from storage.logs import get_logger
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't tell it
@@ -51,7 +51,7 @@ class BatchCommits:
         self._reread = reread
         self._accept_gap = accept_gap
         self._newest = TableCommit(context, commit_user).latest_of_user()
-        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._snapshots = context.snapshots
         self._based_on = 0
 
     def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:

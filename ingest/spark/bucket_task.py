@@ -32,7 +32,6 @@ from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.merge.sort_order import merge_order
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
@@ -122,7 +121,7 @@ class BucketTask:
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
         target = Target(self.context.name, self.context.schema)
-        snapshot = SnapshotStore(self.context.io, self.context.paths).latest()
+        snapshot = self.context.snapshots.latest()
         lookup = TableLookup(self.context, snapshot)
         batch = TableRows(target, table_rows, _record_numbers(rows), unavailable, _key_changes(rows))
         # A row that left its key in another batch is not known: its record is refused.

@@ -13,9 +13,8 @@ from checkpoint.table_state import SnapshotSummary, TableState
 from ingest.threads import map_parallel
 from storage.errors import BadInput, CorruptFile
 from storage.logs import get_logger
-from storage.schema.schema_store import SchemaStore
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
@@ -41,7 +40,7 @@ class TableHistory:
         self._history_snapshots = history_snapshots
         self._commit_user = commit_user
         self._shared_with = shared_with
-        self._snapshots = SnapshotStore(context.io, context.paths)
+        self._snapshots = context.snapshots
         self._consumer = Consumer(context.io, context.paths, consumer_name(commit_user))
 
     @property
@@ -105,8 +104,8 @@ class TableHistory:
         Raises TidelakeError when the table was dropped since, or created again: the file would stand in the way of the
         next one, or name a snapshot of another.
         """
-        if SchemaStore(self._context.io, self._context.paths).get(0).time_ms != self.created_ms:
-            raise BadInput(f"{self._context.name} was created again since it was opened")
+        if (loss := self._context.identity.loss()) is not None:
+            raise BadInput(f"{self._context.name} {loss}")
         self._consumer.write(snapshot_id)
 
     def _registered_id(self) -> int | None:

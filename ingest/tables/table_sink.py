@@ -25,7 +25,6 @@ from storage.errors import CommitConflict, PositionRefused, TidelakeError, Write
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
 from storage.lookup.row_lookup import lookup_newest_rows
-from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import RoutedRows, TableWriter
@@ -129,21 +128,18 @@ class StorageTableSink:
         self._commit_user = commit_user
         self._history = TableHistory(context, commit_user, shared_with, history_snapshots)
         self._moved = MovedRowFiles(context.io, context.paths.moved_rows_directory, commit_user, context.schema)
-        manifests = ManifestStore(context)
         spill = None if spill_directory is None else str(spill_directory)
         self._writer = TableWriter(
             context,
             memory=memory,
             spill_directory=spill,
             compactor_factory=compact_manager_factory(spill_directory=spill),
-            manifests=manifests,
         )
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
             commit_user,
             guard=self._fence,
-            manifests=manifests,
             on_lost_compaction=self._writer.restart_compaction,
         )
         self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)

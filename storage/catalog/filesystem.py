@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.clock import epoch_ms
+from storage.commit.file_system_commit import FileSystemSnapshotCommit
 from storage.ddl.schema_changes import SchemaChange, apply_changes
 from storage.ddl.schema_creation import create_schema
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
@@ -161,7 +162,14 @@ class FileSystemCatalog:
             time_ms=self._now_ms(),
         )
         location = self._paths(identifier).location
-        return TableContext(self._io, location, identifier.full_name, schema, TableOptions(schema.options))
+        return TableContext(
+            self._io,
+            location,
+            identifier.full_name,
+            schema,
+            TableOptions(schema.options),
+            snapshot_commit=FileSystemSnapshotCommit,
+        )
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         identifier = _plain(name, "dropped")
@@ -229,7 +237,12 @@ class FileSystemCatalog:
         location = self._paths(identifier).location
         try:
             return TableContext.open(
-                self._io, location, identifier.full_name, branch=identifier.branch, options=options
+                self._io,
+                location,
+                identifier.full_name,
+                branch=identifier.branch,
+                options=options,
+                snapshot_commit=FileSystemSnapshotCommit,
             )
         except BadInput:
             raise self._no_table(identifier) from None

@@ -15,24 +15,22 @@ Steps of one attempt, and what a crash after each leaves behind
        *Crash: nothing.*
     3. Write manifests and manifest lists under fresh names.
        *Crash: orphans, files that no snapshot names.*
-    4. Create snapshot-N if absent. **This is the commit.**
-       *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
-    5. See that it is the next: its base still stands, or what is above it was built on it. A writer that slept so long
-       that its id was used and expired would otherwise add a snapshot below the earliest, which nobody reads. A first
-       snapshot has no base: the table itself must still be the one of step 1. What is not the next is withdrawn.
-       *Crash before that: a file outside of the chain, seen by nobody.*
-    6. Write the hint.
-       *Crash: the hint lags; readers list the directory.*
+    4. Hand it to the catalog's `SnapshotCommit`. **This is the commit.** The file system's (`file_system_commit`)
+       a. creates snapshot-N if absent.
+          *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
+       b. sees that it is the next, and withdraws it if it is not.
+          *Crash before that: a file outside of the chain, seen by nobody.*
+       c. writes the hint.
+          *Crash: the hint lags; readers list the directory.*
 
 What step 4 can answer, and what follows
-    created     Go to 5.
-    id taken    Read it. Ours (the store asked twice) means created. Another's means lost: delete our orphans, and
-                begin again.
+    True        Committed.
+    False       Lost: another snapshot is in its place. Delete our orphans, and begin again.
     an error    Unknown, for our file may yet appear. Begin again: step 1 finds it, or finds N taken by another (lost),
                 or N is free and the next attempt contends for it with the first; only one can win.
 When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
 
-Source: Java `operation/FileStoreCommitImpl.java`, `catalog/RenamingSnapshotCommit.java`; step 5 is ours.
+Source: Java `operation/FileStoreCommitImpl.java`.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -50,26 +48,19 @@ from storage.commit.commit_changes import CommitChanges
 from storage.commit.commit_message import Committable
 from storage.commit.concurrent_writes import ConcurrentWrites
 from storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
+from storage.commit.file_system_commit import snapshot_commit_of
 from storage.commit.index_changes import changed_index, check_vectors
 from storage.commit.owner_process import OwnerProcess
+from storage.commit.partition_statistics import partition_statistics
 from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
 from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.manifests.index_manifest import IndexEntry
-from storage.manifests.manifest_entry import Identity, ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import (
-    base_list,
-    delta_entries,
-    delta_list,
-    live_entries_of,
-    merged,
-    table_manifests,
-)
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
-from storage.snapshots.table_identity import TableIdentity
+from storage.manifests.snapshot_files import delta_entries, live_entries_of
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 
 Guard = Callable[[Sequence[Snapshot]], None]
@@ -126,24 +117,23 @@ class Publisher:
         commit_user: str,
         guard: Guard | None,
         environment: CommitEnvironment,
-        manifests: ManifestStore,
     ) -> None:
         self._context = context
-        self._identity = TableIdentity(context)
         self._owner = OwnerProcess(f"{context.name}: what commits as {commit_user!r}")
         self._options = context.options
         self._commit_user = commit_user
         self._guard = guard
         self._unguarded = NewSnapshots([])  # seen by us, and not yet by the guard
         self._environment = environment
-        self._manifests = manifests
+        self._manifests = context.shared(ManifestStore)
+        self._snapshot_commit = snapshot_commit_of(context)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
-        self._store = SnapshotStore(context.io, context.paths)
-        self._tracker = SnapshotTracker(self._store, commit_user, context.name, self._identity)
-        self._builder = SnapshotBuilder(context, manifests)
+        self._store = context.snapshots
+        self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
+        self._builder = SnapshotBuilder(context)
         self._concurrent_writes = ConcurrentWrites(
-            self._store, lambda s: delta_entries(context, s, manifests=manifests), commit_user, context.name
+            self._store, lambda s: delta_entries(context, s), commit_user, context.name
         )
 
     def publish(self, proposal: CommitRequest) -> CommitResult:
@@ -220,7 +210,7 @@ class Publisher:
         self._refresh(search_own=proposal.is_numbered or self._guard is not None)
         landed = self._find_published(unknown)
         if landed is not None:
-            return self._settle(landed, unknown)
+            return self._settle(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
         # Before replays: an identifier may be "committed" because the writer that fenced us used it for its own.
         self._run_guard()
         replay = self._replay(proposal)
@@ -232,14 +222,13 @@ class Publisher:
         draft = self._builder.build(base, changes, index, self._envelope(proposal), merge=retry == 0)
         unknown.append(draft)
         try:
-            is_ours = self._store.publish(draft.snapshot) or self._store.find(draft.snapshot.id) == draft.snapshot
+            is_committed = self._snapshot_commit.commit(
+                base, draft.snapshot, lambda: partition_statistics(changes.entries)
+            )
         except UnsupportedFeature:
             self._lost(draft, unknown)
             raise
-        if not is_ours:
-            self._lost(draft, unknown)
-            return None
-        return self._settle(draft, unknown)
+        return self._settle(draft, unknown, is_committed)
 
     def _refresh(self, *, search_own: bool) -> None:
         new_snapshots = self._tracker.refresh(search_own=search_own)
@@ -263,10 +252,10 @@ class Publisher:
             self._lost(draft, unknown)
         return None
 
-    def _settle(self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> CommitResult | None:
-        """The file is there and ours: does it count?"""
-        if not self._is_next(draft.snapshot, draft.base):
-            self._store.withdraw(draft.snapshot.id)
+    def _settle(
+        self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot], is_committed: bool
+    ) -> CommitResult | None:
+        if not is_committed:
             self._lost(draft, unknown)
             return None
         unknown.remove(draft)
@@ -275,8 +264,6 @@ class Publisher:
         if self._tracker.latest is None or self._tracker.latest.id < draft.snapshot.id:
             self._tracker.published(draft.snapshot)
         self._concurrent_writes.observe(draft.snapshot)
-        assert self._tracker.latest is not None
-        self._store.hint_latest(self._tracker.latest.id)
         return CommitResult(draft.snapshot)
 
     def _lost(self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
@@ -356,43 +343,6 @@ class Publisher:
         directory = partition_directory(self._context, partition)
         return f"{self._context.name}, partition {directory}" if directory else self._context.name
 
-    # ------------------------------------------------------------ is it the next
-
-    def _is_next(self, snapshot: Snapshot, base: Snapshot | None) -> bool:
-        """Whether a snapshot of ours, just found in the table, is part of its history.
-
-        While its base stands it is: expiry takes the smallest id first and rollback the largest, so no other snapshot
-        had its id before and went. Else the base expired before or after, or there never was one: then what is there
-        above it tells.
-        """
-        if base is None:
-            if self._identity.loss() is not None:
-                return False
-        elif self._store.find(base.id) == base:
-            return True
-        newest = max(self._store.ids(), default=0)
-        if newest <= snapshot.id and self._store.exists(snapshot.id):  # smaller: the store's listing lags
-            return True
-        successor = self._store.find(snapshot.id + 1)
-        if successor is not None:
-            return self._is_built_on(successor, snapshot)
-        if self._store.exists(snapshot.id):
-            return False
-        raise CommitOutcomeUnknown(
-            f"{self._context.name}: snapshot {snapshot.id} was published, and expired before it could be seen whether "
-            "it was the table's next"
-        )
-
-    def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
-        """By the names of manifests; where these were merged meanwhile, by the files they list."""
-        delta = {meta.file_name for meta in self._manifests.read_list(delta_list(snapshot))}
-        before = self._manifests.read_list(base_list(successor))
-        if delta and delta <= {meta.file_name for meta in before}:
-            return True
-        ours = merged(self._manifests, table_manifests(self._manifests, snapshot), self._context.name)
-        theirs = merged(self._manifests, before, self._context.name)
-        return _live(ours) == _live(theirs)
-
     # ------------------------------------------------------------ small things
 
     def _envelope(self, proposal: CommitRequest) -> CommitMetadata:
@@ -423,7 +373,3 @@ class Publisher:
             f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
             "and identifier: if it landed, that is recognised"
         )
-
-
-def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
-    return {entry.identity for entry in entries if entry.kind is FileKind.ADD}

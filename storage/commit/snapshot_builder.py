@@ -49,11 +49,11 @@ class PreparedSnapshot:
 class SnapshotBuilder:
     """Not thread-safe."""
 
-    def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
+    def __init__(self, context: TableContext) -> None:
         self._io = context.io
         self._paths = context.paths
         self._table_name = context.name
-        self._manifests = manifests
+        self._manifests = context.shared(ManifestStore)
         self._limits = MergeLimits.of(context.options)
         self._schema_id = context.schema.id
         self._schema_of_statistics: dict[str, int | None] = {}

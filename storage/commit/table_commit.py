@@ -42,7 +42,7 @@ _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work
 class TableCommit:
     """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
 
-    commit_user: names this stream of commits for ever. guard: see `Publisher`. manifests: to share with a reader.
+    commit_user: names this stream of commits for ever. guard: see `Publisher`.
     on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
     jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
     without it. It is also told of buckets that a compaction was committed to which didn't know all of their files.
@@ -67,19 +67,18 @@ class TableCommit:
         *,
         guard: Guard | None = None,
         environment: CommitEnvironment | None = None,
-        manifests: ManifestStore | None = None,
         on_lost_compaction: Callable[[Sequence[CommitMessage]], None] = lambda _: None,
     ) -> None:
         self._context = context
         self._options = context.options
         self._on_lost_compaction = on_lost_compaction
-        self._manifests = manifests or ManifestStore(context)
+        self._manifests = context.shared(ManifestStore)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._is_ordered_by_arrival = bool(self._key_types) and not (
             self._options.sequence_fields or is_order_free(context.schema, context.options)
         )
         self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
-        self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment(), self._manifests)
+        self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment())
 
     def latest_of_user(self) -> Snapshot | None:
         """The newest numbered snapshot of this commit user, as the table stands now."""
@@ -206,8 +205,8 @@ class TableCommit:
             return None
         names = set()
         for snapshot in own:
-            entries = delta_entries(self._context, snapshot, manifests=self._manifests)
-            entries += changelog_entries(self._context, snapshot, manifests=self._manifests)
+            entries = delta_entries(self._context, snapshot)
+            entries += changelog_entries(self._context, snapshot)
             names |= {entry.file.file_name for entry in entries}
             names |= {entry.file.file_name for entry in self._manifests.read_index(snapshot.index_manifest)}
         return names
@@ -274,7 +273,7 @@ class TableCommit:
         if not having:
             return
         try:
-            delta = delta_entries(self._context, snapshot, manifests=self._manifests)
+            delta = delta_entries(self._context, snapshot)
             named = {entry.file.file_name for entry in delta}
             needed = [m for m in having if any(file.file_name in named for file in m.compact_tombstones)]
             self._on_lost_compaction(needed)

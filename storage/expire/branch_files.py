@@ -140,7 +140,7 @@ class _SnapshotFiles:
     def _step(self, snapshot: Snapshot) -> _SnapshotFilesDelta | None:
         """None for a snapshot that expired meanwhile."""
         try:
-            delta = delta_entries(self._context, snapshot, manifests=self._manifests)
+            delta = delta_entries(self._context, snapshot)
             metadata = metadata_names(self._context, self._manifests, snapshot)
         except CorruptFile as error:
             self._raise_if_held(snapshot, error)
@@ -169,7 +169,7 @@ class _SnapshotFiles:
                 self._live_at_first |= step.added
             return True
         try:
-            live = live_entries(self._context, new, manifests=self._manifests)
+            live = live_entries(self._context, new)
         except CorruptFile as error:
             self._first = None
             self._raise_if_held(new, error)
@@ -264,7 +264,7 @@ class TaggedFiles:
 
     def _read_data(self, tag: Snapshot) -> None:
         try:
-            live = live_entries(self._context, tag, manifests=self._manifests)
+            live = live_entries(self._context, tag)
         except CorruptFile as error:
             self._raise_if_there(tag, error)
             return

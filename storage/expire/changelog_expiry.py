@@ -19,7 +19,7 @@ from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import ExpiryRound
 from storage.manifests.manifest_store import ManifestStore
 from storage.snapshots.changelogs import ChangelogStore
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 
@@ -41,8 +41,8 @@ class ChangelogExpiry:
         self._now_ms = now_ms
         self._is_cancelled = is_cancelled
         self._changelogs = ChangelogStore(context.io, context.paths)
-        self._snapshots = SnapshotStore(context.io, context.paths)
-        self._manifests = ManifestStore(context)
+        self._snapshots = context.snapshots
+        self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)
 
     def run(self, latest_id: int) -> ExpiryRound | None:

@@ -10,7 +10,6 @@ from storage.expire.changelog_expiry import ChangelogExpiry
 from storage.expire.retained_states import Pins
 from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import SnapshotExpiry
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 
 
@@ -41,7 +40,7 @@ def expire_now(
         snapshots += expired.snapshots
         data_files += expired.data_files
         metadata_files += expired.metadata_files
-    latest_id = SnapshotStore(context.io, context.paths).latest_id()
+    latest_id = context.snapshots.latest_id()
     if latest_id is not None and expiry.keeps_changelogs():
         changelog_expiry = ChangelogExpiry(context, pins=pins, now_ms=now_ms)
         while (expired := changelog_expiry.run(latest_id)) is not None:

@@ -81,7 +81,7 @@ class References:
     def _named_by(self, overwrite: Snapshot) -> DeletionCandidates:
         """Of a changelog whose lists have gone with its snapshot, nothing: no delta before it is there, either."""
         try:
-            delta = delta_entries(self._context, overwrite, manifests=self._manifests)
+            delta = delta_entries(self._context, overwrite)
             index = index_names(self._context, overwrite)
         except CorruptFile:
             if self._context.io.exists(self._context.paths.snapshot(overwrite.id)):

@@ -41,8 +41,7 @@ from storage.manifests.manifest_store import ManifestStore
 from storage.options import ChangelogProducer
 from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.consumers import remove_stale_consumers
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
-from storage.snapshots.table_identity import TableIdentity
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 
 _PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (somebody reads slowly), or failed
@@ -77,14 +76,14 @@ class SnapshotExpiry:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._context = context
-        self._identity = TableIdentity(context)
+        self._identity = context.identity
         self._pins = pins
         self._retention = retention or Retention.of_snapshots(context.options)
         self._now_ms = now_ms
         self._is_cancelled = is_cancelled
-        self._store = SnapshotStore(context.io, context.paths)
+        self._store = context.snapshots
         self._changelogs = ChangelogStore(context.io, context.paths)
-        self._manifests = ManifestStore(context)
+        self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)
         self._earliest: int | None = None  # as of the last round; None: list the directory
         self._old_enough_at_ms = 0  # when the earliest may go because of its age

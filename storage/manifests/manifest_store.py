@@ -22,7 +22,6 @@ from storage.manifests.columnar_records import MetadataWriter, metadata_writer
 from storage.manifests.index_manifest import IndexEntry
 from storage.manifests.manifest_entry import ManifestEntry, entry_from_record, entry_to_record
 from storage.manifests.manifest_file_meta import ManifestFileMeta, describe_manifest, meta_from_record, meta_to_record
-from storage.manifests.metadata_cache import MetadataCache
 from storage.manifests.partition_stats import partition_stats
 from storage.manifests.record_file import format_of_metadata, read_records
 from storage.paths import MetadataFileNames
@@ -48,13 +47,13 @@ class ListFile:
 class ManifestStore:
     """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe.
 
-    cache: to be shared with other tables of the process, or None for one of its own.
+    A table's own is `context.shared(ManifestStore)`.
     """
 
-    def __init__(self, context: TableContext, cache: MetadataCache | None = None) -> None:
+    def __init__(self, context: TableContext) -> None:
         self._io = context.io
         self._paths = context.paths
-        self._cache = cache or MetadataCache()
+        self._cache = context.metadata_cache
         self._names = MetadataFileNames()
         self._options = context.options
         self.formats: dict[str | None, str] = {}  # of the files that were read, each with one of them

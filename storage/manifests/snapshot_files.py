@@ -24,16 +24,15 @@ def live_entries(
     *,
     keep_manifest: Callable[[ManifestFileMeta], bool] | None = None,
     keep_entry: Callable[[ManifestEntry], bool] | None = None,
-    manifests: ManifestStore | None = None,
 ) -> list[ManifestEntry]:
     """Files of the table at this snapshot, in the order they were added.
 
     keep_manifest: False spares reading a manifest. It must keep every manifest that may hold an entry of a partition,
         bucket and level that is asked for: the DELETE of a file may be in another manifest than its ADD.
     keep_entry: applied to what is live.
-    manifests: remembers what it read; one of its own when None. Raises CorruptFile.
+    Raises CorruptFile.
     """
-    store = manifests or ManifestStore(context)
+    store = context.shared(ManifestStore)
     metas = [meta for meta in table_manifests(store, snapshot) if keep_manifest is None or keep_manifest(meta)]
     entries = merged(store, metas, f"{context.name}, snapshot {snapshot.id}")
     return [e for e in entries if e.kind is FileKind.ADD and (keep_entry is None or keep_entry(e))]
@@ -56,21 +55,17 @@ def live_entries_of(
     return [entry for entry in entries if entry.kind is FileKind.ADD and entry.partition in partitions]
 
 
-def delta_entries(
-    context: TableContext, snapshot: Snapshot, *, manifests: ManifestStore | None = None
-) -> list[ManifestEntry]:
+def delta_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
     """What the snapshot's commit added and deleted, in the order the commit gave."""
-    store = manifests or ManifestStore(context)
+    store = context.shared(ManifestStore)
     return _entries(store, store.read_list(delta_list(snapshot)))
 
 
-def changelog_entries(
-    context: TableContext, snapshot: Snapshot, *, manifests: ManifestStore | None = None
-) -> list[ManifestEntry]:
+def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
     """Files that hold the changes this snapshot made; none when it brought none."""
     if snapshot.changelog_manifest_list is None:
         return []
-    store = manifests or ManifestStore(context)
+    store = context.shared(ManifestStore)
     return _entries(
         store, store.read_list(ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
     )

@@ -31,9 +31,7 @@ from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_ex
 from storage.read.stream.position import ChangePosition
 from storage.read.stream.share import ALL, Share
 from storage.schema.table_schema import KIND_FIELD
-from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.table_identity import TableIdentity
 from storage.table import TableContext
 from storage.types import DataField
 
@@ -80,9 +78,9 @@ class ChangeReader:
         check_supported(context, Operation.CHANGES)
         self._context = context
         self._share = share
-        self._identity = TableIdentity(context)
+        self._identity = context.identity
         self._fields: list[DataField] = list(context.schema.fields)
-        self.history = ChangeHistory(context)
+        self.history = context.history
         self.schema = context.schema.arrow.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:

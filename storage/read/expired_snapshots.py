@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from storage.errors import CorruptFile, SnapshotExpired
-from storage.snapshots.change_history import ChangeHistory, may_be_without_changelog
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
 
@@ -36,9 +35,9 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
     try:
         yield
     except (CorruptFile, FileNotFoundError) as error:
-        if not ChangeHistory(context).has_changes(snapshot.id):
+        if not context.history.has_changes(snapshot.id):
             raise snapshot_expired(context, snapshot.id, changes=True) from error
-        if may_be_without_changelog(context, snapshot):
+        if context.history.may_be_without_changelog(snapshot):
             where = f"its changelog expired before branch {context.branch} began with its tag"
             raise SnapshotExpired(
                 context.name, snapshot.id, f"{where}; changes can be read from {snapshot.id + 1} on"
@@ -48,7 +47,7 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
 
 def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
     """With the snapshots there are now; changes: with those whose changes are told."""
-    store = ChangeHistory(context) if changes else SnapshotStore(context.io, context.paths)
+    store = context.history if changes else context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
     return SnapshotExpired(context.name, snapshot_id, there)
@@ -56,7 +55,7 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
 
 def _is_there(context: TableContext, snapshot_id: int) -> bool:
     """Expiry moves the hint for the earliest first; below it files may be missing already. A tag keeps its snapshot."""
-    store = SnapshotStore(context.io, context.paths)
+    store = context.snapshots
     earliest = store.earliest_id()
     if earliest is not None and earliest <= snapshot_id and store.exists(snapshot_id):
         return True

@@ -13,7 +13,6 @@ from storage.option_support import check_supported
 from storage.options import Operation
 from storage.options.scan_options import StartupMode
 from storage.read.stream.start import newest_compacted
-from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
@@ -98,7 +97,7 @@ def incremental_range(context: TableContext) -> tuple[int, int] | None:
 
 
 def _at_watermark(context: TableContext, watermark_ms: int) -> int:
-    snapshots = SnapshotStore(context.io, context.paths)
+    snapshots = context.snapshots
     for snapshot in snapshots.range(snapshots.earliest_id(), snapshots.latest_id()):
         if snapshot.watermark is not None and snapshot.watermark >= watermark_ms:
             return snapshot.id

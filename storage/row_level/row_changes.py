@@ -30,8 +30,7 @@ from storage.options import Operation
 from storage.read.predicate import Predicate
 from storage.row_level.assignments import Assignments
 from storage.row_level.matching_rows import MatchingRows, matching_rows
-from storage.schema.schema_store import SchemaStore
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
@@ -73,7 +72,7 @@ def change_rows(
 
 
 def _attempt(context: TableContext, change: RowChange, commit_user: str, identifier: int) -> int | None:
-    snapshot = SnapshotStore(context.io, context.paths).latest()
+    snapshot = context.snapshots.latest()
     context = _under_newest_schema(context)  # looked up after the snapshot: it has all columns of its files
     commit = TableCommit(context, commit_user)
     committable = Committable(identifier, _messages(context, change, snapshot))
@@ -107,7 +106,7 @@ def check_rows_can_change(context: TableContext, operation: str) -> None:
 
 
 def _under_newest_schema(context: TableContext) -> TableContext:
-    newest = SchemaStore(context.io, context.paths).latest()
+    newest = context.schemas.latest()
     if newest is None:
         raise BadInput(f"{context.name} is no table any more: it was dropped")
     return context if newest.id == context.schema.id else context.with_schema(newest)

@@ -9,19 +9,22 @@ Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`.
 
 from __future__ import annotations
 
+from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
+from storage.paths import TablePaths
 from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import tagged_snapshots
-from storage.table import TableContext
 
 
 class ChangeHistory:
     """Of one branch. Holds nothing: every call looks at the files. Raises CorruptFile for what can't be read."""
 
-    def __init__(self, context: TableContext) -> None:
-        self.snapshots = SnapshotStore(context.io, context.paths)
-        self._changelogs = ChangelogStore(context.io, context.paths)
+    def __init__(self, io: FileIO, paths: TablePaths, snapshots: SnapshotStore) -> None:
+        self._io = io
+        self._paths = paths
+        self.snapshots = snapshots
+        self._changelogs = ChangelogStore(io, paths)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """A changelog holds what its snapshot held. None for one that is not there (yet, or any more)."""
@@ -58,12 +61,11 @@ class ChangeHistory:
         earliest = self.earliest_id()
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None
 
+    def may_be_without_changelog(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot may have come to this branch from a tag: its changelog may have expired before that.
 
-def may_be_without_changelog(context: TableContext, snapshot: Snapshot) -> bool:
-    """Whether a snapshot may have come to this branch from a tag: its changelog may have expired before that.
-
-    So the first one of a branch, and of main when it was rolled back to a tag.
-    """
-    if SnapshotStore(context.io, context.paths).earliest_id() != snapshot.id:
-        return False
-    return context.branch != DEFAULT_BRANCH or snapshot in tagged_snapshots(context.io, context.paths)
+        So the first one of a branch, and of main when it was rolled back to a tag.
+        """
+        if self.snapshots.earliest_id() != snapshot.id:
+            return False
+        return self._paths.branch != DEFAULT_BRANCH or snapshot in tagged_snapshots(self._io, self._paths)

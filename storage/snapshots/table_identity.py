@@ -9,18 +9,19 @@ Java tells tables apart by when their first schema was made (`table/FileStoreTab
 from __future__ import annotations
 
 from storage.errors import BadInput, CommitConflict
+from storage.fileio.base import FileIO
+from storage.paths import TablePaths
 from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
 
 
 class TableIdentity:
-    """context: the table as it was opened. Each question costs a read of a small file. Thread-safe."""
+    """schema, name: of the table as it was opened. Each question costs a read of a small file. Thread-safe."""
 
-    def __init__(self, context: TableContext) -> None:
-        self._io = context.io
-        self._path = context.paths.schema(context.schema.id)
-        self._schema = context.schema
-        self._name = context.name
+    def __init__(self, io: FileIO, paths: TablePaths, schema: TableSchema, name: str) -> None:
+        self._io = io
+        self._path = paths.schema(schema.id)
+        self._schema = schema
+        self._name = name
         self._same: bytes | None = None  # a content of the file that was found to be the schema
 
     def loss(self) -> str | None:

@@ -18,9 +18,8 @@ from storage.manifests.index_manifest import index_entry_path, read_index_manife
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import base_list, delta_list
 from storage.options import ChangelogProducer
-from storage.snapshots.change_history import may_be_without_changelog
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.verify.data_file_check import DataFileCheck
@@ -56,7 +55,7 @@ class BranchCheck:
         self._manifests = manifests
         self._files = files
         self._names = names
-        self._store = SnapshotStore(context.io, context.paths)
+        self._store = context.snapshots
         self._line = "" if context.branch == DEFAULT_BRANCH else f"branch {context.branch}, "
         self.findings: list[Finding] = []
         self.snapshots: list[Snapshot] = []
@@ -138,7 +137,7 @@ class BranchCheck:
         """The changelog of a snapshot is there, unless it expired before the snapshot came to this line from a tag."""
         is_complete = self._manifests.is_complete
         found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
-        if not found or not is_first or not may_be_without_changelog(self._context, snapshot):
+        if not found or not is_first or not self._context.history.may_be_without_changelog(snapshot):
             return found
         self._manifests.is_complete = is_complete
         what = "its changelog is gone: it expired, as it seems, before this branch was created from its tag"

@@ -9,7 +9,6 @@ from typing import Final
 from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.expire.retained_states import all_branches
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify.branch_check import BranchCheck, HistoryCheck
 from storage.verify.data_file_check import DataFileCheck
@@ -69,7 +68,7 @@ def inspect(
     manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)
     names: set[str] = set()
     if snapshot_id is not None:
-        if not SnapshotStore(context.io, context.paths).exists(snapshot_id):
+        if not context.snapshots.exists(snapshot_id):
             raise BadInput(f"{context.name} has no snapshot {snapshot_id}; `tidelake table snapshots` lists them")
         line = BranchCheck(context, listing, manifests, files, names)
         line.check_one(snapshot_id)
@@ -99,7 +98,9 @@ def inspect(
 def _on_branch(context: TableContext, branch: str) -> TableContext:
     if branch == context.branch:
         return context
-    return TableContext.open(context.io, context.location, context.name, branch=branch)
+    return TableContext.open(
+        context.io, context.location, context.name, branch=branch, snapshot_commit=context.snapshot_commit
+    )
 
 
 def _report(

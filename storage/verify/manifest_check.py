@@ -13,7 +13,7 @@ from storage.format import FileKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ListFile, ManifestStore
-from storage.manifests.metadata_cache import MetadataCache
+from storage.metadata_cache import MetadataCache
 from storage.table import TableContext
 from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, Finding
@@ -28,7 +28,7 @@ class ManifestCheck:
     """
 
     def __init__(self, context: TableContext, listing: FileListing) -> None:
-        self._store = ManifestStore(context, MetadataCache(_KEPT_BYTES))
+        self._store = context.with_cache(MetadataCache(_KEPT_BYTES)).shared(ManifestStore)
         self._paths = context.paths
         self._listing = listing
         self._checked: set[ManifestFileMeta] = set()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 
@@ -44,7 +43,7 @@ def restore_files(
     context: TableContext, *, with_files: bool = False
 ) -> tuple[RestoredTable, dict[BucketKey, list[DataFileMeta]]]:
     """Reads the live files of the latest snapshot once. Returns those of each bucket too, if asked for."""
-    snapshot = SnapshotStore(context.io, context.paths).latest()
+    snapshot = context.snapshots.latest()
     if snapshot is None:
         return RestoredTable(), {}
     numbers: dict[BucketKey, int] = {}

@@ -19,7 +19,6 @@ from storage.files.writer import RollingFileWriter
 from storage.format import SEQUENCE_COLUMN
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import live_entries_of
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
@@ -40,7 +39,7 @@ def renumber_files(
 
     The old files stay; they are the caller's to delete. When this raises, what it wrote is deleted.
     """
-    latest = SnapshotStore(context.io, context.paths).latest()
+    latest = context.snapshots.latest()
     partitions = {message.partition for message in messages}
     ends: dict[BucketKey, int] = defaultdict(int)
     for entry in live_entries_of(manifests, latest, partitions, context.name):

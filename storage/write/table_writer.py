@@ -26,7 +26,6 @@ from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
 from storage.options import Operation
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types.row_kinds import row_kinds
 from storage.write.bucket_files import BucketFiles
@@ -54,7 +53,6 @@ class TableWriter:
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that must leave memory before their flush; None is the system's temporary directory.
     compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
-    manifests: to share with the committer, so that nothing is read twice.
     replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
     written with another number of buckets.
 
@@ -70,7 +68,6 @@ class TableWriter:
         memory: MemoryBudget | None = None,
         spill_directory: str | None = None,
         compactor_factory: CompactorFactory | None = None,
-        manifests: ManifestStore | None = None,
         replaces: bool = False,
     ) -> None:
         check_supported(context, Operation.WRITE)
@@ -82,7 +79,7 @@ class TableWriter:
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
         self._compactor_of = None if context.options.write_only or replaces else compactor_factory
-        self._manifests = manifests or ManifestStore(context)
+        self._manifests = context.shared(ManifestStore)
         self._state: RestoredTable | None = RestoredTable() if replaces else None
         self._unopened: dict[BucketKey, list[DataFileMeta]] = {}  # files of the snapshot that `_state` was read from
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
@@ -372,7 +369,7 @@ class TableWriter:
         return self._newest_files(key)
 
     def _newest_files(self, key: BucketKey) -> list[DataFileMeta]:
-        latest = SnapshotStore(self._context.io, self._context.paths).latest()
+        latest = self._context.snapshots.latest()
         live = live_entries_of(self._manifests, latest, {key.partition}, self._context.name)
         return [entry.file for entry in live if entry.bucket == key.bucket]
 

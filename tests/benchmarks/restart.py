@@ -22,7 +22,6 @@ import pyarrow as pa
 import tidelake
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
-from storage.snapshots.snapshot import SnapshotStore
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import REPOSITORY, ours
 from tests.benchmarks.sections import Goal, PageSection, Plan
@@ -61,7 +60,7 @@ def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, flo
     for path in (home / "log").iterdir():
         path.unlink()
     _write_lines(home, number)
-    store = SnapshotStore(table.context.io, table.context.paths)
+    store = table.context.snapshots
     latest = store.latest_id() or 0
     (home / "pipeline.json").write_text(json.dumps(_settings(home)))  # JSON is YAML
     command = [sys.executable, "-m", "tidelake", "ingest", "run", str(home / "pipeline.json")]

@@ -13,14 +13,13 @@ from storage.binary_row import serialize_rows
 from storage.files.data_file import DataFileMeta
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
 
 
 def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:
-    snapshot = SnapshotStore(context.io, context.paths).latest()
+    snapshot = context.snapshots.latest()
     files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
     for entry in live_entries(context, snapshot) if snapshot is not None else ():
         files[BucketKey(entry.partition, entry.bucket)].append(entry.file)

@@ -13,7 +13,6 @@ from storage.fileio import open_file_io
 from storage.fileio.base import FileIO
 from storage.files.bucket_directory import partition_directory
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 
 COLUMNS: Final = pa.schema(
@@ -60,7 +59,7 @@ def content(table: tidelake.Table) -> list[tuple[Any, ...]]:
 
 def file_counts(context: TableContext) -> dict[tuple[str, int, int], int]:
     """(partition as text, bucket, level) -> how many files."""
-    latest = SnapshotStore(context.io, context.paths).latest()
+    latest = context.snapshots.latest()
     counts: dict[tuple[str, int, int], int] = {}
     for entry in live_entries(context, latest) if latest is not None else ():
         place = partition_directory(context, entry.partition), entry.bucket, entry.file.level
@@ -70,7 +69,7 @@ def file_counts(context: TableContext) -> dict[tuple[str, int, int], int]:
 
 def orphans(context: TableContext) -> set[str]:
     """Data files that no snapshot names."""
-    store = SnapshotStore(context.io, context.paths)
+    store = context.snapshots
     named = {entry.file.file_name for snapshot in store.all() for entry in live_entries(context, snapshot)}
     return {name for name in _data_files(context.io, context.location) if name not in named}
 

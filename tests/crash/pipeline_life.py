@@ -22,7 +22,6 @@ from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.snapshot import SnapshotStore
 from storage.verify import verify
 from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
@@ -146,7 +145,7 @@ class PipelineWorld:
 
     def _look(self, name: str, deep: bool) -> Seen:
         context = FileSystemCatalog(self.store, self.warehouse).load(name)
-        own = [s for s in SnapshotStore(context.io, context.paths).all() if s.commit_user == PIPELINE]
+        own = [s for s in context.snapshots.all() if s.commit_user == PIPELINE]
         chain = [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], name)) for s in own]
         rows = sorted(tuple(row.values()) for row in Table(context).scan().to_arrow().to_pylist())
         numbers = [s.commit_identifier for s in own if s.commit_kind != "COMPACT"]

@@ -11,7 +11,6 @@ from typing import Final
 
 import tidelake
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from storage.snapshots.snapshot import SnapshotStore
 from tests.crash.points import Points
 from tests.integration.orders import TABLES, Line, Stream, assert_exactly_once
 from tests.support.service import Service
@@ -75,7 +74,7 @@ class Ordeal:
 
 def _reached(table: tidelake.Table) -> int:
     """How many records of the source the table has."""
-    latest = SnapshotStore(table.context.io, table.context.paths).latest()
+    latest = table.context.snapshots.latest()
     if latest is None:
         return 0
     return sum(position_from_text(latest.properties[POSITION_PROPERTY], f"snapshot {latest.id}").ends.values())

@@ -13,7 +13,6 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio import open_file_io
 from storage.files.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import DataField
 from tests.interop.conftest import NewTable
@@ -62,7 +61,7 @@ def described(table: SharedTable, otherwise: frozenset[str]) -> dict[Place, list
     in words. otherwise: columns whose bounds are left out.
     """
     context = FileSystemCatalog(open_file_io("/"), str(table.warehouse)).load(NAME)
-    latest = SnapshotStore(context.io, context.paths).latest()
+    latest = context.snapshots.latest()
     assert latest is not None
     found: dict[Place, list[tuple[DataFileMeta, Bounds, Bounds]]] = {}
     for entry in live_entries(context, latest):

@@ -17,7 +17,7 @@ from storage.files.data_file import DataFileMeta
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries, live_entries
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
@@ -137,7 +137,7 @@ class NaiveTree:
 
     def look(self) -> None:
         """Takes in the snapshots that came since the last time."""
-        store = SnapshotStore(self.context.io, self.context.paths)
+        store = self.context.snapshots
         snapshots = [s for s in store.all() if s.id > self.last_snapshot]
         for snapshot in snapshots:
             assert snapshot.id == self.last_snapshot + 1

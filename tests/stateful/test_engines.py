@@ -35,7 +35,6 @@ from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, TidelakeError
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
-from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.verify import verify
 from storage.write.memory_budget import MemoryBudget
@@ -283,16 +282,14 @@ class EngineMachine(RuleBasedStateMachine):
         for p, batches in self.batches.items():
             batches.start_over(record.row for record in self._still_added(p))
         context = self._context(self.io)
-        manifests = ManifestStore(context)
         self.writer = TableWriter(
             context,
             memory=MemoryBudget(self.budget_bytes),
             spill_directory=self.spill_directory,
             compactor_factory=watched(self.model, self.turns),
-            manifests=manifests,
         )
         self.committer = TableCommit(
-            context, USER, environment=NO_WAIT, manifests=manifests, on_lost_compaction=self.writer.restart_compaction
+            context, USER, environment=NO_WAIT, on_lost_compaction=self.writer.restart_compaction
         )
 
     def _still_added(self, p: str) -> Iterator[Record]:

@@ -13,7 +13,6 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from storage.format import KIND_COLUMN, RowKind
 from storage.read.changes import ChangeBatch
 from storage.read.follow import Follower
-from storage.snapshots.snapshot import SnapshotStore
 from storage.types.json_values import json_rows
 from tidelake.table import Table
 
@@ -83,7 +82,7 @@ class ChangelogWatcher:
         progress = self.progress[table.name]
         for change in changes:
             _note(progress, change)
-        snapshot = SnapshotStore(table.context.io, table.context.paths).get(snapshot_id)
+        snapshot = table.context.snapshots.get(snapshot_id)
         if (text := snapshot.properties.get(POSITION_PROPERTY)) is not None:
             progress.ends = position_from_text(text, f"snapshot {snapshot_id}").ends
         progress.snapshots += 1

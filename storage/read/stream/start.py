@@ -16,8 +16,7 @@ from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.options import ChangelogProducer, TableOptions
 from storage.options.scan_options import StartupMode
 from storage.read.stream.position import ChangePosition
-from storage.snapshots.change_history import ChangeHistory
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 _EARLIEST: Final = "earliest"
@@ -111,7 +110,7 @@ def first_position(context: TableContext, start: Start | ChangePosition) -> Chan
 
 def newest_compacted(context: TableContext) -> Snapshot | None:
     """The newest snapshot of a compaction, a full one where options plan them; else the latest."""
-    options, snapshots = context.options, SnapshotStore(context.io, context.paths)
+    options, snapshots = context.options, context.snapshots
     every = options.full_compaction_delta_commits
     if every is None and options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
         every = 1
@@ -127,12 +126,12 @@ def _is_planned(snapshot: Snapshot, every: int) -> bool:
 
 
 def _latest(context: TableContext, _: Start) -> ChangePosition:
-    latest = SnapshotStore(context.io, context.paths).latest()
+    latest = context.snapshots.latest()
     return ChangePosition(1) if latest is None else ChangePosition.behind(latest)
 
 
 def _latest_full(context: TableContext, _: Start) -> ChangePosition | None:
-    latest = SnapshotStore(context.io, context.paths).latest_id()
+    latest = context.snapshots.latest_id()
     return None if latest is None else ChangePosition(latest, is_full=True)
 
 
@@ -142,23 +141,23 @@ def _compacted_full(context: TableContext, _: Start) -> ChangePosition | None:
 
 
 def _from_timestamp(context: TableContext, start: Start) -> ChangePosition:
-    return ChangePosition(ChangeHistory(context).first_since(_given(start.time_ms)))
+    return ChangePosition(context.history.first_since(_given(start.time_ms)))
 
 
 def _from_snapshot(context: TableContext, start: Start) -> ChangePosition:
     wanted = _given(start.snapshot_id)
     if start.is_strict:
         return ChangePosition(wanted)
-    return ChangePosition(max(wanted, ChangeHistory(context).earliest_id() or 1))
+    return ChangePosition(max(wanted, context.history.earliest_id() or 1))
 
 
 def _from_snapshot_full(context: TableContext, start: Start) -> ChangePosition | None:
-    earliest = SnapshotStore(context.io, context.paths).earliest_id()
+    earliest = context.snapshots.earliest_id()
     return None if earliest is None else ChangePosition(max(_given(start.snapshot_id), earliest), is_full=True)
 
 
 def _from_file_creation_time(context: TableContext, start: Start) -> ChangePosition | None:
-    latest = SnapshotStore(context.io, context.paths).latest_id()
+    latest = context.snapshots.latest_id()
     if latest is None:
         return None
     return ChangePosition(latest, is_full=True, files_since_ms=_given(start.time_ms))
@@ -166,7 +165,7 @@ def _from_file_creation_time(context: TableContext, start: Start) -> ChangePosit
 
 def _from_creation_timestamp(context: TableContext, start: Start) -> ChangePosition | None:
     """Changes, where the snapshots around this time are known; else what newer files hold."""
-    history, time_ms = ChangeHistory(context), _given(start.time_ms)
+    history, time_ms = context.history, _given(start.time_ms)
     first = history.first_since(time_ms)
     if history.find(first - 1) is not None and history.find(first) is not None:
         return ChangePosition(first)

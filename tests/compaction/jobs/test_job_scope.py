@@ -11,7 +11,6 @@ from compaction.jobs.request import CompactionRequest
 from storage.files.data_file import EMPTY_ROW
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.write.bucket_router import BucketKey
 from tests.compaction.lakes import commits, new_table, write
 
@@ -20,7 +19,7 @@ FULL = CompactionRequest(full=True)
 
 
 def live(table: tidelake.Table) -> list[ManifestEntry]:
-    latest = SnapshotStore(table.context.io, table.context.paths).latest()
+    latest = table.context.snapshots.latest()
     assert latest is not None
     return live_entries(table.context, latest)
 

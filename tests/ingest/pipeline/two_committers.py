@@ -31,7 +31,6 @@ from storage.errors import PositionRefused
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 from tests.ingest.formats.debezium.changes import change
@@ -175,7 +174,7 @@ class DriverWorld:
     @property
     def ends(self) -> dict[TopicPartition, int]:
         context = self.context
-        latest = (store := SnapshotStore(context.io, context.paths)).latest()
+        latest = (store := context.snapshots).latest()
         return table_position(summarize(s, TABLE) for s in (store.back_from(latest) if latest else ())).ends
 
     def check(self) -> None:

@@ -54,7 +54,7 @@ def history(tmp_path: Path) -> History:
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", pa.schema([("id", pa.int64())]))
     context = open_catalog(str(tmp_path)).load("shop.t")
-    return History(table, SnapshotStore(context.io, context.paths))
+    return History(table, context.snapshots)
 
 
 def held(properties: Mapping[str, str]) -> SourcePosition:

@@ -59,7 +59,7 @@ def seen_by_others(table: TableContext) -> TableContext:
 
 def store_of(table: TableContext) -> SnapshotStore:
     others = seen_by_others(table)
-    return SnapshotStore(others.io, others.paths)
+    return others.snapshots
 
 
 def on_create(action: Callable[[Call], Fault | None]) -> Callable[[Call], Fault | None]:

@@ -16,7 +16,7 @@ from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.manifests.snapshot_files import changelog_entries, live_entries
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from tests.storage.snapshots.tables import (
     FakeTime,
@@ -233,7 +233,7 @@ def test_statistics_are_passed_on_while_the_schema_stays(table: TableContext) ->
         latest(table), id=2, commit_kind=CommitKind.ANALYZE, statistics="stat-1", commit_user="java", uuid="j"
     )
     table.io.write(table.paths.statistics("stat-1"), b'{"snapshotId": 1, "schemaId": 0}')
-    assert SnapshotStore(table.io, table.paths).publish(analyzed)
+    assert table.snapshots.publish(analyzed)
     commit.commit(Committable(2, [added("b")]))
     assert latest(table).statistics == "stat-1"
     table.schemas.publish(replace(table.schema, id=1))
@@ -247,7 +247,7 @@ def test_what_other_engines_keep_in_a_snapshot_is_carried_on(table: TableContext
     theirs = replace(
         latest(table), id=2, index_manifest="index-manifest-1", next_row_id=77, commit_user="java", uuid="j"
     )
-    assert SnapshotStore(table.io, table.paths).publish(theirs)
+    assert table.snapshots.publish(theirs)
     commit.commit(Committable(2, [added("b")]))
     assert (latest(table).index_manifest, latest(table).next_row_id) == ("index-manifest-1", 77)
 
@@ -342,9 +342,7 @@ def test_a_compaction_that_no_room_is_left_for_does_not_make_its_rows_look_unpub
     commit = committer(keyed)
     commit.commit(Committable(1, [added("old")]))
     message = replace(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
-    io.fault = lambda call: (
-        Fault.BEFORE if call.name == "open_output" and SnapshotStore(keyed.io, keyed.paths).exists(2) else None
-    )
+    io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and keyed.snapshots.exists(2) else None
     with pytest.raises(CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2; what .* is not"):
         commit.commit(Committable(2, [message]))
     io.fault = lambda _: None
@@ -422,7 +420,7 @@ def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: Ta
 def test_what_expired_unseen_can_not_be_proven(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
-    SnapshotStore(keyed.io, keyed.paths).withdraw(1)
+    keyed.snapshots.withdraw(1)
     with pytest.raises(CommitConflict, match="continue snapshot 0, and snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0, base=1)])) == 4

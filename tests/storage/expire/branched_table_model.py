@@ -51,7 +51,7 @@ class Line:
 
     @property
     def store(self) -> SnapshotStore:
-        return SnapshotStore(self.table.io, self.table.paths)
+        return self.table.snapshots
 
     @property
     def newest(self) -> State | None:

@@ -15,7 +15,6 @@ import pytest
 import tidelake
 from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import SnapshotExpiry
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import sample
@@ -68,7 +67,7 @@ def expire(table: tidelake.Table, io: FullDisk) -> None:
 
 def check_readable(table: tidelake.Table) -> None:
     """From the earliest on: who begins there never meets a snapshot that is half gone."""
-    store = SnapshotStore(table.context.io, table.context.paths)
+    store = table.context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     assert earliest is not None
     assert latest == 2 * _COMMITS
@@ -116,7 +115,7 @@ def test_changelogs_that_are_to_outlive_their_snapshots_are_not_given_up_for_roo
     with pytest.raises(OSError, match="No space left"):
         expire(table, FullDisk(table.context, pinned=("LATEST",)))
     assert len(table.snapshots()) == 2 * _COMMITS
-    SnapshotStore(table.context.io, table.context.paths).hint_latest(2 * _COMMITS)
+    table.context.snapshots.hint_latest(2 * _COMMITS)
     expire(table, FullDisk(table.context))
     assert [snapshot.id for snapshot in table.snapshots()] == [2 * _COMMITS]
     assert len(list(tmp_path.rglob("changelog-[0-9]"))) == 2 * _COMMITS - 1

@@ -12,7 +12,6 @@ from storage.expire.expiry_worker import ExpiryWorker
 from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import SnapshotExpiry
 from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from tests.storage.snapshots.tables import FakeTime, committer, make_table
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
@@ -40,7 +39,7 @@ def commit(table: TableContext, count: int) -> int:
 
 
 def ids(table: TableContext) -> list[int]:
-    return SnapshotStore(table.io, table.paths).ids()
+    return table.snapshots.ids()
 
 
 def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io: FaultyFileIO) -> None:

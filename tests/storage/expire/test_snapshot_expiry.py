@@ -13,7 +13,7 @@ from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.snapshot import SnapshotStore
+from storage.metadata_cache import MetadataCache
 from storage.table import TableContext
 from storage.verify import inspect, verify
 from tests.storage.expire.table_model import TableLife, new_life
@@ -29,7 +29,7 @@ def expire(life: TableLife, retention: Retention, pins: tuple[int, ...] = ()) ->
 
 def check(life: TableLife) -> None:
     """All that stays reads as before, and of what went nothing is left."""
-    store = SnapshotStore(life.table.io, life.table.paths)
+    store = life.table.snapshots
     assert store.ids() == sorted(life.states)
     for snapshot in store.all():
         assert live_names(life.table, snapshot) == sorted(name for _, name in life.states[snapshot.id])
@@ -93,7 +93,7 @@ def test_files_and_metadata_that_only_another_branch_names_stay() -> None:
     for step in (life.compact, life.overwrite, life.truncate, life.append):
         step()
     expire(life, Retention(num_min=1, num_max=1, time_ms=0, limit=100))
-    assert len(SnapshotStore(life.table.io, life.table.paths).ids()) == 1
+    assert len(life.table.snapshots.ids()) == 1
     assert verify(life.table) == []
     on_branch = TableContext.open(life.table.io, root, "db.t", branch="dev")
     assert live_names(on_branch) == sorted(name for _, name in life.states[2])
@@ -103,8 +103,9 @@ def test_metadata_that_cannot_be_read_does_not_keep_a_table_from_expiring(caplog
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=2)
     for step in (life.append, life.append, life.append, life.append):
         step()
-    second = SnapshotStore(life.table.io, life.table.paths).get(2)
+    second = life.table.snapshots.get(2)
     life.table.io.write(life.table.paths.manifest(second.delta_manifest_list), b"noise")
+    life.table = life.table.with_cache(MetadataCache())
     found = expire(life, Retention(num_min=1, num_max=1, time_ms=0, limit=100))
     assert found is not None
     assert found.snapshots == 3
@@ -150,7 +151,7 @@ def calls_of_a_round(life: TableLife) -> int:
 
 def check_readable(life: TableLife) -> None:
     """From the snapshot on that the hint EARLIEST names, and at every tag."""
-    store = SnapshotStore(life.table.io, life.table.paths)
+    store = life.table.snapshots
     hint = life.table.paths.earliest_hint
     earliest = int(life.table.io.read(hint)) if life.table.io.exists(hint) else 1
     for snapshot in store.range(earliest, store.latest_id()):

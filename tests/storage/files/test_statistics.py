@@ -20,7 +20,6 @@ from storage.files.statistics import key_bounds, value_bounds
 from storage.files.writer import RollingFileWriter, file_fields
 from storage.manifests.snapshot_files import live_entries
 from storage.schema.table_schema import TableSchema
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, parse_type
 from tests.storage.files.samples import table_schema
@@ -41,7 +40,7 @@ def test_bounds_of_other_writers_hold_all_rows_of_their_files(table_id: str, tmp
     table = golden_table(table_id)
     location = str(table.unpack(tmp_path) / f"{GOLDEN_DATABASE}.db" / table.name)
     context = TableContext.open(LocalFileIO(), location, table.name)
-    snapshot = SnapshotStore(context.io, context.paths).latest()
+    snapshot = context.snapshots.latest()
     assert snapshot is not None
     entries = [e for e in live_entries(context, snapshot) if not e.file.file_name.endswith(".blob")]
     files = [e.file for e in entries]

@@ -22,7 +22,6 @@ from storage.files.stats_collection import StatsCollector, StatsMode, stats_mode
 from storage.files.writer import RollingFileWriter, file_fields
 from storage.format import FileSource
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.types import BYTES, DOUBLE, INT, STRING, ArrayType, DataField, DataType, Root
 from tests.storage.files.samples import column_of, options_of, table_schema
@@ -122,7 +121,7 @@ def test_the_same_rows_get_the_metadata_that_java_gave_them(name: str, tmp_path:
     """Each file of the table is read and written again, then compared with Java's manifest entry."""
     location = str(unpack_golden(f"java/{name}", tmp_path) / f"{GOLDEN_DATABASE}.db" / name)
     latest = TableContext.open(LocalFileIO(), location, name)
-    snapshots = SnapshotStore(latest.io, latest.paths)
+    snapshots = latest.snapshots
     (snapshot,) = [snapshots.latest()]
     assert snapshot is not None
     for entry in live_entries(latest, snapshot):

@@ -17,7 +17,6 @@ from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.partition_stats import partition_stats
 from storage.manifests.snapshot_files import changelog_entries, delta_entries, live_entries, table_manifests
 from storage.snapshots.branches import branch_names
-from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
@@ -61,13 +60,12 @@ def by_file(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) -> None:
     warehouse = table.unpack(tmp_path)
     context = opened(table, warehouse)
-    manifests = ManifestStore(context)
     listed = {s["id"]: s["files"] for s in golden_expected(warehouse, table.name).get("snapshots", [])}
-    for snapshot in SnapshotStore(context.io, context.paths).all():
-        live = live_entries(context, snapshot, manifests=manifests)
+    for snapshot in context.snapshots.all():
+        live = live_entries(context, snapshot)
         assert sum(entry.file.row_count for entry in live) == snapshot.total_record_count
-        assert row_change(delta_entries(context, snapshot, manifests=manifests)) == snapshot.delta_record_count
-        changelog = changelog_entries(context, snapshot, manifests=manifests)
+        assert row_change(delta_entries(context, snapshot)) == snapshot.delta_record_count
+        changelog = changelog_entries(context, snapshot)
         assert (row_change(changelog) or None) == snapshot.changelog_record_count
         if snapshot.id in listed:
             found = by_file([as_expected(context, entry) for entry in live])
@@ -79,7 +77,7 @@ def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) 
 def test_we_would_describe_every_manifest_as_its_writer_did(table: GoldenTable, tmp_path: Path) -> None:
     context = opened(table, table.unpack(tmp_path))
     manifests = ManifestStore(context)
-    for snapshot in SnapshotStore(context.io, context.paths).all():
+    for snapshot in context.snapshots.all():
         for meta in table_manifests(manifests, snapshot):
             entries = manifests.read(meta)
             stats = partition_stats([entry.partition for entry in entries], manifests.partition_types)
@@ -89,7 +87,7 @@ def test_we_would_describe_every_manifest_as_its_writer_did(table: GoldenTable, 
 @pytest.mark.parametrize("table", TABLES)
 def test_we_would_write_every_snapshot_and_tag_as_its_writer_did(table: GoldenTable, tmp_path: Path) -> None:
     context = opened(table, table.unpack(tmp_path))
-    found = {context.paths.snapshot(s.id): s for s in SnapshotStore(context.io, context.paths).all()}
+    found = {context.paths.snapshot(s.id): s for s in context.snapshots.all()}
     found |= {context.paths.tag(name): s for name, s in TagStore(context.io, context.paths).all().items()}
     for path, snapshot in found.items():
         text = Path(path).read_text(encoding="utf-8")
@@ -110,5 +108,5 @@ def test_tags_and_branches_are_found(table_id: str, tmp_path: Path) -> None:
     assert expected["branches"].keys() <= set(branches)
     for branch in branches:
         there = opened(table, warehouse, branch)
-        for snapshot in SnapshotStore(there.io, there.paths).all():
+        for snapshot in there.snapshots.all():
             assert sum(e.file.row_count for e in live_entries(there, snapshot)) == snapshot.total_record_count

@@ -14,7 +14,6 @@ from storage.commit.commit_message import CommitMessage, Committable
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from tests.storage.snapshots.tables import committer, data_file, latest, live_names, make_table, partition, snapshots
@@ -140,7 +139,7 @@ def test_java_accepts_a_snapshot_of_ours_as_its_base_after_expiry(
     for number in range(1, 6):
         commit.commit(Committable(number, [written(table, f"f{number}", "a", [(number, number)])]))
     java_oracle.expire(tmp_path, TABLE, retain_max=2, retain_min=1)
-    ids = SnapshotStore(table.io, table.paths).ids()
+    ids = table.snapshots.ids()
     assert ids[0] > 1
     assert commit.commit(Committable(6, [written(table, "f6", "a", [(6, 6)])])) == 6
     assert sorted(row["k"] for row in java_oracle.read(tmp_path, TABLE)) == list(range(1, 7))

@@ -15,7 +15,7 @@ from storage.files.data_file import EMPTY_ROW, SimpleStats
 from storage.format import FileKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.metadata_cache import CacheBudget, MetadataCache
+from storage.metadata_cache import CacheBudget, MetadataCache
 from tests.storage.snapshots.tables import data_file, make_table
 
 
@@ -96,7 +96,7 @@ def test_a_manifest_counts_as_what_it_takes_in_memory(columns: int) -> None:
     context = make_table(MemoryFileIO(), "memory://sizes/t")
     metas = ManifestStore(context).write(many)
     cache = MetadataCache()
-    store = ManifestStore(context, cache)
+    store = ManifestStore(context.with_cache(cache))
     gc.collect()
     tracemalloc.start()
     try:

@@ -17,7 +17,7 @@ from storage.manifests.snapshot_files import live_entries
 from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import BIGINT, INT, STRING, DataField, not_null
 
@@ -117,11 +117,11 @@ def committer(
 
 
 def snapshots(context: TableContext) -> list[Snapshot]:
-    return SnapshotStore(context.io, context.paths).all()
+    return context.snapshots.all()
 
 
 def latest(context: TableContext) -> Snapshot:
-    found = SnapshotStore(context.io, context.paths).latest()
+    found = context.snapshots.latest()
     assert found is not None
     return found
 

@@ -25,7 +25,7 @@ from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.record_file import AvroRecordWriter
 from storage.manifests.snapshot_files import base_list, delta_list
 from storage.snapshots.consumers import Consumer
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.types import BIGINT, STRING, not_null
@@ -61,7 +61,7 @@ def table(lake: Path, tmp_path: Path) -> TableContext:
 
 
 def snapshot(table: TableContext, snapshot_id: int) -> Snapshot:
-    return SnapshotStore(table.io, table.paths).get(snapshot_id)
+    return table.snapshots.get(snapshot_id)
 
 
 # ---------------------------------------------------------------- ways to break it

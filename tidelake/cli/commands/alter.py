@@ -26,7 +26,6 @@ from storage.ddl.schema_changes import (
 from storage.errors import BadInput
 from storage.messages.alter_command import path_text
 from storage.schema.table_schema import TableSchema
-from storage.snapshots.snapshot import SnapshotStore
 from storage.types import DataField, parse_type
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
@@ -75,7 +74,7 @@ def alter(
 
 
 def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
-    has_snapshots = SnapshotStore(table.context.io, table.context.paths).latest_id() is not None
+    has_snapshots = table.context.snapshots.latest_id() is not None
     return apply_changes(table.context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
 
 

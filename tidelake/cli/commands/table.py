@@ -19,7 +19,6 @@ from storage.errors import BadInput, TidelakeError
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Predicate
 from storage.read.stream.start import StartAt
-from storage.snapshots.change_history import ChangeHistory
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.types import DataField, parse_type
 from tidelake.catalog import Catalog
@@ -225,7 +224,7 @@ def changes(
 ) -> None:
     table = catalog.open().table(name)
     wanted = _Wanted(table, columns, where)
-    first = start if start is not None else ChangeHistory(table.context).earliest_id()
+    first = start if start is not None else table.context.history.earliest_id()
     if first is None:
         out.note(f"{name} has no snapshot yet: nothing was committed")
         return
@@ -281,7 +280,7 @@ class _Wanted:
 
 
 def _snapshots(table: Table) -> SnapshotStore:
-    return SnapshotStore(table.context.io, table.context.paths)
+    return table.context.snapshots
 
 
 def _column(text: str) -> DataField:

@@ -16,7 +16,7 @@ from storage.bucketing import Bucketing, BucketMode
 from storage.errors import TidelakeError
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.json_values import json_rows
 from tidelake.cli.formatting import offsets_by_topic, partition_text, printable, size_text, utc_text
@@ -39,7 +39,7 @@ def summarize_table(table: Table) -> TableSummary:
     """As plain values, for `--json` and for `print_table_summary`."""
     context = table.context
     schema = context.schema
-    store = SnapshotStore(context.io, context.paths)
+    store = context.snapshots
     latest = store.latest()
     entries = [] if latest is None else live_entries(context, latest)
     partitions = _partition_values(context, {entry.partition for entry in entries})

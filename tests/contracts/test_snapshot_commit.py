@@ -1,0 +1,246 @@
+"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by one under a lock, and by a
+catalog that keeps the ids itself. The last two are drawn here as a lock and a REST catalog would be: one class each.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from storage.commit.commit_message import Committable
+from storage.commit.file_system_commit import FileSystemSnapshotCommit
+from storage.fileio.base import FileIO
+from storage.fileio.local import LocalFileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.format import CommitKind
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.snapshot_commit import PartitionStatistics, SnapshotCommit, Statistics
+from storage.table import TableContext
+from tests.storage.snapshots.tables import added, committer, latest, make_table, partition
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+
+
+class LockedSnapshotCommit:
+    """The file system's, under the table's lock."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, context: TableContext) -> None:
+        self._unlocked = FileSystemSnapshotCommit(context)
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        with self._lock:
+            return self._unlocked.commit(base, snapshot, statistics)
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        with self._lock:
+            return self._unlocked.is_committed(base, snapshot)
+
+
+@dataclass
+class Server:
+    """Knows the newest snapshot of each table and branch, and lays the files down for readers."""
+
+    newest: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
+    statistics: list[PartitionStatistics] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, context: TableContext) -> SnapshotCommit:
+        return _ServerCommit(self, context)
+
+
+class _ServerCommit:
+    def __init__(self, server: Server, context: TableContext) -> None:
+        self._server = server
+        self._context = context
+        self._branch = context.location, context.branch
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        with self._server.lock:
+            newest = self._server.newest.get(self._branch)
+            if newest == snapshot:
+                return True
+            if (newest.uuid if newest else None) != (base.uuid if base else None):
+                return False
+            self._server.newest[self._branch] = snapshot
+            self._server.statistics += statistics()
+            return self._context.snapshots.publish(snapshot)
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        return True  # the server shows nothing else
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An empty table whose catalog commits in one of the three ways."""
+
+    table: TableContext
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        return self.new_commit().commit(base, snapshot, lambda: ())
+
+    def new_commit(self) -> SnapshotCommit:
+        """As another process would have it."""
+        assert self.table.snapshot_commit is not None
+        return self.table.snapshot_commit(replace(self.table))
+
+
+def _local(folder: Path) -> tuple[FileIO, str]:
+    return LocalFileIO(), f"{folder}/d.db/t"
+
+
+def _memory(_: Path) -> tuple[FileIO, str]:
+    return MemoryFileIO(), f"memory://{uuid.uuid4()}/t"
+
+
+@pytest.fixture(params=[_local, _memory], ids=["local", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileIO, str]:
+    make: Callable[[Path], tuple[FileIO, str]] = request.param
+    return make(tmp_path)
+
+
+@pytest.fixture(
+    params=[lambda: FileSystemSnapshotCommit, lambda: LockedSnapshotCommit, Server],
+    ids=["file system", "with a lock", "a catalog that keeps snapshots"],
+)
+def branch(request: pytest.FixtureRequest, place: tuple[FileIO, str]) -> Branch:
+    io, location = place
+    return Branch(replace(make_table(FaultyFileIO(io), location), snapshot_commit=request.param()))
+
+
+def snapshot(snapshot_id: int, user: str = "etl") -> Snapshot:
+    return Snapshot(
+        id=snapshot_id,
+        schema_id=0,
+        base_manifest_list="manifest-list-0",
+        delta_manifest_list="manifest-list-1",
+        commit_user=user,
+        commit_identifier=snapshot_id,
+        commit_kind=CommitKind.APPEND,
+        time_ms=1_700_000_000_000 + snapshot_id,
+        total_record_count=0,
+        delta_record_count=0,
+        uuid=f"{user}-{snapshot_id}",
+    )
+
+
+FIRST, SECOND = snapshot(1), snapshot(2)
+
+
+def test_a_snapshot_on_its_base_is_committed_and_readers_find_it(branch: Branch) -> None:
+    assert branch.commit(None, FIRST)
+    assert branch.commit(FIRST, SECOND)
+    assert replace(branch.table).snapshots.all() == [FIRST, SECOND]
+    assert replace(branch.table).snapshots.latest() == SECOND
+
+
+def test_of_two_with_one_id_the_first_stands(branch: Branch) -> None:
+    branch.commit(None, FIRST)
+    assert branch.commit(FIRST, SECOND)
+    assert not branch.commit(FIRST, snapshot(2, "late"))
+    assert branch.table.snapshots.all() == [FIRST, SECOND]
+
+
+def test_a_snapshot_handed_over_twice_is_committed_once(branch: Branch) -> None:
+    assert branch.commit(None, FIRST)
+    assert branch.commit(None, FIRST)
+    assert branch.table.snapshots.all() == [FIRST]
+
+
+def test_of_many_at_once_exactly_one_is_committed(branch: Branch) -> None:
+    branch.commit(None, FIRST)
+    rivals = [snapshot(2, f"writer-{number}") for number in range(8)]
+    with ThreadPoolExecutor(len(rivals)) as threads:
+        answers = list(threads.map(lambda rival: branch.commit(FIRST, rival), rivals))
+    assert answers.count(True) == 1
+    assert branch.table.snapshots.get(2) == rivals[answers.index(True)]
+
+
+def test_an_id_that_was_used_and_expired_is_not_used_again(branch: Branch) -> None:
+    bases = None, FIRST, SECOND, snapshot(3)
+    for base, following in zip(bases, (FIRST, SECOND, snapshot(3), snapshot(4)), strict=True):
+        assert branch.commit(base, following)
+    for expired in (1, 2, 3):
+        branch.table.snapshots.withdraw(expired)
+    assert not branch.commit(FIRST, snapshot(2, "slept"))
+    assert branch.table.snapshots.all() == [snapshot(4)]
+
+
+def test_what_an_error_left_in_the_table_is_told_to_be_committed(branch: Branch) -> None:
+    branch.commit(None, FIRST)
+    io = branch.table.io
+    assert isinstance(io, FaultyFileIO)
+    io.fault = _lost_answer_of_the_snapshot
+    with pytest.raises(OSError, match="snapshot-2"):
+        branch.commit(FIRST, SECOND)
+    io.fault = lambda _: None
+    assert branch.table.snapshots.find(2) == SECOND
+    assert branch.new_commit().is_committed(FIRST, SECOND)
+    assert branch.table.snapshots.latest() == SECOND
+
+
+def test_branches_count_for_themselves(branch: Branch) -> None:
+    paths = branch.table.paths.for_branch("dev")
+    SchemaStore(branch.table.io, paths).publish(branch.table.schema)
+    dev = Branch(replace(branch.table, branch="dev"))
+    assert branch.commit(None, FIRST)
+    assert dev.commit(None, snapshot(1, "of-dev"))
+    assert branch.table.snapshots.all() == [FIRST]
+    assert dev.table.snapshots.all() == [snapshot(1, "of-dev")]
+
+
+def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
+    handed_over: list[int] = []
+
+    def observed(context: TableContext) -> SnapshotCommit:
+        assert branch.table.snapshot_commit is not None
+        return _Observed(branch.table.snapshot_commit(context), handed_over)
+
+    commit = committer(replace(branch.table, snapshot_commit=observed))
+    commit.commit(Committable(1, [added("a")]))
+    commit.commit(Committable(2, [added("b")]))
+    assert handed_over == [1, 2]
+    assert latest(branch.table).total_record_count == 2
+
+
+def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
+    server = Server()
+    table = make_table(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", partitioned=True)
+    messages = [added("a", "b", in_partition=partition("x")), added("c", in_partition=partition("y"))]
+    committer(replace(table, snapshot_commit=server)).commit(Committable(1, messages))
+    gained = {told.partition: (told.record_count, told.file_count, told.file_size_bytes) for told in server.statistics}
+    assert gained == {partition("x"): (2, 2, 200), partition("y"): (1, 1, 100)}
+
+
+def test_a_table_that_was_pickled_commits_the_same_way(tmp_path: Path) -> None:
+    table = replace(make_table(LocalFileIO(), f"{tmp_path}/t"), snapshot_commit=LockedSnapshotCommit)
+    table.snapshots.latest()  # its stores stay behind
+    there = pickle.loads(pickle.dumps(table))
+    assert there == table
+    committer(there).commit(Committable(1, [added("a")]))
+    assert latest(table).id == 1
+
+
+class _Observed:
+    def __init__(self, inner: SnapshotCommit, handed_over: list[int]) -> None:
+        self._inner = inner
+        self._handed_over = handed_over
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        self._handed_over.append(snapshot.id)
+        return self._inner.commit(base, snapshot, statistics)
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        return self._inner.is_committed(base, snapshot)
+
+
+def _lost_answer_of_the_snapshot(call: Call) -> Fault | None:
+    return Fault.AFTER if call.name == "create_if_absent" and call.file_name == "snapshot-2" else None
