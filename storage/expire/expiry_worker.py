@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from storage.clock import epoch_ms
@@ -118,9 +119,14 @@ class _Table:
     ) -> None:
         self.snapshots = SnapshotExpiry(context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
         self.latest_id: int | None = None
-        self._changelogs = ChangelogExpiry(context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
         self._name = context.name
         self._told = ""
+        self._new_changelogs = partial(ChangelogExpiry, context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
+
+    @cached_property
+    def _changelogs(self) -> ChangelogExpiry:
+        """Made when it is needed: few tables keep changelogs longer than snapshots."""
+        return self._new_changelogs()
 
     def round(self) -> ExpiryRound | None:
         latest_id = self.latest_id
