@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.support.local_zone",
     "tests.support.pypaimon",
     "tests.support.s3_server",
+    "tests.support.sharing",
     "tests.support.spark_session",
     "tests.support.unreliable_s3",
 ]

@@ -97,6 +97,7 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("primary_key", [["id"], []], ids=["primary key", "append table"])
 def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> None:
     table = stream.create(primary_key=primary_key)
@@ -113,6 +114,7 @@ def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> 
     assert rows_of(table) == [(1, "a", None), (2, "b", None), (3, "c", None)]
 
 
+@pytest.mark.interop
 def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     assert 8 in [snapshot.id for snapshot in table.snapshots()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batches", [1, 3], ids=["the same batch id", "an older batch id"])
 def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream, batches: int) -> None:
     """Batch ids begin at 0 again: taken for replays, its batches would never arrive."""
@@ -156,6 +159,7 @@ def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream
     assert [id_ for id_, _, _ in rows_of(table)] == [*range(batches), 9]
 
 
+@pytest.mark.interop
 def test_a_checkpoint_directory_that_was_set_back_is_refused(stream: Stream) -> None:
     """Spark makes other batches under the ids that the table knows."""
     table = stream.create(primary_key=["id"])
@@ -243,6 +247,7 @@ def test_a_sequence_field_orders_rows_in_any_batch(stream: Stream) -> None:
     assert rows_of(table) == [(1, "new", 2)]
 
 
+@pytest.mark.interop
 def test_partitions_and_an_empty_batch(stream: Stream) -> None:
     table = stream.create(primary_key=["id", "name"], partition_by=["name"], options={"bucket": "2"})
     stream.put([{"id": i, "name": name} for i in range(10) for name in ("x", "y/ö")])

@@ -206,13 +206,17 @@ def test_an_option_that_acts_has_a_test_that_sets_it(option: Option) -> None:
     """`evidence.py` names it. It fails when the option stops acting; here: that it exists, and knows the option."""
     assert option.key in EVIDENCE, f"{option.key} acts, says the registry; which test shows it?"
     module, _, name = EVIDENCE[option.key].partition("::")
-    text = (ROOT / module).read_text(encoding="utf-8")
-    tests = [
-        node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    text, tests = _text_and_tests_of(ROOT / module)
     assert name in tests
     last = re.split(r"<[^>]*>\.?", option.key)[-1].rstrip("*")
     assert last in text, f"{module} does not set {option.key}"
+
+
+@cache
+def _text_and_tests_of(module: Path) -> tuple[str, frozenset[str]]:
+    text = module.read_text(encoding="utf-8")
+    functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return text, frozenset(function.name for function in functions)
 
 
 def test_there_is_evidence_for_no_other_option() -> None:

@@ -417,6 +417,7 @@ async def test_a_broker_that_comes_back_is_read_on(private_kafka_broker: KafkaBr
     assert offsets == list(range(5))
 
 
+@pytest.mark.interop
 async def test_topics_are_confirmed_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     topic = await topic_with(broker, 3)
@@ -428,6 +429,7 @@ async def test_topics_are_confirmed_once_the_broker_is_back(private_kafka_broker
         await checking
 
 
+@pytest.mark.interop
 async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
@@ -444,6 +446,7 @@ async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kaf
             await checking
 
 
+@pytest.mark.interop
 async def test_a_broker_that_goes_away_while_it_is_read_is_a_line_a_minute(
     private_kafka_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -459,6 +462,7 @@ async def test_a_broker_that_goes_away_while_it_is_read_is_a_line_a_minute(
         assert len([record for record in caplog.records if record.name.startswith(("aiokafka", "ingest"))]) == 1
 
 
+@pytest.mark.interop
 async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()

@@ -31,6 +31,7 @@ def run_on_spark(config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, "--conf", "spark.log.level=ERROR"], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.interop
 @pytest.mark.needs("Spark")
 def test_a_configuration_runs_on_spark(config: Path, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
