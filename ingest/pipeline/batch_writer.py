@@ -68,24 +68,28 @@ class WriteResult:
 class BatchWriter:
     """Every method blocks; call it from one thread at a time.
 
-    sinks: may grow, from any thread. floors: table to partition to the offset below which the table has everything:
-    after a restart the source is read from the smallest position of all tables. moved: rows on their way to another
-    key.
+    sinks: the tables that exist, by name; it may grow, from any thread. moved: rows on their way to another key.
     """
 
     def __init__(
         self,
         sinks: Mapping[str, TableSink],
-        floors: Mapping[str, Mapping[TopicPartition, int]],
         dead_letters: DeadLetters,
         policy: ErrorPolicy,
         moved: MovedRowsByTable,
     ) -> None:
         self._sinks = sinks
-        self._floors = floors
         self._dead_letters = dead_letters
         self._policy = policy
         self._moved = moved
+        self._floors: Mapping[str, Mapping[TopicPartition, int]] = {}
+
+    def start_from(self, floors: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Leave out what tables have: after a restart the source is read from the smallest position of all tables.
+
+        floors: table to partition to the offset below which the table has everything.
+        """
+        self._floors = floors
 
     def stage(
         self,

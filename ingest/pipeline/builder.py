@@ -4,47 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
 from checkpoint.routing import Routing
+from ingest.clock import Clock, SystemClock
 from ingest.dead_letters import DeadLetters
+from ingest.formats.base import Decoder
 from ingest.formats.registry import open_format
+from ingest.pipeline.batch_writer import BatchWriter
+from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import ErrorPolicy
+from ingest.pipeline.flow import CreateTables, Flow
 from ingest.pipeline.pending_batches import PendingBatches
-from ingest.pipeline.pipeline import Pipeline, PipelineDependencies
+from ingest.pipeline.pipeline import Pipeline
+from ingest.pipeline.pipeline_recovery import PipelineRecovery
 from ingest.pipeline.progress_file import ProgressFile, progress_path
+from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.pipeline.run_metrics import RunMetrics
+from ingest.pipeline.startup import Startup
+from ingest.pipeline.write_stage import WriteStage
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
-from ingest.tables.moved_rows import MovedRowsBudget
+from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
 from ingest.tables.table_differences import Difference, check_differences, differences
 from ingest.tables.table_history import history_snapshots_of_each
-from ingest.tables.table_sink import StorageTableSink
+from ingest.tables.table_router import TableRouter
+from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.threads import map_parallel
 from storage.catalog.opening import open_catalog
 from storage.expire.expiry_worker import ExpiryWorker
-from storage.fileio import open_file_io
+from storage.fileio import FileIO, open_file_io
 from storage.logs import get_logger
 from storage.write.memory_budget import MemoryBudget
+
+DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 
 _log = get_logger(__name__)
 
 
 def build_pipeline(
-    config: Config, recovery_flags: RecoveryFlags | None = None, command: str = "tidelake ingest run CONFIG"
+    config: Config,
+    recovery_flags: RecoveryFlags | None = None,
+    command: str = DEFAULT_COMMAND,
+    *,
+    io: FileIO | None = None,
+    source: Source | None = None,
+    clock: Clock | None = None,
 ) -> Pipeline:
     """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
 
     recovery_flags: what a person decided about positions that can't be proven. command: what runs this pipeline, for
-    messages. Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    messages. io, source, clock: in place of those that the configuration names, and of the system's clock. Raises
+    BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
-    catalog, options = open_catalog(config.warehouse, config.warehouse_options), config.warehouse_options
+    options = config.warehouse_options
+    catalog = open_catalog(config.warehouse, options, io)
     format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
@@ -61,28 +83,86 @@ def build_pipeline(
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
+    clock = clock or SystemClock()
+    return connect_parts(
+        source=source or build_source(config, format_.KEPT_HEADERS),
+        decoder=format_.decoder(tables.router.target_of),
+        router=tables.router,
+        sinks=tables.sinks,
+        create_tables=tables.create,
+        dead_letters=DeadLetters(io or open_file_io(config.dead_letters, options), config.dead_letters, clock),
+        errors=ErrorPolicy(config.errors.tolerance),
+        start=build_start(config),
+        policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
+        queue_bytes=config.write.queue_bytes,
+        pending=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
+        routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
+        progress=ProgressFile(
+            io or open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
+        ),
+        recovery_flags=recovery_flags or RecoveryFlags(),
+        command=command,
+        expiry=expiry,
+        moved=MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max)),
+        clock=clock,
+    )
+
+
+def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
+    *,
+    source: Source,
+    decoder: Decoder,
+    router: TableRouter,
+    sinks: Mapping[str, TableSink],
+    create_tables: CreateTables,
+    dead_letters: DeadLetters,
+    errors: ErrorPolicy,
+    start: Start,
+    policy: CheckpointPolicy,
+    queue_bytes: int,
+    pending: PendingBatches,
+    routings: Mapping[str, Routing],
+    progress: ProgressFile | None,
+    recovery_flags: RecoveryFlags,
+    command: str,
+    expiry: ExpiryWorker,
+    moved: MovedRowsByTable,
+    clock: Clock,
+) -> Pipeline:
+    """A pipeline of these parts: each is handed what it uses.
+
+    sinks: the tables that exist, by name; it may grow when `create_tables` is called. start: for tables that have no
+    position yet. queue_bytes: what each of the two channels may hold. routings: what the configuration says of each
+    table. progress: None keeps none.
+    """
+    metrics = RunMetrics()
+    tracker = ProgressTracker(sinks, router.tables, routings, progress, clock)
+    moved_rows = MovedRowsStore(lambda table: sinks[table].moved_row_files, moved)
+    writer = BatchWriter(sinks, dead_letters, errors, moved)
+    checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, clock)
+
+    def recovery(flags: RecoveryFlags) -> PipelineRecovery:
+        return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command)
+
     return Pipeline(
-        PipelineDependencies(
-            source=build_source(config, format_.KEPT_HEADERS),
-            decoder=format_.decoder(tables.router.target_of),
-            router=tables.router,
-            sinks=tables.sinks,
-            create=tables.create,
-            dead_letters=DeadLetters(open_file_io(config.dead_letters, options), config.dead_letters),
-            errors=ErrorPolicy(config.errors.tolerance),
-            start=build_start(config),
-            checkpoints=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
-            queue_bytes=config.write.queue_bytes,
-            waiting=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
-            routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
-            progress=ProgressFile(
-                open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
-            ),
-            recovery_flags=recovery_flags or RecoveryFlags(),
-            command=command,
-            expiry=expiry,
-            moved=MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max),
-        )
+        startup=Startup(recovery(recovery_flags), checkpoints, dead_letters, moved_rows, writer, recovery_flags.tables),
+        flow=Flow(
+            source,
+            decoder,
+            create_tables,
+            router.tables_of,
+            sinks.keys(),
+            WriteStage(writer, pending, dead_letters, metrics, clock),
+            checkpoints,
+            tracker,
+            clock,
+            queue_bytes,
+        ),
+        next_start=recovery(RecoveryFlags()),
+        source=source,
+        sinks=sinks,
+        expiry=expiry,
+        metrics=metrics,
     )
 
 
@@ -100,7 +180,7 @@ async def run(
     config: Config,
     watch: Callable[[RunMetrics], None] | None = None,
     recovery_flags: RecoveryFlags | None = None,
-    command: str = "tidelake ingest run CONFIG",
+    command: str = DEFAULT_COMMAND,
 ) -> RunMetrics:
     """Run a pipeline until its source ends, it fails, or SIGTERM or SIGINT comes (see `Pipeline.stop`).
 

@@ -10,14 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
+from checkpoint.epoch import EPOCH_PROPERTY, Epoch, new_writer_id
 from checkpoint.recovery import resume_offsets
+from checkpoint.routing import ROUTING_PROPERTY, Routing
+from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
-from ingest.pipeline.checkpoint_timer import CheckpointTimer
+from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.run_metrics import RunMetrics
+from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
 from ingest.sources.base import Source
-from ingest.tables.moved_rows_store import MovedRowsStore
+from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.table_sink import TableSink
 from ingest.threads import map_uncancellable, run_uncancellable
 from storage.commit.commit_message import CommitMessage
@@ -30,7 +33,9 @@ _log = get_logger(__name__)
 
 
 class Checkpointer:
-    """sinks: may grow meanwhile; a new one has no rows yet. metrics: counts checkpoints and snapshots."""
+    """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet. routings: what the configuration
+    says of each table. metrics: counts checkpoints and snapshots.
+    """
 
     def __init__(
         self,
@@ -39,17 +44,48 @@ class Checkpointer:
         dead_letters: DeadLetters,
         tracker: ProgressTracker,
         moved: MovedRowsStore,
+        routings: Mapping[str, Routing],
+        policy: CheckpointPolicy,
         metrics: RunMetrics,
-        times: CheckpointTimer,
+        clock: Clock,
     ) -> None:
         self._source = source
         self._sinks = sinks
         self._dead_letters = dead_letters
         self._tracker = tracker
         self._moved = moved
+        self._routings = routings
+        self._policy = policy
         self._metrics = metrics
-        self._times = times
+        self._times = CheckpointTimer(policy.interval_ms, clock)
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
+
+    async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
+        """Publish an empty snapshot with a new epoch, and with the position found, in every table. fenced: told each.
+
+        Raises RecoveryOutdated where an older process committed since, WriterFenced where a newer one did.
+        *Crash in between: some tables are at an epoch that nobody has; the next process goes above it.*
+        """
+        self._moved.begin(recovered.moved_rows)
+        epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
+        identifier = recovered.last_identifier + bool(self._sinks)  # none is used up where there is no table yet
+
+        def extra_properties(table: str) -> dict[str, str]:
+            routing = self._routings.get(table)
+            properties = {EPOCH_PROPERTY: epoch.to_text(), **self._moved.properties(table)}
+            return properties | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
+
+        coordinator = CheckpointCoordinator(recovered.positions, identifier, self._policy, extra_properties)
+        empty_commits = [
+            TableCommittable(table, identifier, (), recovered.positions[table], extra_properties(table))
+            for table in sorted(self._sinks)
+        ]
+        # The first table alone: of two processes that start at once the same one must come first in all of them.
+        await self._publish(empty_commits[:1], fenced)
+        await self._publish(empty_commits[1:], fenced)
+        await self._tracker.begin(self._source.identity, coordinator.reached, identifier, epoch, recovered.progress)
+        await self._tracker.register()
+        return coordinator
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
         """Nothing may be written meanwhile. always_publish: tables that get a snapshot even without files."""
@@ -79,7 +115,7 @@ class Checkpointer:
         committables = coordinator.prepared(messages, self._source.identity, {*always_publish, *told})
         await self._tracker.mark_active([committable.table for committable in committables], identifier)
         with self._times.step("publish"):
-            await self.publish(committables, coordinator.committed)
+            await self._publish(committables, coordinator.committed)
         coordinator.completed()
         if told:
             await run_uncancellable(self._moved.committed, told)
@@ -104,7 +140,7 @@ class Checkpointer:
         )
         self._dead_letters_logged = dead_letters
 
-    async def publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
+    async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
         """Publish, a few tables at a time. committed: told each table whose snapshot exists.
 
         Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are

@@ -1,9 +1,19 @@
-"""What a run of a pipeline has done so far."""
+"""What a run of a pipeline has done so far, and how long its checkpoints take."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
+
+from ingest.clock import Clock
+from storage.logs import get_logger
+
+_WARN_INTERVAL_MS: Final = 60_000
+
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -18,3 +28,58 @@ class RunMetrics:
     checkpoints: int = 0
     snapshots: dict[str, int] = field(default_factory=dict)  # table to its newest one of ours
     ended: str = "running"
+
+
+class CheckpointTimer:
+    """How long the steps of each checkpoint take. The operator is warned when they take longer than the interval.
+
+    interval_ms: how far apart checkpoints are meant to be. One checkpoint at a time; `begin` starts the next.
+    """
+
+    def __init__(self, interval_ms: int, clock: Clock) -> None:
+        self._interval_ms = interval_ms
+        self._clock = clock
+        self._begun_ms = clock.now_ms()
+        self._steps: dict[str, int] = {}
+        self._late_count = 0  # since it was told
+        self._warned_ms: int | None = None
+
+    def begin(self) -> None:
+        self._begun_ms, self._steps = self._clock.now_ms(), {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """name: a word for the log."""
+        started_ms = self._clock.now_ms()
+        try:
+            yield
+        finally:
+            self._steps[f"{name}_ms"] = self._clock.now_ms() - started_ms
+
+    def end(self, tables: int) -> dict[str, int]:
+        """What the log says of the checkpoint: `took_ms`, and `late_ms` of one that took longer than the interval.
+
+        A late one is also told by itself, at most once a minute.
+        """
+        took_ms = self._clock.now_ms() - self._begun_ms
+        late_ms = max(0, took_ms - self._interval_ms)
+        if late_ms:
+            self._warn(late_ms, tables)
+        return {"took_ms": took_ms, "late_ms": late_ms}
+
+    def _warn(self, late_ms: int, tables: int) -> None:
+        self._late_count += 1
+        now_ms = self._clock.now_ms()
+        if self._warned_ms is not None and now_ms - self._warned_ms < _WARN_INTERVAL_MS:
+            return
+        _log.warning(
+            "checkpoint_late",
+            late_ms=late_ms,
+            interval_ms=self._interval_ms,
+            **self._steps,
+            tables=tables,
+            late_checkpoints=self._late_count,
+            effect="rows are seen later than checkpoint.interval_ms says; nothing is lost",
+            remedy="raise checkpoint.interval_ms, give the tables fewer buckets, or share them among more pipelines",
+        )
+        self._late_count, self._warned_ms = 0, now_ms

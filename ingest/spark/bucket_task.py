@@ -26,14 +26,26 @@ from ingest.spark.batch_rows import (
 )
 from ingest.spark.shuffle import PayloadKind, concat, from_ipc, payload_row, statistics_to_json
 from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
-from ingest.tables.table_lookup import TableLookup
 from ingest.tables.unavailable_values import fill_unavailable
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
+from storage.lookup.row_lookup import lookup_newest_rows
 from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.merge.sort_order import merge_order
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
+
+
+@dataclass(frozen=True, slots=True)
+class _LatestRows:
+    """A `RowLookup` in a snapshot."""
+
+    context: TableContext
+    snapshot: Snapshot | None
+
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        return lookup_newest_rows(self.context, self.snapshot, keys, ())
 
 
 class _ValueInOtherTask(Exception):
@@ -121,8 +133,7 @@ class BucketTask:
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
         target = Target(self.context.name, self.context.schema)
-        snapshot = self.context.snapshots.latest()
-        lookup = TableLookup(self.context, snapshot)
+        lookup = _LatestRows(self.context, self.context.snapshots.latest())
         batch = TableRows(target, table_rows, _record_numbers(rows), unavailable, _key_changes(rows))
         # A row that left its key in another batch is not known: its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())

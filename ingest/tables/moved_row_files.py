@@ -1,4 +1,4 @@
-"""Files of rows on their way to another key, one after each checkpoint that changed what is on its way.
+"""Rows on their way to another key, kept with a table's snapshots: a file after each checkpoint that changed them.
 
 They lie in `moved-rows/` of their table's directory, where no orphan cleaner looks and where they go with the table. A
 file is written before the snapshot that names it, and never changed. Those that newer ones replaced are kept for a
@@ -15,8 +15,10 @@ while: a table may be rolled back.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
@@ -24,8 +26,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint.moved_rows_state import MovedRowsState
+from checkpoint.offsets import TopicPartition
 from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
-from ingest.tables.moved_rows import MovedRow, MovedRows
+from ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
 from storage.logs import get_logger
@@ -176,6 +179,71 @@ class MovedRowFiles:
                 lacking.add(field.name)
         columns = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), frozenset(lacking)
+
+
+class MovedRowsStore:
+    """Keeps what is on its way to another key with the snapshots of all tables of a pipeline.
+
+    files_of: the files of a table that exists. Methods block, but `properties`; call them between writes.
+    """
+
+    def __init__(self, files_of: Callable[[str], MovedRowFiles], moved: MovedRowsByTable) -> None:
+        self._files_of = files_of
+        self._moved = moved
+        self._states: dict[str, MovedRowsState] = {}
+        self._replaced: dict[str, deque[str]] = {}
+        self._named: dict[str, Collection[str]] = {}  # of tables whose directory was not tidied up yet
+
+    def begin(self, states: Mapping[str, MovedRowsState]) -> None:
+        """What the tables' newest snapshots say; snapshots that are made before `restore` repeat it."""
+        self._states = dict(states)
+
+    def restore(self, named: Mapping[str, Collection[str]], decided: Collection[str]) -> None:
+        """No other process commits any more: learn what is on its way.
+
+        named: by table, files that its snapshots name. decided: tables whose position a person chose.
+        """
+        self._named = dict(named)
+        for table, state in self._states.items():
+            if state != MovedRowsState():
+                files_of_table = self._files_of(table)
+                files_of_table.read(state, self._moved.of(table), only_exact=table in decided)
+
+    def properties(self, table: str) -> dict[str, str]:
+        """For the table's next snapshot."""
+        return self._states.get(table, MovedRowsState()).to_properties()
+
+    def save(self, reached: Mapping[TopicPartition, int]) -> set[str]:
+        """Make durable what is on its way. Returns the tables whose next snapshot says something new.
+
+        reached: how far the source was read.
+        """
+        changed = set()
+        for moved in self._moved.all():
+            state = self._states.get(moved.table, MovedRowsState())
+            moved.expire()
+            moved.reached(reached)
+            if moved.is_changed:
+                files = self._files_of(moved.table)
+                if (named := self._named.pop(moved.table, None)) is not None:
+                    # What killed processes left. Not at the start, where all tables would be listed.
+                    files.delete_unreferenced(named)
+                new = files.write(moved)
+                moved.is_changed = False
+                if new.file is not None or state.file is not None:
+                    changed.add(moved.table)
+                if state.file is not None:
+                    self._replaced.setdefault(moved.table, deque()).append(state.file)
+                state = new
+            self._states[moved.table] = replace(state, read_again=moved.read_again)
+        return changed
+
+    def committed(self, tables: Iterable[str]) -> None:
+        """These have a snapshot that says what was saved last."""
+        for table in tables:
+            replaced = self._replaced.get(table, deque[str]())
+            while len(replaced) > REPLACED_MAX:
+                self._files_of(table).delete(replaced.popleft())
 
 
 def _positions(flags: Sequence[bool]) -> list[int | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -43,4 +45,6 @@ def _unavailable_between(unavailable: UnavailableValues, first: int, last: int) 
 
 def _key_changes_between(changes: KeyChanges, first: int, last: int) -> KeyChanges | None:
     start, stop = np.searchsorted(changes.rows, (first, last)).tolist()
-    return KeyChanges(changes.rows[start:stop] - first, changes.changes[start:stop]) if start < stop else None
+    if start == stop:
+        return None
+    return replace(changes, rows=changes.rows[start:stop] - first, changes=changes.changes[start:stop])

@@ -8,13 +8,15 @@ from storage.arguments import check_file_name, check_text
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.options import CatalogOptions
 from storage.errors import BadInput
-from storage.fileio import open_file_io
+from storage.fileio import FileIO, open_file_io
 from storage.fileio.location import absolute
 
 
-def open_catalog(warehouse: str, options: Mapping[str, str] | None = None) -> FileSystemCatalog:
+def open_catalog(
+    warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None
+) -> FileSystemCatalog:
     """warehouse: a path, or a URI such as `s3://bucket/lake`. options: the catalog's (`metastore`, `table-default.…`)
-    and the store's (`s3.endpoint`).
+    and the store's (`s3.endpoint`). io: in place of the store that they name.
 
     Raises BadInput for a warehouse without a name and for options there are none of, UnsupportedFeature for what this
     release lacks: another metastore than the file system, locks.
@@ -28,4 +30,4 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None) -> Fi
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
         raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
-    return FileSystemCatalog(open_file_io(warehouse, given.store), warehouse, table_defaults=given.table_defaults)
+    return FileSystemCatalog(io or open_file_io(warehouse, given.store), warehouse, table_defaults=given.table_defaults)

@@ -15,10 +15,10 @@ from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.config.config import parse_config
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.pipeline import builder, checkpointer
+from ingest.pipeline import checkpointer
+from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.raw_batch import Headers
-from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
@@ -131,11 +131,9 @@ class PipelineWorld:
         """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
         config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
         with pytest.MonkeyPatch.context() as patches:
-            for opener in (builder, opening):
-                patches.setattr(opener, "open_file_io", lambda *_: io)
-            patches.setattr(builder, "build_source", lambda _: MemoryLogSource(self.log, batch_records=2))
             patches.setattr(checkpointer, "TABLES_AT_ONCE", 1)
-            return asyncio.run(builder.build_pipeline(config).run())
+            source = MemoryLogSource(self.log, batch_records=2)
+            return asyncio.run(build_pipeline(config, io=io, source=source).run())
 
     # ------------------------------------------------------------ what a new process finds
 

@@ -14,7 +14,7 @@ import pytest
 
 import tidelake
 from checkpoint.moved_rows_state import moved_rows_of
-from ingest.pipeline import builder
+from ingest.pipeline.builder import build_pipeline
 from ingest.settings import CheckpointSettings, Config, FolderSettings, TableSettings
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.support.cases import recorded_lines
@@ -28,7 +28,7 @@ INVENTORY = next(recorded for recorded in RECORDED_TABLES if recorded.id == "pg-
 
 @pytest.mark.parametrize("ahead", [(), (0,) * 500, (1,) * 500], ids=["in turns", "one ahead", "another ahead"])
 def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
-    ahead: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: Sequence[int], tmp_path: Path
 ) -> None:
     log = MemoryLog()
     for record in [line for path in INVENTORY.files for line in recorded_lines(path)]:
@@ -48,8 +48,8 @@ def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
         tables=[TableSettings(name="shop.inventory", source_types=dict(INVENTORY.source_types))],
         checkpoint=CheckpointSettings(bytes_max=1),
     )
-    monkeypatch.setattr(builder, "build_source", lambda *_: MemoryLogSource(log, batch_records=20, first=ahead))
-    progress = asyncio.run(builder.build_pipeline(config).run())
+    source = MemoryLogSource(log, batch_records=20, first=ahead)
+    progress = asyncio.run(build_pipeline(config, source=source).run())
     assert progress.checkpoints > 20
     assert differences(INVENTORY, table.scan().to_arrow()) == []
 

@@ -1,4 +1,4 @@
-"""PipelineDependencies of a pipeline that do what a test tells them, and remember what was asked of them."""
+"""Parts of a pipeline that do what a test tells them, and remember what was asked of them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ from ingest.formats.base import (
     UnavailableValues,
 )
 from ingest.formats.source_table import SourceTable
+from ingest.pipeline.builder import DEFAULT_COMMAND, connect_parts
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.pending_batches import PendingBatches
-from ingest.pipeline.pipeline import Pipeline, PipelineDependencies
 from ingest.pipeline.progress_file import ProgressFile
+from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start
 from ingest.tables.moved_row_files import MovedRowFiles
+from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.table_router import Route, TableRouter
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
@@ -189,7 +192,7 @@ class FakeDecoder:
         halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("gone", "moved")]
         if halves:
             changes = [KeyChange(b"%016d" % id_, True, str(id_), "new") for _, id_ in halves]
-            key_changes = KeyChanges(np.array([at for at, _ in halves]), changes)
+            key_changes = KeyChanges(np.array([at for at, _ in halves]), changes, "record with header `left`")
         filled = [
             (int(id_), GONE) if word == "gone" else (offset, None if word in ("same", "moved") else word)
             for (offset, _), (word, _, id_) in zip(cells, said, strict=True)
@@ -395,20 +398,23 @@ class Rig:
             router.add_target(Target(table.name, SCHEMA))
         self.io = MemoryFileIO()
         self.dead_letters = DeadLetters(self.io, self.letters_at, self.clock)
-        self.pipeline = Pipeline(
-            PipelineDependencies(
-                source=self.source,
-                decoder=FakeDecoder(router.target_of),
-                router=router,
-                sinks=self.sinks,
-                create=lambda batch, unrouted: False,
-                dead_letters=self.dead_letters,
-                errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
-                start=self.start,
-                checkpoints=CheckpointPolicy(self.interval_ms, self.bytes_max),
-                queue_bytes=self.queue_bytes,
-                waiting=PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
-                clock=self.clock,
-                progress=self.progress,
-            )
+        self.pipeline = connect_parts(
+            source=self.source,
+            decoder=FakeDecoder(router.target_of),
+            router=router,
+            sinks=self.sinks,
+            create_tables=lambda batch, unrouted: False,
+            dead_letters=self.dead_letters,
+            errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
+            start=self.start,
+            policy=CheckpointPolicy(self.interval_ms, self.bytes_max),
+            queue_bytes=self.queue_bytes,
+            pending=PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
+            routings={},
+            progress=self.progress,
+            recovery_flags=RecoveryFlags(),
+            command=DEFAULT_COMMAND,
+            expiry=ExpiryWorker(),
+            moved=MovedRowsByTable(MovedRowsBudget()),
+            clock=self.clock,
         )

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
 from checkpoint.fence import RecoveryOutdated
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.pipeline import Pipeline
-from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.run_metrics import RunMetrics
+from ingest.raw_batch import RawBatch
 from ingest.settings import Config
+from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.commit.commit_message import Committable
 from storage.errors import WriterFenced
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Published, Rig, raw_batch
@@ -111,12 +112,16 @@ async def test_of_processes_that_start_at_once_each_record_gets_in_once(config: 
     await asyncio.to_thread(check, config)
 
 
-async def test_an_older_process_is_fenced_at_its_next_commit(config: Config) -> None:
-    older, newer = [await asyncio.to_thread(build_pipeline, config) for _ in range(2)]
-    found = await older._fencing()  # it has looked, and would read now
+async def test_an_older_process_is_fenced_at_its_next_commit(config: Config, tmp_path: Path) -> None:
+    source = HeldSource(tmp_path / "in", follow=False, kept_headers=frozenset())
+    older = await asyncio.to_thread(build_pipeline, config, source=source)
+    newer = await asyncio.to_thread(build_pipeline, config)
+    run = asyncio.create_task(older.run())
+    await source.was_asked.wait()  # it owns the pipeline, and would read now
     await newer.run()
+    source.may_read.set()
     with pytest.raises(WriterFenced, match="took over"):
-        await resumed(older, found)
+        await run
     await asyncio.to_thread(check, config)
 
 
@@ -137,12 +142,18 @@ async def test_old_snapshots_expire_beside_the_commits_and_the_position_stays(co
     assert pipeline.metrics.records == 0  # it knew where it stood
 
 
-async def resumed(pipeline: Pipeline, found: tuple[RecoveredPipeline, CheckpointCoordinator]) -> None:
-    async def as_found() -> tuple[RecoveredPipeline, CheckpointCoordinator]:
-        return found
+class HeldSource(ChangeLogFolder):
+    """A folder that nothing is read from until a test says so."""
 
-    pipeline._fencing = as_found  # type: ignore[assignment]
-    await pipeline.run()
+    was_asked = asyncio.Event()
+    may_read = asyncio.Event()
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        self.was_asked.set()
+        await self.may_read.wait()
+        async with aclosing(super().read(positions)) as batches:
+            async for batch in batches:
+                yield batch
 
 
 def only_fenced(outcome: object) -> bool:

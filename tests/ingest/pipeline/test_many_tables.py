@@ -14,12 +14,11 @@ import pytest
 import tidelake
 from checkpoint.offsets import TopicPartition
 from ingest.config.config import parse_config
-from ingest.pipeline import builder
+from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.pipeline import Pipeline
 from ingest.sources.base import Latest, Start
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, history_snapshots_of_each
 from ingest.threads import IO_THREADS_MAX
-from storage.catalog import opening
 from storage.fileio import open_file_io
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
@@ -45,12 +44,10 @@ class Meeting:
             self._barrier.wait(30)
 
 
-def pipeline_of(path: Path, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    for opener in (builder, opening):
-        monkeypatch.setattr(opener, "open_file_io", lambda *_: io)
+def pipeline_of(path: Path, io: FaultyFileIO) -> Pipeline:
     tables = ", ".join(f"{{name: shop.t{number}}}" for number in range(TABLES))
     text = f"warehouse: {path}/lake\nsource: {{type: change-log-folder, path: {path}, until: end}}\ntables: [{tables}]"
-    return builder.build_pipeline(parse_config(text, "shop.yaml", pipeline="shop"))
+    return build_pipeline(parse_config(text, "shop.yaml", pipeline="shop"), io=io)
 
 
 @pytest.fixture
@@ -70,17 +67,15 @@ def test_tables_are_opened_side_by_side(tmp_path: Path, io: FaultyFileIO, monkey
         return latest(store)
 
     monkeypatch.setattr(SchemaStore, "latest", look)
-    pipeline_of(tmp_path, io, monkeypatch)
+    pipeline_of(tmp_path, io)
 
 
-async def test_a_start_asks_each_table_for_few_files(
-    tmp_path: Path, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_asks_each_table_for_few_files(tmp_path: Path, io: FaultyFileIO) -> None:
     """Of a table that the pipeline knows; the number must not grow with the number of tables."""
-    first = await asyncio.to_thread(pipeline_of, tmp_path, io, monkeypatch)
+    first = await asyncio.to_thread(pipeline_of, tmp_path, io)
     await first.run()
     io.calls.clear()
-    second = await asyncio.to_thread(pipeline_of, tmp_path, io, monkeypatch)
+    second = await asyncio.to_thread(pipeline_of, tmp_path, io)
     await second.plan()
     of_tables = Counter(call.path.split("/shop.db/")[1].split("/")[0] for call in io.calls if "/shop.db/" in call.path)
     assert len(of_tables) == TABLES

@@ -15,17 +15,15 @@ from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pytest
 
 from checkpoint.fence import summarize
 from checkpoint.offsets import OffsetRange, TopicPartition
 from checkpoint.other_users import table_position
 from ingest.config.config import parse_config
-from ingest.pipeline import builder
+from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.spark.batch_commits import BatchCommits, query_user
-from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import PositionRefused
 from storage.fileio.base import FileIO
@@ -104,11 +102,8 @@ class DriverWorld:
         """One process of a pipeline, to the end of the log."""
         text = _CONFIG.format(warehouse=self.warehouse, name=name, shared_with=list(shared_with))
         config = parse_config(text, "shop.yaml", (), {}, name)
-        with pytest.MonkeyPatch.context() as patches:
-            for opener in (builder, opening):
-                patches.setattr(opener, "open_file_io", lambda *_: io or self.store)
-            patches.setattr(builder, "build_source", lambda *_: MemoryLogSource(self.log, batch_records=2))
-            return asyncio.run(builder.build_pipeline(config, ways_out).run())
+        source = MemoryLogSource(self.log, batch_records=2)
+        return asyncio.run(build_pipeline(config, ways_out, io=io or self.store, source=source).run())
 
     def offered(self, refusal: PositionRefused) -> dict[str, RecoveryFlags]:
         """The commands of a refusal, as they would be pasted, by their option."""

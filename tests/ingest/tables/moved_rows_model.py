@@ -14,15 +14,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pytest
 
 from checkpoint.offsets import TopicPartition
 from ingest.config.config import parse_config
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.pipeline import builder
+from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
-from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
@@ -160,11 +158,8 @@ tables: [{{name: {DOCS}}}]
 """
         config = parse_config(text, "docs.yaml", (), {}, "docs")
         recovery_flags = parse_recovery_flags((), rewind_to, (), [DOCS])
-        with pytest.MonkeyPatch.context() as patches:
-            for opener in (builder, opening):
-                patches.setattr(opener, "open_file_io", lambda *_: io or self.store)
-            patches.setattr(builder, "build_source", lambda *_: MemoryLogSource(self.source.log, batch_records, first))
-            return builder.build_pipeline(config, recovery_flags)
+        source = MemoryLogSource(self.source.log, batch_records, first)
+        return build_pipeline(config, recovery_flags, io=io or self.store, source=source)
 
     def run(self, io: FileIO | None = None, **how: Any) -> RunMetrics:
         """One process, to the end of the log. A checkpoint follows each batch."""

@@ -1,0 +1,198 @@
+"""From the first record to the last commit: the tasks of a run, in one task group.
+
+    read ──RawBatch──► decode ──DecodedBatch──► write ──► tables
+                                                  ▲
+                                             checkpoint: due by time, by bytes, at the end
+
+Channels are bounded in bytes, so a slow table pauses the source. Work that makes objects takes turns in one thread,
+work that waits has others (`ingest.threads`). A checkpoint and a write exclude each other: checkpoints fall between two
+batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
+nothing twice: `checkpoint.states`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeAlias
+
+from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.offsets import TopicPartition
+from checkpoint.states import CheckpointState
+from ingest.clock import Clock, wait_at_most
+from ingest.formats.base import DecodedBatch, Decoder
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.channel import Channel
+from ingest.pipeline.checkpointer import Checkpointer
+from ingest.pipeline.error_policy import RecordRefused
+from ingest.pipeline.pending_batches import PendingBatch
+from ingest.pipeline.progress_tracker import ProgressTracker
+from ingest.pipeline.write_stage import WriteStage
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Source
+from ingest.threads import run_cpu_bound, run_uncancellable
+
+CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
+"""(batch, unrouted source tables with a row of each): make the tables for them. Returns whether there were any."""
+
+TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
+
+
+class Flow:
+    """Run it once. `stop_reading` may be called at any time from the same event loop.
+
+    create_tables: called for records that no table takes. tables_of_topic: whose position must tell how far a topic
+    was read. existing: the tables that exist; it may grow when `create_tables` is called.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        decoder: Decoder,
+        create_tables: CreateTables,
+        tables_of_topic: TablesOfTopic,
+        existing: Collection[str],
+        writes: WriteStage,
+        checkpoints: Checkpointer,
+        tracker: ProgressTracker,
+        clock: Clock,
+        queue_bytes: int,
+    ) -> None:
+        self._source = source
+        self._decoder = decoder
+        self._create_tables = create_tables
+        self._tables_of_topic = tables_of_topic
+        self._existing = existing
+        self._writes = writes
+        self._checkpoints = checkpoints
+        self._tracker = tracker
+        self._clock = clock
+        self._queue_bytes = queue_bytes
+        self._writing = asyncio.Lock()  # held for a write, and for a checkpoint
+        self._checkpoint_wakeup = asyncio.Event()  # a checkpoint may have become due
+        self._drained = asyncio.Event()  # everything that was read is written
+        self._source_error: Exception | None = None
+        self._read_task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._without_first_position: set[str] = set()
+
+    async def run(
+        self, coordinator: CheckpointCoordinator, starts: Mapping[TopicPartition, int], chosen: Collection[str]
+    ) -> None:
+        """Until the source ends, `stop_reading` is called, or something fails; everything that was read is committed.
+
+        starts: the next offset of each partition. chosen: tables that get a snapshot with their first position as soon
+        as they exist. Raises what a task raised, as a group; and what the source raised, once everything before it is
+        committed.
+        """
+        self._coordinator = coordinator
+        self._without_first_position = set(chosen) - set(self._existing)
+        raw = Channel[RawBatch](self._queue_bytes)
+        decoded = Channel[tuple[RawBatch, DecodedBatch]](self._queue_bytes)
+        async with asyncio.TaskGroup() as tasks:
+            self._read_task = tasks.create_task(self._read(starts, raw), name="read")
+            tasks.create_task(self._decode(raw, decoded), name="decode")
+            tasks.create_task(self._write(decoded), name="write")
+            tasks.create_task(self._checkpoint_loop(), name="checkpoint")
+            tasks.create_task(self._tracker.keep_registered(self._drained), name="register")
+        await self._tracker.end(self._source.identity, coordinator.reached)
+        await self._tracker.register()
+        if self._source_error is not None:
+            raise self._source_error
+
+    def stop_reading(self) -> None:
+        """What was read is written and committed."""
+        self._is_stopping = True
+        if self._read_task is not None:
+            self._read_task.cancel()
+
+    # ------------------------------------------------------------ records
+
+    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch]) -> None:
+        with raw:
+            try:
+                async with aclosing(self._source.read(starts)) as batches:
+                    async for batch in batches:
+                        await raw.send(batch, batch.nbytes)
+            except Exception as error:
+                # Raised once everything before it is committed: otherwise a broken line near the start of a source
+                # would keep the records before it from ever getting into a table.
+                self._source_error = error
+
+    async def _decode(self, raw: Channel[RawBatch], decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
+        with decoded:
+            async for batch in raw:
+                result = await run_cpu_bound(self._decoder.decode, batch)
+                if result.unrouted:
+                    created: bool = await run_uncancellable(self._create_tables, batch, result.unrouted)
+                    if created:
+                        result = await run_cpu_bound(self._decoder.decode, batch)
+                await decoded.send((batch, result), batch.nbytes + result.nbytes)
+
+    async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
+        async for batch, result in decoded:
+            async with self._writing_exclusively():
+                await self._write_batch(PendingBatch(batch, result, self._clock.now_ms()))
+                if self._is_due():
+                    await self._checkpoint()
+            self._checkpoint_wakeup.set()
+        async with self._writing_exclusively():
+            if not self._is_stopping and self._source_error is None:
+                await self._writes.fail_all_waiting(self._coordinator)
+        self._drained.set()
+        self._checkpoint_wakeup.set()
+
+    async def _write_batch(self, batch: PendingBatch) -> None:
+        if not len(batch.raw):
+            tables = self._tables_of_topic(batch.partition.topic)
+            self._coordinator.add_partition(tables, batch.partition, batch.raw.next_offset)
+        await self._publish_first_positions()
+        await self._writes.write(batch, self._coordinator)
+
+    @asynccontextmanager
+    async def _writing_exclusively(self) -> AsyncIterator[None]:
+        async with self._writing:
+            try:
+                yield
+            except BaseException as error:
+                try:
+                    if isinstance(error, RecordRefused):  # all that came before the record is written
+                        await self._checkpoint()
+                finally:
+                    self._coordinator.failed()  # part of a batch may be written: no checkpoint may follow
+                raise
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def _checkpoint_loop(self) -> None:
+        """A checkpoint when one becomes due while nothing arrives, and one at the end; records that waited too long."""
+        while not self._drained.is_set():
+            times = [self._coordinator.due_in_ms(self._clock.now_ms()), self._writes.fail_due_in_ms()]
+            limit_ms = min((t for t in times if t is not None), default=None)
+            await wait_at_most(self._checkpoint_wakeup, limit_ms, self._clock)
+            self._checkpoint_wakeup.clear()
+            if self._writes.fail_due_in_ms() == 0 or self._drained.is_set() or self._is_due():
+                async with self._writing_exclusively():
+                    if self._coordinator.state is CheckpointState.BROKEN:
+                        return
+                    if self._writes.fail_due_in_ms() == 0:
+                        await self._writes.fail_longest_waiting(self._coordinator)
+                    if self._drained.is_set() or self._is_due():
+                        await self._checkpoint()
+        self._coordinator.closed()
+
+    def _is_due(self) -> bool:
+        return self._coordinator.due_in_ms(self._clock.now_ms()) == 0
+
+    async def _publish_first_positions(self) -> None:
+        """Publish the first position of tables for which `start` chose it, as soon as they exist."""
+        existing = self._without_first_position.intersection(self._existing)
+        if existing:
+            await self._checkpoint(always_publish=existing)
+            self._without_first_position -= existing
+
+    async def _checkpoint(self, always_publish: Collection[str] = ()) -> None:
+        """Call it with `_writing` held, or before records flow."""
+        if self._coordinator.due_in_ms(self._clock.now_ms()) is not None or always_publish:
+            await self._checkpoints.take(self._coordinator, always_publish)

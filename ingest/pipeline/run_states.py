@@ -1,0 +1,85 @@
+"""The life of one run of a pipeline, as data: everything that affects a transition lives in this file.
+
+    CREATED ──STARTED──► STARTING ──READING_BEGAN──► RUNNING ──STOPPED──► STOPPING ──STOPPED──► CANCELLED
+                           │                           │                     │                      │
+                           │ STOPPED: CANCELLED        │ WORK_ENDED          │ WORK_ENDED           │ WORK_ENDED
+                           │                           ▼                     ▼                      │
+                           │                      CLEANING_UP ──STOPPED──► CLEANING_UP_STOPPED ◄────┘
+                           │ WORK_ENDED                                      ▲      │
+                           └─────────────────────────────────────────────────┘      └──STOPPED──► CLEANING_UP_CANCELLED
+
+Nothing is lost in any of them: what was not committed is read again by the next run. What is absent from the table is
+illegal: it raises, and changes nothing. A stop that changes nothing leaves the state as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+
+class RunState(Enum):
+    """What the run does now."""
+
+    CREATED = "nothing yet"
+    STARTING = "finds where each table is, and becomes the owner of the pipeline"
+    RUNNING = "reads, decodes, writes and commits"
+    STOPPING = "reads no more; writes and commits what was read"
+    CANCELLED = "ends at once; waits only for work that can't be interrupted"
+    CLEANING_UP = "drops what is not committed, finishes expiry, closes the source"
+    CLEANING_UP_STOPPED = "the same, and was asked to stop"
+    CLEANING_UP_CANCELLED = "the same, without waiting for expiry"
+    ENDED = "everything is closed"
+
+
+class RunEvent(Enum):
+    """What happened."""
+
+    STARTED = "`run` was called"
+    READING_BEGAN = "the first record may come"
+    STOPPED = "somebody asked to stop"
+    WORK_ENDED = "the source ended, everything was committed, or something failed"
+    CLEANED_UP = "every step of the clean-up was tried"
+
+
+_S, _E = RunState, RunEvent
+
+TRANSITIONS: Final[Mapping[tuple[RunState, RunEvent], RunState]] = MappingProxyType(
+    {
+        (_S.CREATED, _E.STARTED): _S.STARTING,
+        (_S.CREATED, _E.STOPPED): _S.CREATED,
+        (_S.STARTING, _E.READING_BEGAN): _S.RUNNING,
+        (_S.STARTING, _E.STOPPED): _S.CANCELLED,
+        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: nobody waits for its expiry
+        (_S.RUNNING, _E.STOPPED): _S.STOPPING,
+        (_S.RUNNING, _E.WORK_ENDED): _S.CLEANING_UP,
+        (_S.STOPPING, _E.STOPPED): _S.CANCELLED,
+        (_S.STOPPING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,
+        (_S.CANCELLED, _E.STOPPED): _S.CANCELLED,
+        (_S.CANCELLED, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,
+        (_S.CLEANING_UP, _E.STOPPED): _S.CLEANING_UP_STOPPED,
+        (_S.CLEANING_UP, _E.CLEANED_UP): _S.ENDED,
+        (_S.CLEANING_UP_STOPPED, _E.STOPPED): _S.CLEANING_UP_CANCELLED,
+        (_S.CLEANING_UP_STOPPED, _E.CLEANED_UP): _S.ENDED,
+        (_S.CLEANING_UP_CANCELLED, _E.STOPPED): _S.CLEANING_UP_CANCELLED,
+        (_S.CLEANING_UP_CANCELLED, _E.CLEANED_UP): _S.ENDED,
+        (_S.ENDED, _E.STOPPED): _S.ENDED,
+    }
+)
+
+
+class IllegalRunTransition(RuntimeError):
+    """Steps of a run came in an order that it doesn't have: a mistake of the caller."""
+
+    def __init__(self, state: RunState, event: RunEvent) -> None:
+        super().__init__(f"{event.name} is not possible in state {state.name}: it {state.value}")
+
+
+def next_run_state(state: RunState, event: RunEvent) -> RunState:
+    """Raises IllegalRunTransition for what the table lacks."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalRunTransition(state, event) from None

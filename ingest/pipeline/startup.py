@@ -1,0 +1,73 @@
+"""Before the first record: a process finds where to go on, and becomes the owner of its pipeline.
+
+Each process of a pipeline has an epoch. It publishes an empty snapshot with it in every table before it reads: from
+then on an older process can commit no more (`checkpoint.fence`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.fence import RecoveryOutdated
+from ingest.dead_letters import DeadLetters
+from ingest.pipeline.batch_writer import BatchWriter
+from ingest.pipeline.checkpointer import Checkpointer
+from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
+from ingest.tables.moved_row_files import MovedRowsStore
+
+ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
+
+
+class Startup:
+    """decided: tables whose position a person chose."""
+
+    def __init__(
+        self,
+        recovery: PipelineRecovery,
+        checkpoints: Checkpointer,
+        dead_letters: DeadLetters,
+        moved: MovedRowsStore,
+        writer: BatchWriter,
+        decided: Collection[str],
+    ) -> None:
+        self._recovery = recovery
+        self._checkpoints = checkpoints
+        self._dead_letters = dead_letters
+        self._moved = moved
+        self._writer = writer
+        self._decided = decided
+
+    async def run(self) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
+        """Become the owner, and have every part know what earlier processes left. Raises as `fence` does."""
+        recovered, coordinator = await fence(self._recovery, self._checkpoints)
+        await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
+        await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._decided)
+        self._writer.start_from({table: position.ends for table, position in recovered.positions.items()})
+        return recovered, coordinator
+
+    async def plan(self) -> RecoveredPipeline:
+        """Where `run` would begin; nothing is written."""
+        return await self._recovery.recover()
+
+
+async def fence(
+    recovery: PipelineRecovery, checkpoints: Checkpointer
+) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
+    """Find where to go on, and publish in every table that this process does.
+
+    An older process that committed since we looked makes us look again. Raises WriterFenced when another process that
+    started beside us came first.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        recovered = await recovery.recover()
+        try:
+            return recovered, await checkpoints.begin(recovered, recovery.flag_used)
+        except (RecoveryOutdated, ExceptionGroup) as error:
+            errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+            if attempt == ATTEMPTS or not all(isinstance(e, RecoveryOutdated) for e in errors):
+                raise

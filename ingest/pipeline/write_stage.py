@@ -1,0 +1,123 @@
+"""Writes the batches of a run: each partition's in their order, as far as they need not wait for another partition."""
+
+from __future__ import annotations
+
+from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.offsets import TopicPartition
+from ingest.clock import Clock
+from ingest.dead_letters import DeadLetters
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.batch_writer import BatchWriter, WriteResult
+from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
+from ingest.pipeline.run_metrics import RunMetrics
+from ingest.threads import run_cpu_bound, run_uncancellable
+from storage.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class WriteStage:
+    """Nothing may be committed while a method runs. The coordinator learns how far each partition was written.
+
+    pending: what partitions hold back. metrics: counts records, rows and dead letters.
+    """
+
+    def __init__(
+        self,
+        writer: BatchWriter,
+        pending: PendingBatches,
+        dead_letters: DeadLetters,
+        metrics: RunMetrics,
+        clock: Clock,
+    ) -> None:
+        self._writer = writer
+        self._pending = pending
+        self._dead_letters = dead_letters
+        self._metrics = metrics
+        self._clock = clock
+        self._unrouted: set[SourceTable] = set()
+
+    async def write(self, batch: PendingBatch, coordinator: CheckpointCoordinator) -> None:
+        """Write a batch, and what waited for a row that it may have.
+
+        Raises RecordRefused for a record that stops the pipeline; everything before it is written.
+        """
+        self._count(batch)
+        was_waiting = batch.partition in self._pending
+        self._pending.add(batch)
+        if not was_waiting:
+            await self._write_partition(batch.partition, coordinator)
+        while self.fail_due_in_ms() == 0:
+            await self.fail_longest_waiting(coordinator)
+
+    def fail_due_in_ms(self) -> int | None:
+        """How long until a record has waited too long; None when none waits."""
+        return self._pending.due_in_ms(self._clock.now_ms())
+
+    async def fail_longest_waiting(self, coordinator: CheckpointCoordinator) -> None:
+        """What has waited longest is a failure now, and so is all of its batch that nothing helps; the rest goes on."""
+        partition = self._pending.longest_waiting()
+        if partition is not None:
+            await self._write_partition(partition, coordinator, fail_waiting=True)
+
+    async def fail_all_waiting(self, coordinator: CheckpointCoordinator) -> None:
+        """Nothing more comes: what still waits waits in vain."""
+        while self._pending.longest_waiting() is not None:
+            await self.fail_longest_waiting(coordinator)
+
+    async def _write_partition(
+        self, partition: TopicPartition, coordinator: CheckpointCoordinator, *, fail_waiting: bool = False
+    ) -> None:
+        """Write what is pending of a partition, up to a record that must wait; then of those that waited for that.
+
+        fail_waiting: the record it waits for now doesn't come.
+        """
+        found = await self._write_pending(partition, coordinator, fail_waiting=fail_waiting)
+        while found:
+            next_one = min(found)
+            found.remove(next_one)
+            found |= await self._write_pending(next_one, coordinator)
+
+    async def _write_pending(
+        self, partition: TopicPartition, coordinator: CheckpointCoordinator, *, fail_waiting: bool = False
+    ) -> set[TopicPartition]:
+        """Returns the partitions that may find now what they wait for."""
+        found = set[TopicPartition]()
+        while (head := self._pending.head(partition)) is not None:
+            written = await self._write_head(head, fail_waiting=fail_waiting)
+            now_ms = self._clock.now_ms()
+            # a second try is no second batch
+            nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
+            coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
+            self._metrics.rows += written.rows
+            self._metrics.dead_letters = self._dead_letters.count
+            if written.refused is not None:
+                raise written.refused
+            found.update(written.unblocked)
+            if written.awaited is not None:
+                self._pending.block_head(partition, written.next_offset, written.awaited)
+                break
+            self._pending.remove_head(partition)
+            fail_waiting = False
+        return found
+
+    async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
+        """Write it as far as it goes. What may have to wait is not done where others take turns."""
+        stage = run_uncancellable if head.decoded.needs_lookups else run_cpu_bound
+        waiting = self._pending.awaited
+        staged = await stage(
+            self._writer.stage, head.raw, head.decoded, head.start, fail_waiting=fail_waiting, waiting=waiting.values()
+        )
+        write = run_uncancellable if staged.opens_buckets else run_cpu_bound
+        written = await write(self._writer.write, staged, waiting)
+        if written.is_memory_short:
+            await run_uncancellable(self._writer.make_room)
+        return written
+
+    def _count(self, batch: PendingBatch) -> None:
+        self._metrics.records += len(batch.raw)
+        self._metrics.source_bytes += batch.raw.nbytes
+        self._metrics.skipped.update({kind.value: count for kind, count in batch.decoded.skipped.items()})
+        for source in batch.decoded.unrouted.keys() - self._unrouted:
+            self._unrouted.add(source)
+            _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)

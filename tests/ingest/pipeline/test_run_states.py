@@ -1,0 +1,61 @@
+"""What a run may do next, and what a stop means in each of its states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ingest.pipeline.run_states import (
+    TRANSITIONS,
+    IllegalRunTransition,
+    RunEvent,
+    RunState,
+    next_run_state,
+)
+
+STARTED, READING, STOPPED, WORK_ENDED, CLEANED_UP = RunEvent
+
+
+def after(*events: RunEvent) -> RunState:
+    state = RunState.CREATED
+    for event in events:
+        state = next_run_state(state, event)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        pytest.param([STOPPED], RunState.CREATED, id="before it runs nothing is to be stopped"),
+        pytest.param([STARTED, STOPPED], RunState.CANCELLED, id="before the first record it ends at once"),
+        pytest.param([STARTED, READING, STOPPED], RunState.STOPPING, id="the first stop commits what was read"),
+        pytest.param([STARTED, READING, STOPPED, STOPPED], RunState.CANCELLED, id="the second ends at once"),
+        pytest.param([STARTED, READING, STOPPED, STOPPED, STOPPED], RunState.CANCELLED, id="a third changes nothing"),
+        pytest.param([STARTED, READING, WORK_ENDED, STOPPED], RunState.CLEANING_UP_STOPPED, id="while it cleans up"),
+        pytest.param(
+            [STARTED, READING, STOPPED, WORK_ENDED, STOPPED],
+            RunState.CLEANING_UP_CANCELLED,
+            id="the second while it cleans up ends expiry",
+        ),
+        pytest.param([STARTED, READING, WORK_ENDED, CLEANED_UP, STOPPED], RunState.ENDED, id="after the end"),
+    ],
+)
+def test_a_stop(events: Sequence[RunEvent], state: RunState) -> None:
+    assert after(*events) is state
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_a_stop_is_possible_in_every_state(state: RunState) -> None:
+    assert (state, STOPPED) in TRANSITIONS
+
+
+def test_every_state_but_the_last_can_be_left_and_every_one_is_reached() -> None:
+    left = {state for (state, _), following in TRANSITIONS.items() if following is not state}
+    assert left == set(RunState) - {RunState.ENDED}
+    assert set(TRANSITIONS.values()) == set(RunState)
+
+
+def test_a_pipeline_runs_once() -> None:
+    with pytest.raises(IllegalRunTransition, match="STARTED is not possible in state ENDED"):
+        after(STARTED, READING, WORK_ENDED, CLEANED_UP, STARTED)
