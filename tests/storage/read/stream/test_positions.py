@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidelake
 from storage.read import changes
 from storage.read.stream.position import ChangePosition
+from tests.support.levels import examples
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
 Row = tuple[int, int, int, int]  # snapshot, kind, id, n
@@ -66,7 +67,7 @@ def test_the_last_batch_of_each_snapshot_says_so_and_no_other(table: tidelake.Ta
     assert any(not batch.is_last for batch in batches)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(100))
 @given(start=st.sampled_from(STARTS), stops=st.lists(st.integers(0, 12), max_size=6), as_text=st.booleans())
 def test_reading_that_stops_anywhere_and_goes_on_at_the_position_reads_the_same_rows(
     table: tidelake.Table, start: int | str, stops: list[int], as_text: bool
