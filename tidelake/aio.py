@@ -164,17 +164,40 @@ class Table:
         snapshot: int | None = None,
         tag: str | None = None,
         as_of: datetime | int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
         columns: Sequence[str] | None = None,
         filter: Predicate | Any = None,
     ) -> Scan:
         return Scan(
             await asyncio.to_thread(
-                self._inner.scan, snapshot=snapshot, tag=tag, as_of=as_of, columns=columns, filter=filter
+                self._inner.scan,
+                snapshot=snapshot,
+                tag=tag,
+                as_of=as_of,
+                between=between,
+                between_mode=between_mode,
+                auto_tag=auto_tag,
+                columns=columns,
+                filter=filter,
             )
         )
 
-    def changes(self, *, start: int | None = None, end: int | None = None) -> AsyncIterator[ChangeBatch]:
-        return _iterate(lambda: self._inner.changes(start=start, end=end))
+    def changes(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
+    ) -> AsyncIterator[ChangeBatch]:
+        return _iterate(
+            lambda: self._inner.changes(
+                start=start, end=end, between=between, between_mode=between_mode, auto_tag=auto_tag
+            )
+        )
 
     async def follow(
         self,

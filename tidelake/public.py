@@ -35,7 +35,8 @@ from storage.read.predicate import Column, Predicate, col
 from storage.read.stream.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
-from tidelake.table import Scan, Table, Writer
+from tidelake.scan import Scan
+from tidelake.table import Table, Writer
 
 __version__ = version("tidelake")
 

@@ -28,17 +28,27 @@ from storage.expire.expiry_worker import ExpiryWorker
 from storage.expire.retention import retention_of
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.manifests.manifest_store import ManifestStore
+from storage.option_support import check_supported
+from storage.options import Operation
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.follow import Bound, CancelEvent, Follower, follow
+from storage.read.increment import (
+    NO_INCREMENT,
+    Increment,
+    NoIncrement,
+    increment_between,
+    increment_of,
+    increment_to_auto_tag,
+    is_incremental,
+    parse_scan_mode,
+    read_increment,
+)
 from storage.read.predicate import Predicate, as_predicate
-from storage.read.scan import TableScan, made_since
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
-from storage.read.time_travel import TimeTravel, incremental_range
+from storage.read.time_travel import TimeTravel
 from storage.row_level.assignments import Assignments
 from storage.row_level.row_changes import RowChange, change_rows
 from storage.schema.table_schema import TableSchema
@@ -48,6 +58,7 @@ from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from storage.write.sequence_renumbering import renumber_files
 from storage.write.table_writer import TableWriter
+from tidelake.scan import IncrementalScan, Scan
 
 
 class Table:
@@ -116,6 +127,9 @@ class Table:
         snapshot: int | None = None,
         tag: str | None = None,
         as_of: datetime | int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
         columns: Sequence[str] | None = None,
         filter: Predicate | Any = None,
     ) -> Scan:
@@ -124,33 +138,72 @@ class Table:
 
         as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch
         milliseconds.
+        between, between_mode, auto_tag: only rows that came, as `changes` has them; rows that went are left out.
         columns: names, in the order wanted. filter: made with `tidelake.col` or `pyarrow.compute`.
         A snapshot named is read under its own schema, the latest under the table's newest.
         """
-        if sum(way is not None for way in (snapshot, tag, as_of)) > 1:
-            raise BadInput("scan() takes at most one of snapshot, tag and as_of")
+        if sum(way is not None for way in (snapshot, tag, as_of, between, auto_tag)) > 1:
+            raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
+        if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
+            return IncrementalScan(self._context, increment, *_projection(self._context, columns, filter))
         context, found, files_since_ms = self._travel(snapshot, tag, as_of)
-        names = tuple(columns) if columns is not None else context.schema.names
-        context.schema.select(names)
-        if len(set(names)) != len(names):
-            raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")
-        predicate = as_predicate(filter, context.schema.arrow) if filter is not None else None
-        if predicate is not None:
-            predicate.expression(context.schema.arrow)
-        return Scan(context, found, names, predicate, files_since_ms)
+        return Scan(context, found, *_projection(context, columns, filter), files_since_ms)
+
+    def _increment(
+        self,
+        snapshot: int | None,
+        tag: str | None,
+        as_of: datetime | int | None,
+        between: tuple[int | str | datetime, ...] | None,
+        between_mode: str | None,
+        auto_tag: str | None,
+    ) -> Increment | NoIncrement:
+        """What is asked for, by arguments or else by options; NO_INCREMENT for the rows at a snapshot."""
+        if between is not None:
+            mode = None if between_mode is None else parse_scan_mode(between_mode)
+            return increment_between(self._context, between, mode)
+        if between_mode is not None:
+            raise BadInput(f"between_mode={between_mode!r} says how to read a range; pass between=, too")
+        if auto_tag is not None:
+            return increment_to_auto_tag(self._context, auto_tag)
+        if (snapshot, tag, as_of) == (None, None, None) and is_incremental(self._context):
+            check_supported(self._context, Operation.READ)
+            return increment_of(self._context)
+        return NO_INCREMENT
 
     @checked
-    def changes(self, *, start: int | None = None, end: int | None = None) -> Iterator[ChangeBatch]:
+    def changes(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
+    ) -> Iterator[ChangeBatch]:
         """Changes of the snapshots start to end, both included; end=None is the latest now, and start may be the one
-        after it: no changes yet. start: None where option `incremental-between` names the range.
+        after it: no changes yet.
+
+        between: (a, b) instead, without a and with b: two snapshot ids, two tags or two datetimes. between_mode:
+        `changelog` or `delta`, the changes of the snapshots between; `diff`, only the difference of the two states.
+        None: what the table's producer has; of two tags, the difference. auto_tag: the difference from the last
+        automatic tag before this one. Without any of these the options (`incremental-between`, …) say what to read.
 
         Raises SnapshotExpired when a snapshot of the range is gone, at once or while reading; BadInput when it is not
         there yet.
         """
-        if (named := self._named_range(start, end)) is not None:
-            return ChangeReader(self._context).read_range(*named)
+        if start is None and end is None:
+            increment = self._increment(None, None, None, between, between_mode, auto_tag)
+            if increment is NO_INCREMENT:
+                raise BadInput("changes() needs start=, the first snapshot whose changes are wanted, or between=")
+            return read_increment(self._context, increment)
+        if (between, between_mode, auto_tag) != (None, None, None) or is_incremental(self._context):
+            raise BadInput(
+                f"changes(start={start}, end={end}), but between, auto_tag or an option such as incremental-between "
+                "names the range, too; leave start and end out, or unset the option"
+            )
         if start is None:
             raise BadInput("changes() needs start=, the first snapshot whose changes are wanted")
         for name, number in (("start", start), ("end", start if end is None else end)):
@@ -164,16 +217,6 @@ class Table:
         if end is not None and end > latest:
             reader.get(end)
         return reader.read_range(start, latest if end is None else end)
-
-    def _named_range(self, start: int | None, end: int | None) -> tuple[int, int] | None:
-        named = incremental_range(self._context)
-        if named is not None and (start, end) != (None, None):
-            between = self._context.options["incremental-between"]
-            raise BadInput(
-                f"changes(start={start}, end={end}), but option incremental-between = {between!r} names the range; "
-                "leave start and end out, or unset the option"
-            )
-        return named
 
     @checked
     def follow(
@@ -389,56 +432,6 @@ class Table:
         return commit_user or new_commit_user(self._context.options)
 
 
-class Scan:
-    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for."""
-
-    def __init__(
-        self,
-        context: TableContext,
-        snapshot: Snapshot | None,
-        columns: tuple[str, ...],
-        predicate: Predicate | None,
-        files_since_ms: int | None = None,
-    ) -> None:
-        self._context = context
-        self._snapshot = snapshot
-        self._columns = columns
-        self._predicate = predicate
-        self._files_since_ms = files_since_ms
-        self._splits: list[Split] | None = None
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """None for a table without snapshots."""
-        return self._snapshot.id if self._snapshot is not None else None
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns that come out."""
-        return self._reader.schema
-
-    def splits(self) -> list[Split]:
-        """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
-        if self._splits is None:
-            keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
-            self._splits = TableScan(self._context, self._predicate, keep).plan(self._snapshot)
-        return self._splits
-
-    @checked
-    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """In bounded memory, whatever the size of the table."""
-        return self._reader.read(self.splits() if splits is None else splits)
-
-    @checked
-    def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
-        """All rows at once."""
-        return pa.Table.from_batches(self.to_batches(splits), self.schema)
-
-    @property
-    def _reader(self) -> SnapshotReader:
-        return SnapshotReader(self._context, self._columns, self._predicate)
-
-
 class Writer:
     """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
 
@@ -573,6 +566,20 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _projection(
+    context: TableContext, columns: Sequence[str] | None, condition: Any
+) -> tuple[tuple[str, ...], Predicate | None]:
+    """Names and predicate, as the schema takes them. Raises BadInput."""
+    names = tuple(columns) if columns is not None else context.schema.names
+    context.schema.select(names)
+    if len(set(names)) != len(names):
+        raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")
+    predicate = as_predicate(condition, context.schema.arrow) if condition is not None else None
+    if predicate is not None:
+        predicate.expression(context.schema.arrow)
+    return names, predicate
 
 
 def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:

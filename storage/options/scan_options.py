@@ -27,6 +27,13 @@ class StartupMode(StrEnum):
     INCREMENTAL = "incremental"
 
 
+class IncrementalScanMode(StrEnum):
+    AUTO = "auto"
+    DELTA = "delta"
+    CHANGELOG = "changelog"
+    DIFF = "diff"
+
+
 class ConsumerMode(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -121,6 +128,20 @@ class ScanOptions(BaseOptions):
         return self._optional("incremental-between", _pair)
 
     @property
+    def incremental_between_times_ms(self) -> tuple[int, int] | None:
+        """Epoch milliseconds, or local times: the snapshots after the first, up to the second."""
+        return self._optional("incremental-between-timestamp", _pair_of_times)
+
+    @property
+    def incremental_to_auto_tag(self) -> str | None:
+        """What changed from the last automatic tag before this one."""
+        return self.text("incremental-to-auto-tag")
+
+    @property
+    def incremental_scan_mode(self) -> IncrementalScanMode:
+        return self._choice("incremental-between-scan-mode", IncrementalScanMode)
+
+    @property
     def tags_stand_for_snapshots(self) -> bool:
         """Whether tags in `incremental-between` mean the snapshots between them, not the difference of their rows."""
         return self.is_on("incremental-between-tag-to-snapshot")
@@ -148,6 +169,19 @@ class ScanOptions(BaseOptions):
         return self.is_on("consumer.ignore-progress")
 
     @property
+    def tag_period(self) -> str:
+        """How often automatic tags are made: daily, hourly, two-hours, or by a duration (then they name minutes)."""
+        return "duration" if self.is_given("tag.creation-period-duration") else self._word("tag.creation-period")
+
+    @property
+    def tag_period_format(self) -> str:
+        return self._word("tag.period-formatter")
+
+    @property
+    def streaming_read_append_overwrite(self) -> bool:
+        return self.is_on("streaming-read-append-overwrite")
+
+    @property
     def streaming_read_overwrite(self) -> bool:
         return self.is_on("streaming-read-overwrite")
 
@@ -157,6 +191,16 @@ def _local_time_ms(text: str) -> int:
         return int(datetime.fromisoformat(text.strip()).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise BadInput("expected a time such as 2026-01-31 12:00:00") from None
+
+
+def _pair_of_times(text: str) -> tuple[int, int]:
+    try:
+        first, last = (int(part) if part.strip().isdecimal() else _local_time_ms(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput("expected two times, such as 2026-01-31 12:00:00,2026-02-01 12:00:00") from None
+    if last < first:
+        raise BadInput("the second time is before the first; swap them")
+    return first, last
 
 
 def _pair(text: str) -> tuple[str, str]:

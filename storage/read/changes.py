@@ -16,7 +16,6 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from storage.errors import BadInput
@@ -28,12 +27,14 @@ from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
+from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.stream.position import ChangePosition
 from storage.read.stream.share import ALL, Share
-from storage.schema.table_schema import KIND_FIELD
+from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, arrow_schema
+from storage.types.row_kinds import with_kind
 
 _BATCH_ROWS: Final = 65_536
 
@@ -66,22 +67,46 @@ class ChangeSource(StrEnum):
 
 def change_source(producer: ChangelogProducer, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
     """The rule of Java's follow-up scanners."""
-    if producer is ChangelogProducer.NONE:
+    return _source_among(files_of_changes(producer), kind, has_changelog=has_changelog)
+
+
+def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
+    return ChangeSource.DELTA if producer is ChangelogProducer.NONE else ChangeSource.CHANGELOG
+
+
+def _source_among(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
+    if files is ChangeSource.DELTA:
         return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
     return ChangeSource.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else ChangeSource.NOTHING
 
 
 class ChangeReader:
-    """Reads the changes of single snapshots. context: under the schema that rows are mapped to (the latest)."""
+    """Reads the changes of single snapshots. context: under the schema that rows are mapped to (the latest).
 
-    def __init__(self, context: TableContext, share: Share = ALL) -> None:
+    share: of several readers, which this one is. files: which files tell changes; None is as the producer has it, with
+    overwritten rows where the options turn them into changes. sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        share: Share = ALL,
+        *,
+        files: ChangeSource | None = None,
+        sequence_numbers: bool = False,
+    ) -> None:
         check_supported(context, Operation.CHANGES)
         self._context = context
         self._share = share
+        self._files = files
         self._identity = context.identity
-        self._fields: list[DataField] = list(context.schema.fields)
+        self._has_kinds = context.schema.has_primary_key
+        special = [*([KIND_FIELD] if self._has_kinds else []), *([SEQUENCE_FIELD] if sequence_numbers else [])]
+        self._fields: list[DataField] = [*context.schema.fields, *special]
         self.history = context.history
         self.schema = context.schema.arrow.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
+        if sequence_numbers:
+            self.schema = self.schema.append(arrow_schema([SEQUENCE_FIELD]).field(0))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:
         """Snapshots start to end, both included. Raises as `get` does."""
@@ -111,27 +136,34 @@ class ChangeReader:
 
     def _read(self, snapshot: Snapshot, skip_rows: int) -> Iterator[ChangeBatch]:
         self._identity.check_before_read()  # after the snapshot was found: it is surely of this table
-        end = ChangePosition.behind(snapshot)
-        kind = snapshot.commit_kind
-        source = change_source(
-            self._context.options.changelog_producer, kind, has_changelog=snapshot.changelog_manifest_list is not None
-        )
-        if source is ChangeSource.CHANGELOG:
-            entries: Sequence[ManifestEntry] = changelog_entries(self._context, snapshot)
-        elif source is ChangeSource.DELTA:
-            entries = delta_entries(self._context, snapshot)
-        else:
-            entries = []
-            if kind is CommitKind.OVERWRITE:
+        begin, end = ChangePosition(snapshot.id, skip_rows), ChangePosition.behind(snapshot)
+        if snapshot.commit_kind is CommitKind.OVERWRITE:
+            if self._files is None and turns_overwrites_into_changes(self._context):
+                rows = overwritten_rows(self._context, snapshot, self._share)
+                yield from change_batches(without_first(rows, skip_rows), begin, end)
+            else:
                 nothing = pa.RecordBatch.from_pylist([], self.schema)
                 yield ChangeBatch(snapshot.id, nothing, is_break=True, position=end)
-        wanted = [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
-        begin = ChangePosition(snapshot.id, skip_rows)
-        yield from change_batches(self._rows(wanted, skip_rows), begin, end)
+            return
+        entries = [
+            entry
+            for entry in self._entries(snapshot)
+            if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)
+        ]
+        yield from change_batches(self._rows(entries, skip_rows), begin, end)
+
+    def _entries(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
+        files = self._files or files_of_changes(self._context.options.changelog_producer)
+        has_changelog = snapshot.changelog_manifest_list is not None
+        match _source_among(files, snapshot.commit_kind, has_changelog=has_changelog):
+            case ChangeSource.CHANGELOG:
+                return changelog_entries(self._context, snapshot)
+            case ChangeSource.DELTA:
+                return delta_entries(self._context, snapshot)
+            case _:
+                return ()
 
     def _rows(self, entries: Sequence[ManifestEntry], skip_rows: int) -> Iterator[pa.RecordBatch]:
-        has_kinds = self._context.schema.has_primary_key
-        fields = [*self._fields, *([KIND_FIELD] if has_kinds else [])]
         # Stable: plan order inside a bucket.
         ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
@@ -142,16 +174,11 @@ class ChangeReader:
                     continue
                 path = data_file_path(directory, entry.file)
                 batches = read_data_file(
-                    self._context, entry.file, path, fields, partition=partition, batch_rows=_BATCH_ROWS
+                    self._context, entry.file, path, self._fields, partition=partition, batch_rows=_BATCH_ROWS
                 )
                 for batch in without_first(batches, skip_rows):
-                    yield batch if has_kinds else self._inserted(batch)
+                    yield batch if self._has_kinds else with_kind(batch, RowKind.INSERT)
                 skip_rows = 0
-
-    def _inserted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of an append table: all +I."""
-        kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
-        return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=self.schema)
 
 
 def change_batches(

@@ -8,7 +8,7 @@ Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from storage.binary_row import decode_rows
 from storage.bucketing import Bucketing, BucketMode
+from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
 from storage.manifests.index_manifest import deletion_files
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
-from storage.merge.sorted_run import Section, key_ranges
+from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
 from storage.read.expired_snapshots import raise_if_snapshot_expired
@@ -34,31 +35,44 @@ from storage.types import Root, same_ignoring_nullability
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A question to the table at one snapshot. context: under the schema to read with. keep_entry: False leaves a file
-    out, whatever else is known of it.
+    """A question to the table at one snapshot. context: under the schema to read with.
+
+    keep_entry: False leaves a file out, whatever else is known of it.
+    in_key_order: of a primary-key table, one split a bucket, whose rows come in the order of their keys.
     """
 
     context: TableContext
     predicate: Predicate | None = None
     keep_entry: Callable[[ManifestEntry], bool] | None = None
+    in_key_order: bool = False
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
         """Splits in the order of partitions and buckets; none for a table without snapshots."""
         check_supported(self.context, Operation.READ)
         if snapshot is None:
             return []
-        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
-        for entry in self._entries(snapshot):
-            buckets[entry.partition, entry.bucket].append(entry.file)
+        entries = self._entries(snapshot)
         with raise_if_snapshot_expired(self.context, snapshot.id):
             vectors = deletion_files(self.context, snapshot.index_manifest) if self._has_vectors else {}
+        return self.splits_of(snapshot.id, entries, vectors)
+
+    def splits_of(
+        self,
+        snapshot_id: int,
+        entries: Iterable[ManifestEntry],
+        vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]],
+    ) -> list[Split]:
+        """Splits of these files, whatever snapshot they are of. vectors: by partition and bucket."""
+        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+        for entry in entries:
+            buckets[entry.partition, entry.bucket].append(entry.file)
         splits = []
         for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
             of_bucket = vectors.get((partition, bucket), {})
             for sections, raw_convertible in self._groups(files):
                 names = {file.file_name for section in sections for run in section for file in run}
                 of_split = {name: of_bucket[name] for name in of_bucket.keys() & names}
-                splits.append(Split(snapshot.id, partition, bucket, tuple(sections), raw_convertible, of_split))
+                splits.append(Split(snapshot_id, partition, bucket, tuple(sections), raw_convertible, of_split))
         return splits
 
     @property
@@ -68,7 +82,7 @@ class TableScan:
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
-        if self._passes_over_level_0:
+        if self.passes_over_level_0:
             entries = [entry for entry in entries if entry.file.level > 0]
         if self.predicate is None:
             return entries
@@ -90,7 +104,7 @@ class TableScan:
         return kept
 
     @property
-    def _passes_over_level_0(self) -> bool:
+    def passes_over_level_0(self) -> bool:
         """Level 0 may hold new versions of keys whose older row is still unmarked (deletion vectors), or keys that have
         their first row already (first-row): compaction finds out, and until then the rows are not visible.
         """
@@ -140,6 +154,9 @@ class TableScan:
         if not matching:
             return []
         types = [field.type for field in self.context.schema.key_fields]
+        if self.in_key_order:
+            sections = interval_partition(key_ranges(matching, types))
+            return [(self._without_files_that_cannot_match(sections), False)]
         groups = merge_tree_splits(
             key_ranges(matching, types), packing, options.merge_engine, deletion_vectors=self._has_vectors
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
+from storage.format import RowKind
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import drop_retracts
 from storage.merge.section_merge import SectionMerge
@@ -27,7 +29,10 @@ from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, arrow_schema
+from storage.types.row_kinds import with_kind
+
+_SPECIAL: Final = (KIND_FIELD.name, SEQUENCE_FIELD.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class _Bucket:
 class SnapshotReader:
     """Reads splits of one table. columns: names in the order wanted; predicate: applied to every row.
 
+    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns. With the kind, rows come as they are kept: also those
+    of keys that were deleted, as -D, where no compaction took them away.
     context: under the schema to read with; files written under others are mapped to it.
     """
 
@@ -53,7 +60,9 @@ class SnapshotReader:
     @cached_property
     def schema(self) -> pa.Schema:
         """Of the batches that come out."""
-        return pa.schema([self.context.schema.arrow.field(name) for name in self.columns])
+        special = {field.name: field for field in arrow_schema([KIND_FIELD, SEQUENCE_FIELD])}
+        own = self.context.schema.arrow
+        return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Batches of at least one row. Raises SnapshotExpired when files are gone with their snapshot."""
@@ -67,16 +76,20 @@ class SnapshotReader:
                             yield batch.select(self.columns)
 
     def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
-        needs_kinds = any(_may_hold_retracts(file) for run in section for file in run)
+        needs_kinds = self._keeps_kinds or any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
             return self._single_run(section[0], bucket, needs_kinds)
         return self._merged(section, bucket, needs_kinds)
 
     def _single_run(self, run: SortedRun, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
-        fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and self.context.schema.has_primary_key else [])]
+        has_kinds = self.context.schema.has_primary_key
+        fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
+        fields += [SEQUENCE_FIELD] if SEQUENCE_FIELD.name in self.columns else []
         batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate)
-        return drop_retracts(batches)
+        if not self._keeps_kinds:
+            return drop_retracts(batches)
+        return batches if has_kinds else (with_kind(batch, RowKind.INSERT) for batch in batches)
 
     def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
@@ -96,7 +109,7 @@ class SnapshotReader:
             return self._read_run(run, bucket, fields, merging.batch_size, key_condition)
 
         merged = merging.merge(read, fields, self._merge_function.merge)
-        return filtered(self.context, drop_retracts(merged), self.predicate)
+        return filtered(self.context, merged if self._keeps_kinds else drop_retracts(merged), self.predicate)
 
     @cached_property
     def _merge_function(self) -> MergeFunction:
@@ -106,7 +119,12 @@ class SnapshotReader:
     def _output_fields(self) -> tuple[DataField, ...]:
         """What is asked for, and what the condition reads."""
         conditioned = sorted(self.predicate.columns) if self.predicate is not None else []
-        return self.context.schema.select(dict.fromkeys([*self.columns, *conditioned]))
+        names = dict.fromkeys([*self.columns, *conditioned])
+        return self.context.schema.select([name for name in names if name not in _SPECIAL])
+
+    @property
+    def _keeps_kinds(self) -> bool:
+        return KIND_FIELD.name in self.columns
 
     def _read_run(
         self,

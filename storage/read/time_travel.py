@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput, UnsupportedFeature
+from storage.errors import BadInput
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.options.scan_options import StartupMode
-from storage.read.stream.start import newest_compacted
+from storage.read.stream.start import Start, first_position, newest_compacted
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
@@ -36,7 +36,7 @@ class TimeTravel:
         options = context.options
         if options.startup_mode is not None:
             check_supported(context, Operation.READ)  # its refusals say more than a mode can
-        match options.startup_mode:
+        match mode := options.startup_mode:
             case None | StartupMode.LATEST_FULL | StartupMode.LATEST:
                 return cls()
             case StartupMode.COMPACTED_FULL:
@@ -48,8 +48,13 @@ class TimeTravel:
                 return cls._named(context)
             case StartupMode.FROM_FILE_CREATION_TIME:
                 return cls(files_since_ms=options.scan_file_creation_time_ms)
-            case mode:
-                raise _unsupported(context, mode, "scan", "Unset it, and pass snapshot=, tag= or as_of= to scan()")
+            case StartupMode.FROM_CREATION_TIMESTAMP:
+                found_since = first_position(context, Start(mode, time_ms=options.scan_creation_time_ms))
+                if found_since is None or found_since.is_full:
+                    return cls(files_since_ms=options.scan_creation_time_ms)
+                return cls(snapshot_id=found_since.next_snapshot_id)
+            case StartupMode.INCREMENTAL | StartupMode.LATEST_DELTA:
+                raise BadInput(f"{context.name}: its options ask for changes (scan.mode = {mode}), not for a snapshot")
 
     @classmethod
     def _named(cls, context: TableContext) -> TimeTravel:
@@ -71,41 +76,9 @@ class TimeTravel:
         raise BadInput(f"option scan.version = {version!r}: {context.name} has no such tag, and it is no snapshot id")
 
 
-def incremental_range(context: TableContext) -> tuple[int, int] | None:
-    """The first and the last snapshot that `incremental-between` names; None when it is not set."""
-    options = context.options
-    between = options.incremental_between
-    if options.startup_mode not in (None, StartupMode.INCREMENTAL) or between is None:
-        return None
-    tags = TagStore(context.io, context.paths)
-    where = f"option incremental-between = {','.join(between)!r}"
-    if set(between) <= set(tags.names()):
-        if not options.tags_stand_for_snapshots:
-            raise UnsupportedFeature(
-                f"{context.name}: {where}",
-                "the difference between the rows of two tags can't be computed",
-                "Set incremental-between-tag-to-snapshot = true for the changes of the snapshots between them",
-            )
-        after, last = (tags.get(name).id for name in between)
-    elif all(text.isdecimal() for text in between):
-        after, last = (int(text) for text in between)
-    else:
-        raise BadInput(f"{where}: expected two snapshot ids or two tags of {context.name}")
-    if last < after:
-        raise BadInput(f"{where}: the second snapshot is before the first; swap them")
-    return after + 1, last
-
-
 def _at_watermark(context: TableContext, watermark_ms: int) -> int:
     snapshots = context.snapshots
     for snapshot in snapshots.range(snapshots.earliest_id(), snapshots.latest_id()):
         if snapshot.watermark is not None and snapshot.watermark >= watermark_ms:
             return snapshot.id
     raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or later")
-
-
-def _unsupported(context: TableContext, mode: StartupMode, operation: str, remedy: str) -> UnsupportedFeature:
-    mode_or_place = "scan.mode" if context.options.is_given("scan.mode") else "its scan options"
-    return UnsupportedFeature(
-        f"{context.name}: {mode_or_place} = {mode}", f"cannot {operation}: reading can't begin so", remedy
-    )

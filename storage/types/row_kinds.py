@@ -21,3 +21,10 @@ def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
     """(n,): which row kinds take a row back (-U, -D)."""
     retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
     return retract
+
+
+def with_kind(rows: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
+    """With a column `_VALUE_KIND` behind the others: the same for all rows."""
+    kinds = pa.array(np.full(rows.num_rows, kind, np.int8))
+    schema = rows.schema.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
+    return pa.RecordBatch.from_arrays([*rows.columns, kinds], schema=schema)

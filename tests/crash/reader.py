@@ -20,12 +20,16 @@ class Store:
 
     def read(self) -> tuple[str | None, list[int]]:
         """The position behind all that is there, None before the first line; and the ids."""
-        data = self._path.read_bytes() if self._path.exists() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            self._path.write_bytes(whole)
-        lines = [json.loads(line) for line in whole.splitlines()]
+        lines = [json.loads(line) for line in self._whole_lines().splitlines()]
         return (lines[-1][0] if lines else None), [number for line in lines for number in line[1]]
+
+    def drop_broken_line(self) -> None:
+        """Before it is appended to."""
+        self._path.write_bytes(self._whole_lines())
+
+    def _whole_lines(self) -> bytes:
+        data = self._path.read_bytes() if self._path.exists() else b""
+        return data[: data.rfind(b"\n") + 1]
 
     def append(self, change: tidelake.ChangeBatch) -> None:
         line = json.dumps([str(change.position), change.rows["id"].to_pylist()])
@@ -36,6 +40,7 @@ class Store:
 def main() -> None:
     warehouse, name, store_path, consumer = sys.argv[1:]
     store = Store(Path(store_path))
+    store.drop_broken_line()
     position, _ = store.read()
     table = tidelake.open_catalog(warehouse).table(name, {"continuous.discovery-interval": "20 ms"})
     for change in table.follow(start=position or "earliest", consumer=consumer):

@@ -144,6 +144,7 @@ def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: 
     until = time.monotonic() + 60
     kills = 0
     failures: list[BaseException] = []
+    ended = threading.Event()  # the writer has
 
     def read(name: str) -> None:
         nonlocal kills
@@ -153,6 +154,7 @@ def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: 
                     time.sleep(chance.uniform(0.8, 5))
                 kills += 1
             with reader(tmp_path / "lake", stores[name], name):  # and in peace, what is left
+                ended.wait()
                 while len(Store(stores[name]).read()[1]) < feed.count and not failures:
                     time.sleep(0.2)
         except BaseException as error:
@@ -167,6 +169,7 @@ def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: 
         feed.commit(chance.randint(1, 5000))
         if chance.random() < 0.3:
             feed.expire()
+    ended.set()
     for thread in threads:
         thread.join(timeout=240)
     assert failures == []

@@ -31,6 +31,8 @@ def catalog() -> Iterator[tidelake.Catalog]:
     tags = TagStore(table.context.io, table.context.paths)
     tags.create("two", table.snapshots()[1], now=datetime(2026, 1, 1))
     tags.create("three", table.snapshots()[2], now=datetime(2026, 1, 1))
+    tags.create("2026-01-01", table.snapshots()[0], now=datetime(2026, 1, 2))
+    tags.create("2026-01-03", table.snapshots()[1], now=datetime(2026, 1, 4))
     yield catalog
     catalog.drop_database("shop", cascade=True)
 
@@ -61,6 +63,16 @@ SCANS = [
     pytest.param({"scan.mode": "latest-full"}, [1, 2, 3, 5], id="the latest in full"),
     pytest.param({"scan.mode": "latest"}, [1, 2, 3, 5], id="the latest"),
     pytest.param({"scan.mode": "default"}, [1, 2, 3, 5], id="by default"),
+    pytest.param({"incremental-between": "1,3"}, [2, 3], id="rows that came between two snapshots"),
+    pytest.param({"incremental-between": "two,three"}, [3], id="rows that came between two tags"),
+    pytest.param({"incremental-between": "1,5", "incremental-between-scan-mode": "diff"}, [2, 3, 5], id="a difference"),
+    pytest.param({"incremental-between": "0,5", "incremental-between-scan-mode": "changelog"}, [], id="no changelog"),
+    pytest.param({"incremental-between-timestamp": "1,9999999999999"}, [1, 2, 3, 5], id="rows that came meanwhile"),
+    pytest.param({"incremental-between-timestamp": "1,2"}, [], id="rows that came before the table"),
+    pytest.param({"scan.mode": "latest-delta"}, [5], id="the rows of the latest snapshot"),
+    pytest.param({"incremental-to-auto-tag": "2026-01-03"}, [2], id="rows since the last automatic tag"),
+    pytest.param({"incremental-to-auto-tag": "2026-01-01"}, [], id="rows since no automatic tag"),
+    pytest.param({"incremental-to-auto-tag": "2026-01-09"}, [], id="rows to an automatic tag that is not there"),
 ]
 
 
@@ -103,8 +115,14 @@ REFUSED = [
         {"scan.mode": "latest", "scan.snapshot-id": "1"}, "does not go with scan.mode = latest", id="a wrong place"
     ),
     pytest.param({"scan.mode": "late"}, "expected one of", id="a mode that is none"),
-    pytest.param({"incremental-between": "1,2"}, "Call changes", id="a range of changes"),
-    pytest.param({"scan.mode": "latest-delta"}, "latest-delta: cannot scan", id="the latest changes only"),
+    pytest.param({"incremental-to-auto-tag": "two"}, "is named like 2026-01-31", id="a tag that is not automatic"),
+    pytest.param({"incremental-between-timestamp": "5"}, "expected two times", id="one time"),
+    pytest.param({"incremental-between-timestamp": "5,4"}, "swap them", id="times backwards"),
+    pytest.param(
+        {"incremental-between": "1,99", "incremental-between-scan-mode": "diff"},
+        "no snapshot 99: there are 1 to 5",
+        id="a difference to a snapshot that is not there",
+    ),
 ]
 
 
@@ -128,17 +146,59 @@ def test_changes_are_those_between_the_snapshots_that_the_options_name(catalog: 
     assert [change.snapshot_id for change in catalog.table("shop.t", tags).changes()] == [3]
 
 
+AS_ARGUMENTS = [
+    pytest.param({"between": (1, 3)}, [2, 3], id="snapshots"),
+    pytest.param({"between": ("two", "three")}, [3], id="tags"),
+    pytest.param({"between": ("two", "three"), "between_mode": "delta"}, [3], id="the snapshots between tags"),
+    pytest.param({"between": (0, 5), "between_mode": "delta"}, [1, 2, 3, 5], id="files that came"),
+    pytest.param({"between": (1, 5), "between_mode": "diff"}, [2, 3, 5], id="a difference"),
+    pytest.param({"between": (datetime(2020, 1, 1), datetime(2199, 1, 1))}, [1, 2, 3, 5], id="times"),
+    pytest.param({"auto_tag": "2026-01-03"}, [2], id="an automatic tag"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "rows"), AS_ARGUMENTS)
+def test_what_came_between_is_read_as_arguments_say(
+    catalog: tidelake.Catalog, arguments: Mapping[str, Any], rows: list[int]
+) -> None:
+    table = catalog.table("shop.t")
+    assert scanned(table, **arguments) == rows
+    assert sorted(row for change in table.changes(**arguments) for row in change.rows["id"].to_pylist()) == rows
+
+
+def test_what_came_between_is_filtered_and_projected_too(catalog: tidelake.Catalog) -> None:
+    scan = catalog.table("shop.t").scan(between=(0, 5), filter=tidelake.col("id") > 2, columns=["id"])
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == [3, 5]
+    with pytest.raises(tidelake.UnsupportedFeature, match="without splits"):
+        scan.splits()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param({"between": (1,)}, "expected two", id="one end"),
+        pytest.param({"between": (1, datetime(2026, 1, 1))}, "expected two", id="ends of two kinds"),
+        pytest.param({"between": (1, 2), "between_mode": "all"}, "expected one of auto", id="no mode"),
+        pytest.param({"between_mode": "diff"}, "pass between=", id="a mode without a range"),
+        pytest.param({"between": (3, 1)}, "swap them", id="backwards"),
+    ],
+)
+def test_a_range_of_arguments_that_means_nothing_is_refused(
+    catalog: tidelake.Catalog, arguments: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(tidelake.BadInput, match=message):
+        catalog.table("shop.t").scan(**arguments)
+    with pytest.raises(tidelake.BadInput, match=message):
+        catalog.table("shop.t").changes(**arguments)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({"incremental-between": "two,three"}, "tag-to-snapshot = true", id="the difference of two tags"),
         pytest.param({"incremental-between": "3,1"}, "swap them", id="backwards"),
         pytest.param({"incremental-between": "1,2,3"}, "expected two snapshot ids", id="three ids"),
         pytest.param({"incremental-between": "1,three"}, "expected two snapshot ids", id="an id and a tag"),
-        pytest.param({"incremental-between": "1,99"}, "no snapshot 6", id="snapshots to come"),
-        pytest.param(
-            {"incremental-between": "1,3", "incremental-between-scan-mode": "changelog"}, "Unset it", id="other files"
-        ),
+        pytest.param({"incremental-between": "1,99"}, "no snapshot 99", id="snapshots to come"),
         pytest.param({}, r"changes\(\) needs start=", id="no range at all"),
     ],
 )

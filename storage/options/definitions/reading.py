@@ -10,9 +10,7 @@ from storage.options.option import (
     IS_TRUE,
     READ,
     READING,
-    Condition,
     Option,
-    OptionValues,
     Refusal,
     acts,
     is_set,
@@ -26,13 +24,6 @@ _FALLBACK: Final = "it belongs to scan.fallback-branch, which reading refuses"
 _READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
 _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
-
-def _reads_other_files(key: str, values: OptionValues) -> bool:
-    has_changelog = values.get("changelog-producer", "none").strip().lower() != "none"
-    return values[key].strip().lower() not in ("auto", "changelog" if has_changelog else "delta")
-
-
-_NOT_OF_THE_PRODUCER: Final = Condition("neither auto nor what auto would choose", "diff", _reads_other_files)
 
 READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("scan.snapshot-id", LONG, None, READING),
@@ -72,49 +63,11 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         ),
     ),
     acts("scan.bounded.watermark", LONG, None, CHANGES),
-    acts(
-        "incremental-between",
-        TEXT,
-        None,
-        CHANGES,
-        Refusal(
-            READ,
-            is_set("1,2"),
-            "it asks for what changed, not for the rows of a table",
-            "Call changes() without start and end, or unset it",
-        ),
-    ),
-    refused(
-        "incremental-between-timestamp",
-        TEXT,
-        None,
-        Refusal(
-            READING, is_set("0,1"), "changes are not chosen by time", "Unset it, and pass start= and end= to changes()"
-        ),
-    ),
-    refused(
-        "incremental-to-auto-tag",
-        TEXT,
-        None,
-        Refusal(
-            READING,
-            is_set("2026-01-01"),
-            "changes are not chosen by tags that were made by a schedule",
-            "Unset it, and pass start= and end= to changes()",
-        ),
-    ),
-    refused(
-        "incremental-between-scan-mode",
-        one_of("auto", "delta", "changelog", "diff"),
-        "auto",
-        Refusal(
-            CHANGES,
-            _NOT_OF_THE_PRODUCER,
-            "changes are read from changelog files if the table has a changelog-producer, else from new files",
-            "Unset it",
-        ),
-    ),
-    acts("incremental-between-tag-to-snapshot", BOOLEAN, "false", CHANGES),
+    acts("incremental-between", TEXT, None, READING),
+    acts("incremental-between-timestamp", TEXT, None, READING),
+    acts("incremental-to-auto-tag", TEXT, None, READING),
+    acts("incremental-between-scan-mode", one_of("auto", "delta", "changelog", "diff"), "auto", READING),
+    acts("incremental-between-tag-to-snapshot", BOOLEAN, "false", READING),
     refused(
         "stream-scan-mode",
         one_of("none", "compact-bucket-table", "file-monitor"),
@@ -159,18 +112,8 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(READING, is_set("p=1"), "rows of all partitions are read", "Unset it, and pass filter= to scan()"),
         fallbacks=("lookup.dynamic-partition",),
     ),
-    refused(
-        "streaming-read-overwrite",
-        BOOLEAN,
-        "false",
-        Refusal(CHANGES, IS_TRUE, "overwrites are not turned into changes", "Unset it"),
-    ),
-    refused(
-        "streaming-read-append-overwrite",
-        BOOLEAN,
-        "false",
-        Refusal(CHANGES, IS_TRUE, "overwrites are not turned into changes", "Unset it"),
-    ),
+    acts("streaming-read-overwrite", BOOLEAN, "false", CHANGES),
+    acts("streaming-read-append-overwrite", BOOLEAN, "false", CHANGES),
     acts("streaming.read.snapshot.delay", DURATION, None, CHANGES),
     acts("continuous.discovery-interval", DURATION, "10 s", CHANGES),
     acts("consumer-id", TEXT, None, CHANGES),

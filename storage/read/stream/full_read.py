@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from storage.format import RowKind
@@ -19,9 +18,9 @@ from storage.options import ChangelogProducer, TableOptions
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
-from storage.schema.table_schema import KIND_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from storage.types.row_kinds import with_kind
 
 
 def is_read_first(level: int, options: TableOptions) -> bool:
@@ -48,9 +47,7 @@ class FullRead:
         """All +I, always in the same order."""
         scan = TableScan(self._context, keep_entry=self._keeps)
         for batch in self._reader.read(scan.plan(snapshot)):
-            kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
-            schema = self._reader.schema.append(pa.field(KIND_FIELD.name, pa.int8(), nullable=False))
-            yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+            yield with_kind(batch, RowKind.INSERT)
 
     def _keeps(self, entry: ManifestEntry) -> bool:
         has_levels = self._context.schema.has_primary_key

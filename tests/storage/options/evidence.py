@@ -275,6 +275,19 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_with_nullable_primary_keys_they_all_take_nulls": ("primary-key.nullable",),
     },
+    "tests/storage/read/test_auto_tags.py": {
+        "test_the_name_of_an_automatic_tag_says_its_time": (
+            "tag.creation-period",
+            "tag.period-formatter",
+            "tag.creation-period-duration",
+        ),
+    },
+    "tests/storage/read/stream/test_overwrites.py": {
+        "test_overwritten_rows_are_changes_where_the_table_says_so": (
+            "streaming-read-overwrite",
+            "streaming-read-append-overwrite",
+        ),
+    },
     "tests/storage/read/stream/test_consumer_progress.py": {
         "test_at_least_once_writes_less_often_and_at_the_end": ("consumer.mode",),
     },
@@ -323,6 +336,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "scan.tag-name",
             "scan.version",
             "scan.watermark",
+            "incremental-between-timestamp",
+            "incremental-between-scan-mode",
+            "incremental-to-auto-tag",
         ),
         "test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay": ("streaming.read.snapshot.delay",),
         "test_changes_are_those_between_the_snapshots_that_the_options_name": (

@@ -1,0 +1,195 @@
+"""What a batch read of changes is asked for: snapshots one after the other, or the difference between two states.
+
+Source: Java `table/source/AbstractDataTableScan.java` (createIncrementalStartingScanner),
+`table/source/snapshot/IncrementalDeltaStartingScanner.java`, `IncrementalDiffStartingScanner.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from storage.arguments import shown
+from storage.errors import BadInput
+from storage.options.scan_options import IncrementalScanMode, StartupMode
+from storage.read.auto_tags import snapshots_to_auto_tag
+from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
+from storage.read.expired_snapshots import snapshot_expired
+from storage.read.snapshot_diff import SnapshotDiff
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesOf:
+    """Snapshots start to end, both included; none when end is before start. files: which of theirs tell changes."""
+
+    start: int
+    end: int
+    files: ChangeSource
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceOf:
+    """What must change for the table at `before` to be the table at `after`. before: None is an empty table."""
+
+    before: Snapshot | None
+    after: Snapshot
+
+
+Increment: TypeAlias = ChangesOf | DifferenceOf | None  # None: nothing can have changed
+
+
+class NoIncrement(Enum):
+    """Nobody asks for changes."""
+
+    NO_INCREMENT = auto()
+
+
+NO_INCREMENT: Final = NoIncrement.NO_INCREMENT
+
+
+def parse_scan_mode(text: str) -> IncrementalScanMode:
+    try:
+        return IncrementalScanMode(text)
+    except ValueError:
+        raise BadInput(f"{shown(text)}: expected one of {', '.join(IncrementalScanMode)}") from None
+
+
+def is_incremental(context: TableContext) -> bool:
+    """Whether the options ask for changes, not for the rows at a snapshot."""
+    return context.options.startup_mode in (StartupMode.INCREMENTAL, StartupMode.LATEST_DELTA)
+
+
+def increment_of(context: TableContext) -> Increment:
+    """As the options say. Raises BadInput for a range that means nothing, SnapshotExpired for one that is gone."""
+    options = context.options
+    if options.startup_mode is StartupMode.LATEST_DELTA:
+        latest = SnapshotStore(context.io, context.paths).latest_id()
+        return None if latest is None else ChangesOf(latest, latest, ChangeSource.DELTA)
+    if (between := options.incremental_between) is not None:
+        return _Range(context, options.incremental_scan_mode, options.tags_stand_for_snapshots).between(*between)
+    if (times_ms := options.incremental_between_times_ms) is not None:
+        return _Range(context, options.incremental_scan_mode).between_times(*times_ms)
+    tag = options.incremental_to_auto_tag
+    assert tag is not None
+    return increment_to_auto_tag(context, tag)
+
+
+def increment_between(context: TableContext, ends: Sequence[object], mode: IncrementalScanMode | None) -> Increment:
+    """After the first of two snapshot ids, tags or times, up to the second. mode: None is `auto`.
+
+    Two tags: the difference of their states, or with mode delta or changelog the changes between them.
+    """
+    wanted = mode or IncrementalScanMode.AUTO
+    range_ = _Range(context, wanted, wanted in (IncrementalScanMode.DELTA, IncrementalScanMode.CHANGELOG))
+    match tuple(ends):
+        case (datetime() as start, datetime() as end):
+            start_ms, end_ms = (int(time.timestamp() * 1000) for time in (start, end))
+            if end_ms < start_ms:
+                raise BadInput(f"between=({start}, {end}): the second time is before the first; swap them")
+            return range_.between_times(start_ms, end_ms)
+        case (int() | str() as start, int() | str() as end):
+            return range_.between(str(start), str(end))
+        case _:
+            raise BadInput(f"between={shown(ends)}: expected two snapshot ids, two tags or two datetimes")
+
+
+def increment_to_auto_tag(context: TableContext, tag: str) -> Increment:
+    found = snapshots_to_auto_tag(context, tag)
+    return None if found is None else _difference(*found)
+
+
+def read_increment(context: TableContext, increment: Increment) -> Iterator[ChangeBatch]:
+    """Raises SnapshotExpired when a snapshot of the range is gone, BadInput when it is not there yet; at once."""
+    match increment:
+        case None:
+            return iter(())
+        case ChangesOf():
+            reader = ChangeReader(context, files=increment.files)
+            for snapshot_id in {increment.start, increment.end} if increment.start <= increment.end else ():
+                reader.get(snapshot_id)
+            return reader.read_range(increment.start, increment.end)
+        case DifferenceOf():
+            return SnapshotDiff(context, increment.before, increment.after).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """mode: which changes of the range. tags_stand_for_snapshots: of two tags, the snapshots between them count."""
+
+    context: TableContext
+    mode: IncrementalScanMode
+    tags_stand_for_snapshots: bool = False
+
+    def between(self, first: str, second: str) -> Increment:
+        where = f"incremental-between = {first},{second}"
+        tags = TagStore(self.context.io, self.context.paths)
+        if {first, second} <= set(tags.names()):
+            return self._between_tags(where, tags.get(first), tags.get(second))
+        if not (first.isdecimal() and second.isdecimal()):
+            raise BadInput(f"{where}: expected two snapshot ids or two tags of {self.context.name}")
+        start, end = int(first), int(second)
+        if end < start:
+            raise BadInput(f"{where}: the second snapshot is before the first; swap them")
+        if start == end:
+            return None
+        if self.mode is IncrementalScanMode.DIFF:
+            return _difference(_snapshot(self.context, start), _snapshot(self.context, end))
+        return self._changes(start, end)
+
+    def _between_tags(self, where: str, before: Snapshot, after: Snapshot) -> Increment:
+        if after.id < before.id:
+            raise BadInput(f"{where}: the second tag is of an older snapshot than the first; swap them")
+        if not self.tags_stand_for_snapshots:
+            return _difference(before, after)
+        if self.mode is IncrementalScanMode.DIFF:
+            raise BadInput(
+                f"{where}: incremental-between-scan-mode = diff asks for the difference of two states, "
+                "incremental-between-tag-to-snapshot for the changes between them; unset one"
+            )
+        return self._changes(before.id, after.id)
+
+    def between_times(self, start_ms: int, end_ms: int) -> Increment:
+        snapshots = SnapshotStore(self.context.io, self.context.paths)
+        earliest, latest = snapshots.earliest(), snapshots.latest()
+        if earliest is None or latest is None or start_ms == end_ms:
+            return None
+        if start_ms > latest.time_ms or end_ms < earliest.time_ms:
+            return None
+        start, end = snapshots.as_of(start_ms), snapshots.as_of(end_ms) or latest
+        if self.mode is not IncrementalScanMode.DIFF:
+            return self._changes(earliest.id - 1 if start is None else start.id, end.id)
+        if start is None and earliest.id > FIRST_SNAPSHOT_ID:
+            start = earliest
+        return _difference(start, end)
+
+    def _changes(self, after: int, end: int) -> ChangesOf:
+        files = _FILES.get(self.mode) or files_of_changes(self.context.options.changelog_producer)
+        return ChangesOf(after + 1, end, files)
+
+
+_FILES: Final = {
+    IncrementalScanMode.DELTA: ChangeSource.DELTA,
+    IncrementalScanMode.CHANGELOG: ChangeSource.CHANGELOG,
+}
+
+
+def _difference(before: Snapshot | None, after: Snapshot) -> Increment:
+    return None if before is not None and before.id == after.id else DifferenceOf(before, after)
+
+
+def _snapshot(context: TableContext, snapshot_id: int) -> Snapshot:
+    snapshots = SnapshotStore(context.io, context.paths)
+    found = snapshots.find(snapshot_id)
+    if found is not None:
+        return found
+    earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
+    if latest is not None and snapshot_id < latest:
+        raise snapshot_expired(context, snapshot_id)
+    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")

@@ -1,0 +1,71 @@
+"""Overwritten rows as changes: what a bucket held is -D, then what it holds now is +I.
+
+Source: Java `table/source/snapshot/FollowUpScanner.java`, `operation/ReverseReader.java`,
+`table/source/splitread/IncrementalChangelogReadProvider.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from storage.format import FileKind, RowKind
+from storage.manifests.index_manifest import deletion_files
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import delta_entries
+from storage.read.expired_snapshots import snapshot_expired
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
+from storage.read.stream.share import Share
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.table import TableContext
+from storage.types.row_kinds import with_kind
+
+
+def turns_overwrites_into_changes(context: TableContext) -> bool:
+    options = context.options
+    has_key = context.schema.has_primary_key
+    return options.streaming_read_overwrite if has_key else options.streaming_read_append_overwrite
+
+
+def overwritten_rows(context: TableContext, snapshot: Snapshot, share: Share) -> Iterator[pa.RecordBatch]:
+    """Bucket by bucket: with a primary key, the rows that were there as -D; then those that came as +I.
+
+    Without one, only what came: nobody can tell which row a -D would be of.
+    """
+    scan = TableScan(context)
+    wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]
+    if scan.passes_over_level_0:
+        wanted = [entry for entry in wanted if entry.file.level > 0]
+    added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
+    removed: dict[tuple[bytes, int], list[Split]] = {}
+    if context.schema.has_primary_key and (gone := _of_kind(wanted, FileKind.DELETE)):
+        before = SnapshotStore(context.io, context.paths).find(snapshot.id - 1)
+        if before is None and context.options.deletion_vectors_enabled:  # it says which rows were deleted before
+            raise snapshot_expired(context, snapshot.id - 1)
+        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
+    reader = SnapshotReader(context, context.schema.names)
+    for bucket in sorted(added.keys() | removed.keys()):
+        for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):
+            for batch in reader.read(splits.get(bucket, ())):
+                yield with_kind(batch, kind)
+
+
+def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entries: list[ManifestEntry]) -> list[Split]:
+    """Files as they were in a snapshot; None where it is gone, and nothing need be known of it."""
+    has_vectors = snapshot is not None and scan.context.options.deletion_vectors_enabled
+    vectors = deletion_files(scan.context, snapshot.index_manifest) if snapshot is not None and has_vectors else {}
+    return scan.splits_of(snapshot_id, entries, vectors)
+
+
+def _of_kind(entries: list[ManifestEntry], kind: FileKind) -> list[ManifestEntry]:
+    return [entry for entry in entries if entry.kind is kind]
+
+
+def _by_bucket(splits: list[Split]) -> dict[tuple[bytes, int], list[Split]]:
+    found: dict[tuple[bytes, int], list[Split]] = {}
+    for split in splits:
+        found.setdefault((split.partition, split.bucket), []).append(split)
+    return found

@@ -1,0 +1,109 @@
+"""The difference of two states: what must change for the one to be the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidelake
+from storage.format import RowKind
+from tests.support.levels import examples
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64()), ("p", pa.int64())])
+Rows = dict[int, tuple[Any, Any]]
+
+WRITES = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 9), st.tuples(st.booleans(), st.sampled_from([0.0, 1.0, None]))),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def state(table: tidelake.Table, snapshot: int) -> Rows:
+    rows = table.scan(snapshot=snapshot).to_arrow()
+    return {row["id"]: (row["v"], row["p"]) for row in rows.to_pylist()}
+
+
+@settings(max_examples=examples(60))
+@given(
+    writes=WRITES,
+    engine=st.sampled_from(["deduplicate", "partial-update", "aggregation"]),
+    ends=st.tuples(st.integers(1, 10), st.integers(1, 10)),
+)
+def test_a_difference_turns_the_one_state_into_the_other(
+    writes: list[tuple[dict[int, tuple[bool, Any]], bool]], engine: str, ends: tuple[int, int]
+) -> None:
+    catalog = tidelake.open_catalog("memory://differences/lake")
+    catalog.create_database("db")
+    options = {"bucket": "2", "merge-engine": engine, "write-only": "true"}
+    options |= {"fields.v.aggregate-function": "sum"} if engine == "aggregation" else {}
+    options |= {"partial-update.remove-record-on-delete": "true"} if engine == "partial-update" else {}
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+    try:
+        for number, (rows, compacts) in enumerate(writes):
+            with table.writer() as writer:
+                dies = [
+                    RowKind.DELETE if gone and engine != "aggregation" else RowKind.INSERT for gone, _ in rows.values()
+                ]
+                columns = {"id": list(rows), "v": [v for _, v in rows.values()], "p": [number] * len(rows)}
+                schema = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))
+                writer.write(pa.table({**columns, "_VALUE_KIND": [int(kind) for kind in kinds]}, schema))
+                writer.commit(number)
+            if compacts:
+                table.compact(full=True)
+        last = table.snapshots()[-1].id
+        start, end = sorted(min(number, last) for number in ends)
+        copy = state(table, start)
+        for change in table.changes(between=(start, end), between_mode="diff"):
+            for row in change.rows.to_pylist():
+                match RowKind(row["_VALUE_KIND"]):
+                    case RowKind.INSERT:
+                        assert row["id"] not in copy
+                        copy[row["id"]] = (row["v"], row["p"])
+                    case RowKind.UPDATE_AFTER:
+                        assert copy[row["id"]] is None
+                        copy[row["id"]] = (row["v"], row["p"])
+                    case RowKind.UPDATE_BEFORE:
+                        assert copy[row["id"]] == (row["v"], row["p"])
+                        copy[row["id"]] = None  # type: ignore[assignment]
+                    case RowKind.DELETE:
+                        assert copy.pop(row["id"]) == (row["v"], row["p"])
+        assert copy == state(table, end)
+    finally:
+        catalog.drop_database("db", cascade=True)
+
+
+@pytest.fixture
+def catalog() -> Any:
+    catalog = tidelake.open_catalog("memory://differences/more")
+    catalog.create_database("db")
+    yield catalog
+    catalog.drop_database("db", cascade=True)
+
+
+def test_without_a_primary_key_there_is_no_difference_to_compute(catalog: tidelake.Catalog) -> None:
+    table = catalog.create_table("db.t", SCHEMA)
+    for _ in range(2):
+        with table.writer() as writer:
+            writer.write(pa.table({"id": [1], "v": [1.0], "p": [1]}, SCHEMA))
+            writer.commit()
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"no primary key.*scan-mode = delta"):
+        table.changes(between=(1, 2), between_mode="diff")
+
+
+def test_batches_say_which_is_the_last_and_where_following_goes_on(catalog: tidelake.Catalog) -> None:
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "3"})
+    for number in (1, 2):
+        with table.writer() as writer:
+            writer.write(pa.table({"id": range(9), "v": [number] * 9, "p": [1] * 9}, SCHEMA))
+            writer.commit()
+    batches = list(table.changes(between=(1, 2), between_mode="diff"))
+    assert [batch.is_last for batch in batches] == [False, False, True]
+    assert table.follower(start=batches[-1].position).next_snapshot_id == 3

@@ -1,0 +1,103 @@
+"""Reading rows: of a snapshot, or only those that came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from storage.arguments import checked
+from storage.errors import UnsupportedFeature
+from storage.read.increment import Increment, read_increment
+from storage.read.predicate import Predicate
+from storage.read.scan import TableScan, made_since
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types.row_kinds import is_retract, row_kinds
+
+
+class Scan:
+    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for."""
+
+    def __init__(
+        self,
+        context: TableContext,
+        snapshot: Snapshot | None,
+        columns: tuple[str, ...],
+        predicate: Predicate | None,
+        files_since_ms: int | None = None,
+    ) -> None:
+        self._context = context
+        self._snapshot = snapshot
+        self._columns = columns
+        self._predicate = predicate
+        self._files_since_ms = files_since_ms
+        self._splits: list[Split] | None = None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """None for a table without snapshots."""
+        return self._snapshot.id if self._snapshot is not None else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out."""
+        return self._reader.schema
+
+    def splits(self) -> list[Split]:
+        """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
+        if self._splits is None:
+            keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
+            self._splits = TableScan(self._context, self._predicate, keep).plan(self._snapshot)
+        return self._splits
+
+    @checked
+    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
+        """In bounded memory, whatever the size of the table."""
+        return self._reader.read(self.splits() if splits is None else splits)
+
+    @checked
+    def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
+        """All rows at once."""
+        return pa.Table.from_batches(self.to_batches(splits), self.schema)
+
+    @property
+    def _reader(self) -> SnapshotReader:
+        return SnapshotReader(self._context, self._columns, self._predicate)
+
+
+class IncrementalScan(Scan):
+    """Rows that came between two snapshots, instead of those at one. Read as a whole, not by splits."""
+
+    def __init__(
+        self, context: TableContext, increment: Increment, columns: tuple[str, ...], predicate: Predicate | None
+    ) -> None:
+        super().__init__(context, None, columns, predicate)
+        self._increment = increment
+
+    def splits(self) -> list[Split]:
+        raise UnsupportedFeature(
+            f"splits of changes of {self._context.name}",
+            "rows that came between snapshots are read as a whole",
+            "Call to_batches() or to_arrow() without splits",
+        )
+
+    @checked
+    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
+        """In bounded memory. Rows of one key come in the order of their commits."""
+        return self._rows() if splits is None else self._rows_of(splits)
+
+    def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        self.splits()  # raises
+        return iter(())
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        condition = None if self._predicate is None else self._predicate.expression(self._context.schema.arrow)
+        for change in read_increment(self._context, self._increment):
+            rows = change.rows.filter(pa.array(~is_retract(row_kinds(change.rows))))
+            if condition is not None:
+                rows = rows.filter(condition)
+            if rows.num_rows:
+                yield rows.select(self._columns)
