@@ -49,9 +49,8 @@ def test_a_difference_turns_the_one_state_into_the_other(
     try:
         for number, (rows, compacts) in enumerate(writes):
             with table.writer() as writer:
-                dies = [
-                    RowKind.DELETE if gone and engine != "aggregation" else RowKind.INSERT for gone, _ in rows.values()
-                ]
+                can_die = engine != "aggregation"
+                kinds = [RowKind.DELETE if gone and can_die else RowKind.INSERT for gone, _ in rows.values()]
                 columns = {"id": list(rows), "v": [v for _, v in rows.values()], "p": [number] * len(rows)}
                 schema = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))
                 writer.write(pa.table({**columns, "_VALUE_KIND": [int(kind) for kind in kinds]}, schema))
