@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.identifier import Identifier
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
+from storage.system_tables.registry import system_table
 from storage.types import DataField
+from tidelake.system_table import ReadOnlyTable
 from tidelake.table import Table
 
 
@@ -92,9 +96,13 @@ class Catalog:
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such
-        table.
+        table. `database.table$audit_log` and the like are system tables, to be read only.
         """
-        return Table(self._inner.load(name, options))
+        identifier = Identifier.parse(name)
+        if identifier.system_table is None:
+            return Table(self._inner.load(name, options))
+        context = self._inner.load(str(replace(identifier, system_table=None)), options)
+        return ReadOnlyTable(system_table(context, identifier.system_table))
 
 
 @checked

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from storage.arguments import checked
-from storage.errors import UnsupportedFeature
+from storage.errors import BadInput, UnsupportedFeature
 from storage.read.increment import Increment, read_increment
-from storage.read.predicate import Predicate
+from storage.read.predicate import Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
@@ -101,3 +102,18 @@ class IncrementalScan(Scan):
                 rows = rows.filter(condition)
             if rows.num_rows:
                 yield rows.select(self._columns)
+
+
+def projection(
+    schema: pa.Schema, columns: Sequence[str] | None, condition: Any
+) -> tuple[tuple[str, ...], Predicate | None]:
+    """Names and predicate, as a scan takes them. Raises BadInput."""
+    names = tuple(columns) if columns is not None else tuple(schema.names)
+    if missing := [name for name in names if name not in schema.names]:
+        raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")
+    if len(set(names)) != len(names):
+        raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")
+    predicate = as_predicate(condition, schema) if condition is not None else None
+    if predicate is not None:
+        predicate.expression(schema)
+    return names, predicate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -54,15 +54,19 @@ from storage.row_level.row_changes import RowChange, change_rows
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
+from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from storage.write.sequence_renumbering import renumber_files
 from storage.write.table_writer import TableWriter
-from tidelake.scan import IncrementalScan, Scan
+from tidelake.scan import IncrementalScan, Scan, projection
 
 
 class Table:
     """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
+
+    _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
+    _shown: Callable[[ChangeBatch], ChangeBatch] | None = None  # what a system table makes of changes
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
@@ -147,9 +151,15 @@ class Table:
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
-            return IncrementalScan(self._context, increment, *_projection(self._context, columns, filter))
+            return self._scan_at(ReadAt(self._context, None, increment), columns, filter)
         context, found, files_since_ms = self._travel(snapshot, tag, as_of)
-        return Scan(context, found, *_projection(context, columns, filter), files_since_ms)
+        return self._scan_at(ReadAt(context, found, files_since_ms=files_since_ms), columns, filter)
+
+    def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
+        names, predicate = projection(at.context.schema.arrow, columns, condition)
+        if not isinstance(at.increment, NoIncrement):
+            return IncrementalScan(at.context, at.increment, names, predicate)
+        return Scan(at.context, at.snapshot, names, predicate, at.files_since_ms)
 
     def _increment(
         self,
@@ -210,7 +220,7 @@ class Table:
             check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
             raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
-        reader = ChangeReader(self._context)
+        reader = ChangeReader(self._context, sequence_numbers=self._sequence_numbers)
         latest = reader.history.latest_id() or 0
         if start > latest + 1:
             reader.get(start)  # raises
@@ -266,6 +276,8 @@ class Table:
             ignores_progress=options.ignores_consumer_progress,
             bound=Bound(end, options.scan_bounded_watermark_ms),
             share=one_of,
+            sequence_numbers=self._sequence_numbers,
+            shown=self._shown,
         )
 
     def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
@@ -566,20 +578,6 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _projection(
-    context: TableContext, columns: Sequence[str] | None, condition: Any
-) -> tuple[tuple[str, ...], Predicate | None]:
-    """Names and predicate, as the schema takes them. Raises BadInput."""
-    names = tuple(columns) if columns is not None else context.schema.names
-    context.schema.select(names)
-    if len(set(names)) != len(names):
-        raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")
-    predicate = as_predicate(condition, context.schema.arrow) if condition is not None else None
-    if predicate is not None:
-        predicate.expression(context.schema.arrow)
-    return names, predicate
 
 
 def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:

@@ -66,7 +66,7 @@ def row_changes(
     counts = (old >= 0) | (new >= 0)
     if compared is not None and is_update.any():
         keys = np.flatnonzero(is_update)
-        same = _equal_rows(before.rows, old[keys], after.rows, new[keys], compared)
+        same = equal_rows(before.rows, old[keys], after.rows, new[keys], compared)
         counts[keys[same]] = False
         is_update[keys[same]] = False
     keys = np.flatnonzero(counts)
@@ -83,7 +83,7 @@ def row_changes(
     return changes.set_column(at, changes.schema.field(at), pa.array(kinds))
 
 
-def _equal_rows(
+def equal_rows(
     rows: pa.RecordBatch, places: RowIndices, others: pa.RecordBatch, other_places: RowIndices, columns: Sequence[str]
 ) -> NDArray[np.intp]:
     """Positions of the pairs that are equal in all the columns."""

@@ -169,6 +169,11 @@ class ScanOptions(BaseOptions):
         return self.is_on("consumer.ignore-progress")
 
     @property
+    def reads_sequence_numbers(self) -> bool:
+        """Whether `$audit_log` and `$binlog` have a column `_SEQUENCE_NUMBER`."""
+        return self.is_on("table-read.sequence-number.enabled")
+
+    @property
     def tag_period(self) -> str:
         """How often automatic tags are made: daily, hourly, two-hours, or by a duration (then they name minutes)."""
         return "duration" if self.is_given("tag.creation-period-duration") else self._word("tag.creation-period")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
-from storage.format import CommitKind, FileKind, RowKind
+from storage.format import KIND_COLUMN, CommitKind, FileKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
@@ -139,7 +139,9 @@ class ChangeReader:
         begin, end = ChangePosition(snapshot.id, skip_rows), ChangePosition.behind(snapshot)
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             if self._files is None and turns_overwrites_into_changes(self._context):
-                rows = overwritten_rows(self._context, snapshot, self._share)
+                columns = tuple(name for name in self.schema.names if name != KIND_COLUMN)
+                overwritten = overwritten_rows(self._context, snapshot, self._share, columns)
+                rows = (batch.select(self.schema.names) for batch in overwritten)
                 yield from change_batches(without_first(rows, skip_rows), begin, end)
             else:
                 nothing = pa.RecordBatch.from_pylist([], self.schema)
@@ -176,7 +178,8 @@ class ChangeReader:
                 batches = read_data_file(
                     self._context, entry.file, path, self._fields, partition=partition, batch_rows=_BATCH_ROWS
                 )
-                for batch in without_first(batches, skip_rows):
+                whole = whole_updates(batches) if self._has_kinds else batches
+                for batch in without_first(whole, skip_rows):
                     yield batch if self._has_kinds else with_kind(batch, RowKind.INSERT)
                 skip_rows = 0
 
@@ -206,3 +209,17 @@ def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator
         skip_rows -= skipped
         if batch.num_rows > skipped:
             yield batch.slice(skipped)
+
+
+def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows; no batch ends between the -U and the +U of an update."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        rows = batch if held is None else pa.concat_batches([held, batch])
+        is_cut = rows.num_rows > 0 and rows.column(KIND_COLUMN)[-1].as_py() == RowKind.UPDATE_BEFORE
+        held = rows.slice(rows.num_rows - 1) if is_cut else None
+        rows = rows.slice(0, rows.num_rows - is_cut)
+        if rows.num_rows:
+            yield rows
+    if held is not None:
+        yield held

@@ -44,7 +44,8 @@ class Follower:
     progress: where the position of a consumer is kept. A batch counts as dealt with when the next one is asked for, so
     a crash repeats changes rather than losing them.
     ignores_progress: the consumer begins at `start` nevertheless. bound: `is_done` once all before it was read.
-    share: of several readers, which this one is. delay_ms: how old a snapshot must be before it is read.
+    share: of several readers, which this one is. sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    shown: what is made of each batch before it is given out.
     """
 
     def __init__(
@@ -56,10 +57,14 @@ class Follower:
         ignores_progress: bool = False,
         bound: Bound | None = None,
         share: Share = ALL,
+        sequence_numbers: bool = False,
+        shown: Callable[[ChangeBatch], ChangeBatch] | None = None,
         now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
         self._context = context
-        self._reader = ChangeReader(context, share)
+        self._reader = ChangeReader(context, share, sequence_numbers=sequence_numbers)
+        self._sequence_numbers = sequence_numbers
+        self._shown = shown
         self._share = share
         self._progress = progress
         self._bound = bound or Bound()
@@ -142,12 +147,13 @@ class Follower:
         """Moves on whenever the next batch is asked for: then the one before was dealt with."""
         end = ChangePosition.behind(snapshot)
         if begin.is_full:
-            rows = FullRead(self._context, self._share, begin.files_since_ms).read(snapshot)
+            full = FullRead(self._context, self._share, begin.files_since_ms, sequence_numbers=self._sequence_numbers)
+            rows = full.read(snapshot)
             batches = change_batches(without_first(rows, begin.rows), begin, end)
         else:
             batches = self._reader.read(snapshot, skip_rows=begin.rows)
         for batch in batches:
-            yield batch
+            yield batch if self._shown is None else self._shown(batch)
             assert batch.position is not None
             self._move_to(batch.position)
         self._move_to(end)

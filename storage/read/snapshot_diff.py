@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import BadInput, UnsupportedFeature
-from storage.format import KIND_COLUMN, RowKind
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.manifests.snapshot_files import live_entries
 from storage.merge.key_groups import Groups
-from storage.merge.merge_reader import MergeOrder, merge_runs
-from storage.merge.row_changes import KeyedRows, row_changes
+from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
+from storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from storage.merge.sorted_run import Section
 from storage.read.changes import ChangeBatch
 from storage.read.scan import TableScan
@@ -28,9 +28,9 @@ from storage.read.split import Split
 from storage.read.stream.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from storage.types.row_kinds import is_retract, row_kinds
 
 _IS_AFTER: Final = "_IS_AFTER"
-_STORED_KIND: Final = "_STORED_KIND"
 _Buckets = dict[tuple[bytes, int], Split]
 
 
@@ -39,7 +39,9 @@ class SnapshotDiff:
     a table without a primary key: nothing says which of its rows are the same.
     """
 
-    def __init__(self, context: TableContext, before: Snapshot | None, after: Snapshot) -> None:
+    def __init__(
+        self, context: TableContext, before: Snapshot | None, after: Snapshot, *, sequence_numbers: bool = False
+    ) -> None:
         if not context.schema.has_primary_key:
             raise UnsupportedFeature(
                 f"{context.name} has no primary key",
@@ -51,14 +53,14 @@ class SnapshotDiff:
         self._before = before
         self._after = after
         names = context.schema.names
-        self._names = [*names, KIND_COLUMN]
+        self._names = [*names, KIND_COLUMN, *([SEQUENCE_COLUMN] if sequence_numbers else [])]
         self._compared = [name for name in names if name not in context.schema.primary_keys]
         self._reader = SnapshotReader(context, tuple(self._names))
 
     def read(self) -> Iterator[ChangeBatch]:
         """+I, -U, +U and -D, by bucket and key. No row for a key whose row is the same in both states."""
         held: pa.RecordBatch | None = None
-        for rows in self._rows():
+        for rows in self._rows(self._changes):
             if held is not None:
                 yield ChangeBatch(self._after.id, held, is_last=False)
             held = rows.select(self._names)
@@ -66,23 +68,18 @@ class SnapshotDiff:
             yield ChangeBatch(self._after.id, held, position=ChangePosition.behind(self._after))
 
     def read_as_java(self) -> Iterator[pa.RecordBatch]:
-        """Of an update only the row after, with the kind that is stored with it."""
-        for rows in self._rows():
-            kinds = rows.column(KIND_COLUMN).to_numpy()
-            stored = rows.column(_STORED_KIND).to_numpy()
-            shown = np.where(kinds == RowKind.DELETE, kinds, stored)
-            at = rows.schema.get_field_index(KIND_COLUMN)
-            told = rows.set_column(at, rows.schema.field(at), pa.array(shown)).select(self._names)
-            yield told.filter(pa.array(kinds != RowKind.UPDATE_BEFORE))
+        """The rows after that differ, as they are stored, deleted ones too; of keys that are no longer there at all,
+        the rows before, as -D.
+        """
+        return (rows.select(self._names) for rows in self._rows(self._rows_after))
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
+    def _rows(self, compare: Merge[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         before, after = self._buckets(self._before), self._buckets(self._after)
         self._check_bucket_counts()
         for bucket in sorted(before.keys() | after.keys()):
-            runs = [
-                self._run(split, is_after) for split, is_after in _without_same(before.get(bucket), after.get(bucket))
-            ]
-            for rows in merge_runs(runs, self._order, self._changes):
+            sides = _without_same(before.get(bucket), after.get(bucket))
+            runs = [self._run(split, is_after) for split, is_after in sides]
+            for rows in merge_runs(runs, self._order, compare):
                 if rows.num_rows:
                     yield rows
 
@@ -97,13 +94,29 @@ class SnapshotDiff:
 
     def _run(self, split: Split, is_after: bool) -> Iterator[pa.RecordBatch]:
         for batch in self._reader.read([split]):
-            marked = batch.append_column(_IS_AFTER, pa.array(np.full(batch.num_rows, is_after)))
-            yield marked.append_column(_STORED_KIND, batch.column(KIND_COLUMN))
+            yield batch.append_column(_IS_AFTER, pa.array(np.full(batch.num_rows, is_after)))
 
     def _changes(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
-        before, after = (_rows_where(rows, groups, side) for side in (~is_after, is_after))
-        return row_changes(before, after, len(groups), self._compared)
+        before, after = _sides(rows, groups)
+        return row_changes(before.adds(), after.adds(), len(groups), self._compared)
+
+    def _rows_after(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        before, after = _sides(rows, groups)
+        old, new = before.places(len(groups)), after.places(len(groups))
+        both = np.flatnonzero((old >= 0) & (new >= 0))
+        deaths = [is_retract(row_kinds(side.rows)) for side in (before, after)]
+        both = both[deaths[0][old[both]] == deaths[1][new[both]]]
+        same = both[equal_rows(before.rows, old[both], after.rows, new[both], self._compared)]
+        told = new >= 0
+        told[same] = False
+        gone = (old >= 0) & (new < 0)
+        gone[np.flatnonzero(old >= 0)] &= ~deaths[0][old[old >= 0]]
+        keys = np.flatnonzero(told | gone)
+        places = np.where(gone, old, new + before.rows.num_rows)[keys]
+        found = pa.concat_batches([before.rows, after.rows]).take(pa.array(places))
+        kinds = np.where(gone[keys], np.int8(RowKind.DELETE), row_kinds(found))
+        at = found.schema.get_field_index(KIND_COLUMN)
+        return found.set_column(at, found.schema.field(at), pa.array(kinds))
 
     def _check_bucket_counts(self) -> None:
         """A key that moved to another bucket would be gone in one and new in the other."""
@@ -122,10 +135,13 @@ class SnapshotDiff:
                 )
 
 
-def _rows_where(rows: pa.RecordBatch, groups: Groups, side: np.ndarray) -> KeyedRows:
-    positions = groups.last(side)
-    keys = np.flatnonzero(positions >= 0)
-    return KeyedRows(rows.take(pa.array(groups.rows[positions[keys]])), keys).adds()
+def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
+    """The rows before, and the rows after; retracts among them."""
+    is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
+    positions = [groups.last(side) for side in (~is_after, is_after)]
+    keys = [np.flatnonzero(of_side >= 0) for of_side in positions]
+    taken = [rows.take(pa.array(groups.rows[p[k]])) for p, k in zip(positions, keys, strict=True)]
+    return KeyedRows(taken[0], keys[0]), KeyedRows(taken[1], keys[1])
 
 
 def _without_same(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:

@@ -101,7 +101,7 @@ class SnapshotReader:
         fields: list[DataField] = [
             LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in (*wanted, *needed)
         ]
-        fields += [] if order.runs_in_order else [SEQUENCE_FIELD]
+        fields += [SEQUENCE_FIELD] if not order.runs_in_order or SEQUENCE_FIELD.name in self.columns else []
         fields += [KIND_FIELD] if needs_kinds else []
         key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import SPEED, SYSTEM_TABLES
+from storage.options.definitions.reasons import SPEED
 from storage.options.option import (
     CHANGES,
     IS_TRUE,
@@ -130,7 +130,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(READING, IS_TRUE, "partitions do not come in the order of their values", "Unset it, and sort the rows"),
     ),
     without_effect("scan.plan-auto-tag-for-read.time-retained", DURATION, None, _READ_TAG),
-    without_effect("table-read.sequence-number.enabled", BOOLEAN, "false", SYSTEM_TABLES),
+    acts("table-read.sequence-number.enabled", BOOLEAN, "false", READING),
     without_effect("lookup.cache-rows", LONG, "10000", _LOOKUP_JOIN),
     without_effect("lookup.continuous.discovery-interval", DURATION, None, _LOOKUP_JOIN),
     without_effect("lookup.blob-as-descriptor", BOOLEAN, "false", _LOOKUP_JOIN),

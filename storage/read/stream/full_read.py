@@ -18,6 +18,7 @@ from storage.options import ChangelogProducer, TableOptions
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
+from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import with_kind
@@ -35,19 +36,32 @@ def is_read_first(level: int, options: TableOptions) -> bool:
 
 
 class FullRead:
-    """files_since_ms: only files made at this time or later; None is all."""
+    """files_since_ms: only files made at this time or later; None is all. sequence_numbers: rows come with
+    `_SEQUENCE_NUMBER`.
+    """
 
-    def __init__(self, context: TableContext, share: Share, files_since_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        context: TableContext,
+        share: Share,
+        files_since_ms: int | None = None,
+        *,
+        sequence_numbers: bool = False,
+    ) -> None:
         self._context = context
         self._share = share
         self._is_new_enough = None if files_since_ms is None else made_since(files_since_ms)
-        self._reader = SnapshotReader(context, context.schema.names)
+        numbers = (SEQUENCE_FIELD.name,) if sequence_numbers else ()
+        self._reader = SnapshotReader(context, (*context.schema.names, *numbers))
 
     def read(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         """All +I, always in the same order."""
         scan = TableScan(self._context, keep_entry=self._keeps)
         for batch in self._reader.read(scan.plan(snapshot)):
-            yield with_kind(batch, RowKind.INSERT)
+            told = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
+            if SEQUENCE_FIELD.name in batch.schema.names:
+                told = told.append_column(batch.schema.field(SEQUENCE_FIELD.name), batch.column(SEQUENCE_FIELD.name))
+            yield told
 
     def _keeps(self, entry: ManifestEntry) -> bool:
         has_levels = self._context.schema.has_primary_key

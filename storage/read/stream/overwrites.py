@@ -30,8 +30,12 @@ def turns_overwrites_into_changes(context: TableContext) -> bool:
     return options.streaming_read_overwrite if has_key else options.streaming_read_append_overwrite
 
 
-def overwritten_rows(context: TableContext, snapshot: Snapshot, share: Share) -> Iterator[pa.RecordBatch]:
-    """Bucket by bucket: with a primary key, the rows that were there as -D; then those that came as +I.
+def overwritten_rows(
+    context: TableContext, snapshot: Snapshot, share: Share, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """columns: of the table, or `_SEQUENCE_NUMBER`; `_VALUE_KIND` comes behind them.
+
+    Bucket by bucket: with a primary key, the rows that were there as -D; then those that came as +I.
 
     Without one, only what came: nobody can tell which row a -D would be of.
     """
@@ -46,7 +50,7 @@ def overwritten_rows(context: TableContext, snapshot: Snapshot, share: Share) ->
         if before is None and context.options.deletion_vectors_enabled:  # it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
         removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
-    reader = SnapshotReader(context, context.schema.names)
+    reader = SnapshotReader(context, columns)
     for bucket in sorted(added.keys() | removed.keys()):
         for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):
             for batch in reader.read(splits.get(bucket, ())):

@@ -275,6 +275,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_with_nullable_primary_keys_they_all_take_nulls": ("primary-key.nullable",),
     },
+    "tests/storage/system_tables/test_audit_log.py": {
+        "test_the_audit_log_has_sequence_numbers_on_request": ("table-read.sequence-number.enabled",),
+    },
     "tests/storage/read/test_auto_tags.py": {
         "test_the_name_of_an_automatic_tag_says_its_time": (
             "tag.creation-period",

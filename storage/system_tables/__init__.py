@@ -1,0 +1,1 @@
+"""Tables about a table: `orders$audit_log`, `orders$binlog`, `orders$ro`."""

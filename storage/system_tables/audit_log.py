@@ -1,0 +1,94 @@
+"""`t$audit_log`: the rows of a table with their kind as a text. What was deleted stays, until a compaction takes it.
+
+    rowkind STRING | _SEQUENCE_NUMBER BIGINT NOT NULL, with table-read.sequence-number.enabled | the table's columns
+
+Source: Java `table/system/AuditLogTable.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import UnsupportedFeature
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.read.changes import ChangeBatch, ChangeReader
+from storage.read.increment import ChangesOf, DifferenceOf, Increment, NoIncrement
+from storage.read.scan import TableScan, made_since
+from storage.read.snapshot_diff import SnapshotDiff
+from storage.read.snapshot_reader import SnapshotReader
+from storage.schema.table_schema import SEQUENCE_FIELD
+from storage.system_tables.base import ReadAt, SystemTable
+from storage.table import TableContext
+from storage.types import arrow_schema
+from storage.types.row_kinds import row_kinds
+
+_ROW_KIND: Final = "rowkind"
+_SYMBOLS: Final = pa.array([RowKind(number).symbol for number in range(len(RowKind))], pa.string())
+
+
+class AuditLog(SystemTable):
+    name = "audit_log"
+
+    def __init__(self, context: TableContext) -> None:
+        super().__init__(context)
+        self.sequence_numbers = context.options.reads_sequence_numbers
+        if self.sequence_numbers and not context.schema.has_primary_key:
+            raise UnsupportedFeature(
+                f"{context.name}: option table-read.sequence-number.enabled",
+                "rows of a table without a primary key have no sequence numbers",
+                "Unset it",
+            )
+
+    @property
+    def special_fields(self) -> list[pa.Field]:
+        numbers = [arrow_schema([SEQUENCE_FIELD]).field(0)] if self.sequence_numbers else []
+        return [pa.field(_ROW_KIND, pa.string()), *numbers]
+
+    def schema(self, context: TableContext) -> pa.Schema:
+        return pa.schema([*self.special_fields, *context.schema.arrow])
+
+    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+        if isinstance(at.increment, NoIncrement):
+            return (self._told(rows, at.context) for rows in self._rows_of_snapshot(at))
+        return (self._told(rows, at.context, is_stream=True) for rows in self._rows_of_increment(at))
+
+    def changes(self, change: ChangeBatch) -> pa.RecordBatch:
+        return self._told(change.rows, self.context, is_stream=True)
+
+    def check_changes(self) -> None:
+        pass
+
+    def _rows_of_snapshot(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+        numbers = (SEQUENCE_COLUMN,) if self.sequence_numbers else ()
+        reader = SnapshotReader(at.context, (*at.context.schema.names, KIND_COLUMN, *numbers))
+        keep = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        return reader.read(TableScan(at.context, keep_entry=keep).plan(at.snapshot))
+
+    def _rows_of_increment(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+        increment: Increment | NoIncrement = at.increment
+        match increment:
+            case ChangesOf():
+                reader = ChangeReader(at.context, files=increment.files, sequence_numbers=self.sequence_numbers)
+                for change in reader.read_range(increment.start, increment.end):
+                    if not change.is_break:
+                        yield change.rows
+            case DifferenceOf():
+                diff = SnapshotDiff(
+                    at.context, increment.before, increment.after, sequence_numbers=self.sequence_numbers
+                )
+                yield from diff.read_as_java()
+
+    def _told(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
+        """rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is asked for. is_stream: as changes, in order."""
+        numbers = [rows.column(SEQUENCE_COLUMN)] if self.sequence_numbers else []
+        columns = [symbols(row_kinds(rows)), *numbers, *(rows.column(name) for name in context.schema.names)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema(context))
+
+
+def symbols(kinds: np.ndarray) -> pa.Array:
+    """(n,): `+I`, `-U`, `+U`, `-D`."""
+    return _SYMBOLS.take(pa.array(kinds))

@@ -1,0 +1,120 @@
+"""A system table as its users see it: `catalog.table("shop.orders$audit_log")`. It is read, never written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format import RowKind
+from storage.read.changes import ChangeBatch
+from storage.read.follow import Follower
+from storage.read.predicate import Predicate
+from storage.read.split import Split
+from storage.system_tables.base import ReadAt, SystemTable
+from storage.types.row_kinds import with_kind
+from tidelake.scan import Scan, projection
+from tidelake.table import Table, Writer
+
+
+class ReadOnlyTable(Table):
+    """Scanned like the table that it is about, with the same arguments. Where it tells changes, their rows are its own,
+    each +I.
+    """
+
+    def __init__(self, system_table: SystemTable) -> None:
+        super().__init__(system_table.context)
+        self._system_table = system_table
+        self._sequence_numbers = system_table.sequence_numbers
+        self._shown = self._of_changes
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}${self._system_table.name}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._system_table.schema(self._context)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return ()
+
+    def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
+        names, predicate = projection(self._system_table.schema(at.context), columns, condition)
+        return SystemScan(self._system_table, at, names, predicate)
+
+    def changes(self, **arguments: Any) -> Iterator[ChangeBatch]:
+        """As `Table.changes`."""
+        self._system_table.check_changes()
+        return map(self._of_changes, super().changes(**arguments))
+
+    def follower(self, **arguments: Any) -> Follower:
+        """As `Table.follower`."""
+        self._system_table.check_changes()
+        return super().follower(**arguments)
+
+    def _of_changes(self, change: ChangeBatch) -> ChangeBatch:
+        rows = self._system_table.changes(change)
+        return replace(change, rows=with_kind(rows, RowKind.INSERT))
+
+    def writer(self, **arguments: Any) -> Writer:
+        raise self._refused("written")
+
+    def compact(self, **arguments: Any) -> Any:
+        raise self._refused("compacted")
+
+    def truncate(self, *, partition: Mapping[str, Any] | None = None, **arguments: Any) -> int | None:
+        raise self._refused("truncated")
+
+    def delete(self, *arguments: Any, **named: Any) -> Any:
+        raise self._refused("changed")
+
+    def update(self, *arguments: Any, **named: Any) -> Any:
+        raise self._refused("changed")
+
+    def expire(self, **arguments: Any) -> Any:
+        raise self._refused("expired")
+
+    def _refused(self, what: str) -> BadInput:
+        return BadInput(f"{self.name} is a system table: it can't be {what}; name the table: {super().name}")
+
+
+class SystemScan(Scan):
+    """Read as a whole, not by splits."""
+
+    def __init__(
+        self, system_table: SystemTable, at: ReadAt, columns: tuple[str, ...], predicate: Predicate | None
+    ) -> None:
+        super().__init__(at.context, at.snapshot, columns, predicate)
+        self._system_table = system_table
+        self._at = at
+
+    @property
+    def schema(self) -> pa.Schema:
+        whole = self._system_table.schema(self._at.context)
+        return pa.schema([whole.field(name) for name in self._columns])
+
+    def splits(self) -> list[Split]:
+        raise UnsupportedFeature(
+            f"splits of {self._context.name}${self._system_table.name}",
+            "a system table is read as a whole",
+            "Call to_batches() or to_arrow() without splits",
+        )
+
+    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
+        """In bounded memory."""
+        if splits is not None:
+            self.splits()  # raises
+        return self._rows()
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        schema = self._system_table.schema(self._at.context)
+        condition = None if self._predicate is None else self._predicate.expression(schema)
+        for rows in self._system_table.read(self._at):
+            kept = rows if condition is None else rows.filter(condition)
+            if kept.num_rows:
+                yield kept.select(self._columns)
