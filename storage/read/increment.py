@@ -19,7 +19,7 @@ from storage.read.auto_tags import snapshots_to_auto_tag
 from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.snapshot_diff import SnapshotDiff
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
@@ -69,7 +69,7 @@ def increment_of(context: TableContext) -> Increment:
     """As the options say. Raises BadInput for a range that means nothing, SnapshotExpired for one that is gone."""
     options = context.options
     if options.startup_mode is StartupMode.LATEST_DELTA:
-        latest = SnapshotStore(context.io, context.paths).latest_id()
+        latest = context.snapshots.latest_id()
         return None if latest is None else ChangesOf(latest, latest, ChangeSource.DELTA)
     if (between := options.incremental_between) is not None:
         return _Range(context, options.incremental_scan_mode, options.tags_stand_for_snapshots).between(*between)
@@ -155,7 +155,7 @@ class _Range:
         return self._changes(before.id, after.id)
 
     def between_times(self, start_ms: int, end_ms: int) -> Increment:
-        snapshots = SnapshotStore(self.context.io, self.context.paths)
+        snapshots = self.context.snapshots
         earliest, latest = snapshots.earliest(), snapshots.latest()
         if earliest is None or latest is None or start_ms == end_ms:
             return None
@@ -184,7 +184,7 @@ def _difference(before: Snapshot | None, after: Snapshot) -> Increment:
 
 
 def _snapshot(context: TableContext, snapshot_id: int) -> Snapshot:
-    snapshots = SnapshotStore(context.io, context.paths)
+    snapshots = context.snapshots
     found = snapshots.find(snapshot_id)
     if found is not None:
         return found

@@ -19,7 +19,7 @@ from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.read.stream.share import Share
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import with_kind
 
@@ -46,7 +46,7 @@ def overwritten_rows(
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
     removed: dict[tuple[bytes, int], list[Split]] = {}
     if context.schema.has_primary_key and (gone := _of_kind(wanted, FileKind.DELETE)):
-        before = SnapshotStore(context.io, context.paths).find(snapshot.id - 1)
+        before = context.snapshots.find(snapshot.id - 1)
         if before is None and context.options.deletion_vectors_enabled:  # it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
         removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
