@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.spark.batch_rows import BatchInput, BatchStatistics, raw_batches
-from storage.bucketing import Bucketing
 from storage.table import TableContext
+from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
 from storage.write.bucket_router import BucketKey, BucketRouter
 
 SHUFFLE_SCHEMA: Final = "shuffle_partition int, kind string, payload binary"
@@ -35,15 +35,20 @@ class PayloadKind(StrEnum):
 
 @dataclass(frozen=True)
 class ShuffleMap:
-    """The map side: for `mapInArrow`. shuffle_partitions: how many tasks will write."""
+    """The map side: for `mapInArrow`.
+
+    shuffle_partitions: how many tasks will write.
+    bucket_assigner: makes the assigner of each map task; it must be a function of the rows.
+    """
 
     context: TableContext
     input: BatchInput
     shuffle_partitions: int
+    bucket_assigner: BucketAssignerFactory = bucket_assigner_of
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = self.context
-        router = BucketRouter(context.schema, Bucketing.of(context.schema, context.options))
+        router = BucketRouter(context.schema, self.bucket_assigner(context))
         statistics = BatchStatistics()
         buffer = _RowBuffer()
         for batch in batches:

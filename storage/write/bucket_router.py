@@ -1,13 +1,13 @@
-"""Which row goes into which bucket of which partition: one sort, then a copy of each bucket's rows.
+"""Splits batches by partition and bucket: one sort, then a copy of each bucket's rows.
 
-Each its own: slices of one copy would all stay in memory as long as the least busy bucket holds its few rows.
+A copy and not a slice: slices of one batch would all stay in memory as long as one bucket holds a few of its rows.
 
-Source: Java `table/sink/FixedBucketRowKeyExtractor.java`.
+Source: Java `table/sink/TableWriteImpl.java`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.binary_row import serialize_rows
-from storage.bucketing import Bucketing, BucketMode
 from storage.files.data_file import EMPTY_ROW
 from storage.schema.table_schema import TableSchema
+from storage.write.assigners import BucketAssigner, PartitionedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +30,35 @@ class BucketKey:
 
 
 class BucketRouter:
-    """Splits converted batches. Arrival order holds inside each part."""
+    """Splits converted batches. Arrival order holds inside each part.
 
-    def __init__(self, schema: TableSchema, bucketing: Bucketing) -> None:
-        self._bucketing = bucketing
+    assigner: chooses the buckets.
+    """
+
+    def __init__(self, schema: TableSchema, assigner: BucketAssigner) -> None:
+        self._assigner = assigner
         self._partition_types = [f.type for f in schema.partition_fields]
         self._partition_columns = list(schema.partition_keys)
-        self._key_columns = list(bucketing.key_columns)
-        self._num_buckets = bucketing.num_buckets if bucketing.mode is BucketMode.FIXED else 1
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[BucketKey, pa.RecordBatch]]:
-        """Parts with at least one row each; together they hold every row once."""
+        """Parts with at least one row each; together they hold every row that the assigner answered with once."""
         if not batch.num_rows:
             return []
-        partitions, partition_ids = self._partitions(batch)
-        buckets = self._buckets(batch)
-        if buckets is None and len(partitions) == 1:
-            return [(BucketKey(partitions[0], 0), batch)]
-        groups = partition_ids * self._num_buckets + (0 if buckets is None else buckets)
-        are_few = len(partitions) * self._num_buckets <= 1 << 16
-        # stable: arrival order holds inside a bucket. Of 16-bit numbers NumPy's stable sort is a radix sort
-        order = np.argsort(groups.astype(np.uint16) if are_few else groups, kind="stable")
-        ids = groups[order]
-        edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each run starts, then n; ids are >= 0
+        assigned = self._assigner.assign(PartitionedRows(batch, *self._partitions(batch)))
+        rows, partitions = assigned.rows.rows, assigned.rows.partitions
+        if isinstance(assigned.buckets, int):
+            if len(partitions) == 1:
+                return [(BucketKey(partitions[0], assigned.buckets), rows)]
+            first_bucket, num_buckets = assigned.buckets, 1
+            groups = assigned.rows.partition_ids
+        else:
+            first_bucket, num_buckets = 0, int(assigned.buckets.max(initial=0)) + 1
+            groups = assigned.rows.partition_ids * num_buckets + assigned.buckets
         parts = []
-        for start, stop in pairwise(edges.tolist()):
-            partition, bucket = divmod(int(ids[start]), self._num_buckets)
-            rows = batch if len(edges) == 2 else batch.take(pa.array(order[start:stop]))
-            parts.append((BucketKey(partitions[partition], bucket), rows))
-        assert sum(part.num_rows for _, part in parts) == batch.num_rows
+        for group, part in _split(rows, groups, len(partitions) * num_buckets):
+            partition, bucket = divmod(group, num_buckets)
+            parts.append((BucketKey(partitions[partition], first_bucket + bucket), part))
         return parts
-
-    def _buckets(self, batch: pa.RecordBatch) -> NDArray[np.int32] | None:
-        """None when all rows share bucket 0."""
-        if self._num_buckets == 1:
-            return None
-        return self._bucketing.bucket_ids([batch.column(name) for name in self._key_columns])
 
     def _partitions(self, batch: pa.RecordBatch) -> tuple[Sequence[bytes], NDArray[np.int64]]:
         """Distinct partitions as serialized rows, and which of them each row belongs to."""
@@ -81,3 +74,14 @@ class BucketRouter:
         _, first_rows, ids = np.unique(codes, return_index=True, return_inverse=True)
         one_each = [column.take(pa.array(first_rows)) for column in columns]
         return serialize_rows(one_each, self._partition_types), ids.astype(np.int64)
+
+
+def _split(rows: pa.RecordBatch, groups: NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each group. groups (n,): of each row, 0 to count - 1."""
+    # stable: arrival order holds inside a group. Of 16-bit numbers NumPy's stable sort is a radix sort
+    order = np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
+    ids = groups[order]
+    edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each run starts, then n; ids are >= 0
+    assert rows.num_rows == (edges[-1] if len(edges) else 0)
+    for start, stop in pairwise(edges.tolist()):
+        yield int(ids[start]), rows if len(edges) == 2 else rows.take(pa.array(order[start:stop]))

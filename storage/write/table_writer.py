@@ -28,6 +28,7 @@ from storage.option_support import check_supported
 from storage.options import Operation
 from storage.table import TableContext
 from storage.types.row_kinds import row_kinds
+from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey, BucketRouter
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
@@ -55,6 +56,7 @@ class TableWriter:
     compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
     replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
     written with another number of buckets.
+    bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
 
     Call it from one thread at a time, in the process that made it. After any error but the BadInput of `write` and
     `route` the writer is done for, and its next call says so: `abort` it, open another, and write again what was not
@@ -69,12 +71,14 @@ class TableWriter:
         spill_directory: str | None = None,
         compactor_factory: CompactorFactory | None = None,
         replaces: bool = False,
+        bucket_assigner: BucketAssigner | None = None,
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
         self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
-        self._router = BucketRouter(context.schema, self._bucketing)
+        self._assigner = bucket_assigner or bucket_assigner_of(context)
+        self._router = BucketRouter(context.schema, self._assigner)
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
@@ -156,6 +160,7 @@ class TableWriter:
         is_batch = identifier == BATCH_COMMIT_IDENTIFIER
         waits = is_last or is_batch or (options.needs_lookup and options.lookup_wait)
         with self._fatal_errors():
+            self._assigner.prepare_commit(identifier)
             full = self._due_for_full_compaction(identifier, only_written=is_last)
             if not is_last:
                 self._open_left_on_level_0()

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing
+from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
+from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
 from storage.types import BIGINT, DOUBLE, STRING, DataField, not_null
+from storage.write.assigners import bucket_assigner_of
 from storage.write.bucket_router import BucketKey, BucketRouter
 
 FIELDS = (
@@ -26,7 +29,8 @@ FLAT = TableSchema(0, FIELDS, 3, primary_keys=("id",))
 
 
 def router(schema: TableSchema, buckets: int) -> BucketRouter:
-    return BucketRouter(schema, Bucketing.of(schema, {"bucket": str(buckets)}))
+    options = TableOptions({"bucket": str(buckets)})
+    return BucketRouter(schema, bucket_assigner_of(TableContext(MemoryFileIO(), "memory://t", "d.t", schema, options)))
 
 
 def batch(rows: list[tuple[str, float | None, int]]) -> pa.RecordBatch:

@@ -1,0 +1,45 @@
+"""Which bucket a row goes into: one assigner for each bucket mode.
+
+A new one is a module here and a line below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.errors import UnsupportedFeature
+from storage.table import TableContext
+from storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from storage.write.assigners.fixed import FixedBucketAssigner
+from storage.write.assigners.unaware import UnawareBucketAssigner
+
+__all__ = [
+    "AssignedRows",
+    "BucketAssigner",
+    "BucketAssignerFactory",
+    "FixedBucketAssigner",
+    "PartitionedRows",
+    "UnawareBucketAssigner",
+    "bucket_assigner_of",
+]
+
+BucketAssignerFactory = Callable[[TableContext], BucketAssigner]
+
+_ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
+    BucketMode.FIXED: FixedBucketAssigner,
+    BucketMode.UNAWARE: UnawareBucketAssigner,
+}
+
+
+def bucket_assigner_of(context: TableContext) -> BucketAssigner:
+    """A new one, by the table's bucket mode. Raises UnsupportedFeature for a mode that has none."""
+    mode = bucket_mode(context.schema, context.options)
+    if mode not in _ASSIGNERS:
+        raise UnsupportedFeature(
+            f"{context.name}: bucket mode {mode.name.lower()}",
+            "no bucket can be chosen for a row",
+            "Set bucket to the number of buckets",
+        )
+    return _ASSIGNERS[mode](context)

@@ -1,0 +1,60 @@
+"""What an assigner of buckets is asked, and what it answers.
+
+Source: Java `index/BucketAssigner.java`, `table/sink/RowKeyExtractor.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionedRows:
+    """Rows in the table's schema, in order of arrival, and the partition of each.
+
+    rows: n of them.
+    partitions: each one once, as serialized BinaryRow.
+    partition_ids (n,): of each row, an index into partitions.
+    """
+
+    rows: pa.RecordBatch
+    partitions: Sequence[bytes]
+    partition_ids: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssignedRows:
+    """Rows to write, and the bucket of each.
+
+    rows: those that were asked about. An assigner whose keys move between partitions may answer with others: with
+        deletes of the old partition before the new rows, without rows that are dropped.
+    buckets (n,): of each row, 0 or more; or one number, of all rows.
+    """
+
+    rows: PartitionedRows
+    buckets: NDArray[np.int32] | int
+
+
+class BucketAssigner(Protocol):
+    """Of one table and one writer. Not thread-safe.
+
+    is_function_of_rows: the same row gets the same bucket from every assigner of the table, so that any task of a
+        shuffle may ask its own. Else all rows of a key must reach one assigner: its index tells where the key lives.
+    """
+
+    @property
+    def is_function_of_rows(self) -> bool: ...
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        """Called once for each batch, in order of arrival; rows has at least one."""
+        ...
+
+    def prepare_commit(self, identifier: int) -> None:
+        """The writer flushes what was assigned so far, for this commit."""
+        ...

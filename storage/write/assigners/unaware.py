@@ -1,0 +1,28 @@
+"""Append tables without buckets: all rows lie in bucket 0, which means nothing.
+
+Source: Java `table/sink/AppendTableRowKeyExtractor.java`, `table/BucketMode.java` (BUCKET_UNAWARE).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.table import TableContext
+from storage.write.assigners.base import AssignedRows, PartitionedRows
+
+_BUCKET: Final = 0
+
+
+class UnawareBucketAssigner:
+    """See `BucketAssigner`."""
+
+    is_function_of_rows = True
+
+    def __init__(self, context: TableContext) -> None:
+        pass
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        return AssignedRows(rows, _BUCKET)
+
+    def prepare_commit(self, identifier: int) -> None:
+        """Keeps nothing between commits."""
