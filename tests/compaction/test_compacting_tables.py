@@ -185,6 +185,7 @@ def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: 
         Played(warehouse, engine, options).play(played)
 
 
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @settings(max_examples=examples(8), deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())

@@ -52,6 +52,7 @@ async def test_a_replayed_recording_keeps_partition_key_value_headers_and_time(
         assert got == of_partition(number)
 
 
+@pytest.mark.interop
 async def test_records_survive_a_clean_stop_and_a_kill_at_the_same_address(private_kafka_broker: KafkaBroker) -> None:
     record = {"partition": 0, "key": "k", "value": None, "timestamp_ms": 1, "headers": []}
     broker = private_kafka_broker

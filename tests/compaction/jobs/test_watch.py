@@ -381,6 +381,7 @@ def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("option", "code", "message"),
     [
@@ -395,6 +396,7 @@ def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp
     assert message in err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -95,6 +95,7 @@ def test_names_mean_columns_of_the_table_whatever_else_is_read(
 # ---------------------------------------------------------------- long and deep
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [3_000])
 @pytest.mark.parametrize("join", [or_, and_])
 def test_thousands_of_conditions_may_be_joined(join: Callable[[Any, Any], Any], count: int, table: Table) -> None:
