@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoint.committable import TableCommittable
+from checkpoint.epoch import Epoch
 from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.recovery import resume_offsets
 from checkpoint.states import CheckpointEvent, CheckpointState, next_state
@@ -37,9 +38,10 @@ class CheckpointPolicy:
 class CheckpointCoordinator:
     """The checkpoints of one pipeline.
 
-    positions: where each table stands: its last own snapshot's position, or where reading begins.
-    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none. extra_properties:
-    what each snapshot of a table says besides its position.
+    positions: of each table: its last own snapshot's, or where reading begins.
+    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none.
+    epoch: of this process.
+    extra_properties: what each snapshot of a table says besides position and epoch.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class CheckpointCoordinator:
         positions: Mapping[str, SourcePosition],
         last_identifier: int,
         policy: CheckpointPolicy,
+        epoch: Epoch,
         extra_properties: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
@@ -56,6 +59,7 @@ class CheckpointCoordinator:
             )
         self._state = CheckpointState.WRITING
         self._policy = policy
+        self._epoch = epoch
         self._extra_properties = extra_properties
         self._identifier = last_identifier
         self._published = dict(positions)
@@ -132,6 +136,7 @@ class CheckpointCoordinator:
                 self._identifier,
                 files,
                 self._published[table].with_identity(identity).advanced_to(self._reached),
+                self._epoch,
                 self._extra_properties(table),
             )
             for table, files in messages.items()

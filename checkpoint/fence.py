@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
 from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.offsets import TopicPartition
+from checkpoint.offsets import SourcePosition, TopicPartition
 from checkpoint.other_users import committer
 from checkpoint.position_problems import few_of
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
@@ -37,9 +37,10 @@ class RecoveryOutdated(CommitConflict):
 class EpochFence:
     """One table's guard, for `TableCommit`. Not thread-safe.
 
-    epoch: of what is about to be committed; None lets everything pass. known_id: the newest snapshot of this commit
-    user that our position comes from; 0 for none. position: of what is about to be committed, as its snapshot keeps
-    it. shared_with: commit users that bring other records.
+    epoch: of what is about to be committed; None lets everything pass.
+    position: of what is about to be committed; None where it has none.
+    known_id: the newest snapshot of this commit user that our position comes from; 0 for none.
+    shared_with: commit users that bring other records.
     """
 
     def __init__(self, table: str, commit_user: str, shared_with: Collection[str] = ()) -> None:
@@ -48,7 +49,7 @@ class EpochFence:
         self._shared_with = shared_with
         self.epoch: Epoch | None = None
         self.known_id = 0
-        self.position: str | None = None
+        self.position: SourcePosition | None = None
         self._start_id: int | None = None  # of the newest snapshot that we start from; None once we have taken over
         self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # how far others have read, and who
 
@@ -99,7 +100,7 @@ class EpochFence:
         if self.position is None or not self._others:
             self._start_id = None
             return
-        ranges = position_from_text(self.position, f"what {self._table} is about to publish").ranges
+        ranges = self.position.ranges
         if self._start_id is not None:  # what we start from was compared, or a person decided
             self._start_id = None
             self._others = {p: other for p, other in self._others.items() if p not in ranges}

@@ -128,7 +128,7 @@ class BatchWriter:
                 part.rows.target.name: changes for part in parts if (changes := self._key_changes(part, stop))
             },
             dead_letters=[f for f in due if stop is None or f.offset < stop],
-            opens_buckets=any(self._sink_of(rows).opens_buckets(parts) for rows, parts in routed),
+            opens_buckets=any(self._sink_of(rows).writer.opens_buckets(parts) for rows, parts in routed),
             next_offset=raw.next_offset if stop is None else stop,
             refused=None if fatal is None else self._policy.refusal(fatal, raw),
             awaited=awaited if fatal is None else None,
@@ -141,7 +141,7 @@ class BatchWriter:
         After an error all that was written since the last commit must be dropped.
         """
         for rows, parts in staged.parts:
-            self._sink_of(rows).write(parts)
+            self._sink_of(rows).writer.add(parts)
         self._dead_letters.add(staged.raw, staged.dead_letters)
         left = {(table, id_) for table, changes in staged.key_changes.items() for id_ in self._move(table, changes)}
         return WriteResult(
@@ -152,7 +152,7 @@ class BatchWriter:
             awaited=staged.awaited,
             unblocked=[p for p, awaited in waiting.items() if (awaited.table, awaited.change.id) in left],
             is_memory_short=self._dead_letters.should_flush
-            or any(self._sink_of(rows).is_memory_short for rows, _ in staged.parts),
+            or any(self._sink_of(rows).writer.is_memory_short for rows, _ in staged.parts),
         )
 
     def make_room(self) -> None:
@@ -160,8 +160,8 @@ class BatchWriter:
         if self._dead_letters.should_flush:
             self._dead_letters.flush()
         for sink in list(self._sinks.values()):
-            if sink.is_memory_short:
-                sink.make_room()
+            if sink.writer.is_memory_short:
+                sink.writer.make_room()
 
     def _sink_of(self, rows: TableRows) -> TableSink:
         return self._sinks[rows.target.name]
@@ -231,7 +231,7 @@ class BatchWriter:
 
     def _routed(self, raw: RawBatch, part: TableRows) -> RoutedRows:
         try:
-            return self._sink_of(part).route(part.rows)
+            return self._sink_of(part).writer.route(part.rows)
         except BadInput as error:
             offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
             raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error

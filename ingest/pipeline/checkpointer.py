@@ -11,7 +11,7 @@ from typing import Final
 
 from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch, new_writer_id
+from checkpoint.epoch import Epoch, new_writer_id
 from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
 from ingest.clock import Clock
@@ -72,12 +72,12 @@ class Checkpointer:
 
         def extra_properties(table: str) -> dict[str, str]:
             routing = self._routings.get(table)
-            properties = {EPOCH_PROPERTY: epoch.to_text(), **self._moved.properties(table)}
-            return properties | ({ROUTING_PROPERTY: routing.to_text()} if routing else {})
+            moved = self._moved.properties(table)
+            return moved if routing is None else {**moved, ROUTING_PROPERTY: routing.to_text()}
 
-        coordinator = CheckpointCoordinator(recovered.positions, identifier, self._policy, extra_properties)
+        coordinator = CheckpointCoordinator(recovered.positions, identifier, self._policy, epoch, extra_properties)
         empty_commits = [
-            TableCommittable(table, identifier, (), recovered.positions[table], extra_properties(table))
+            TableCommittable(table, identifier, (), recovered.positions[table], epoch, extra_properties(table))
             for table in sorted(self._sinks)
         ]
         # The first table alone: of two processes that start at once the same one must come first in all of them.
@@ -124,7 +124,11 @@ class Checkpointer:
 
     async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:
         sinks = list(self._sinks.items())
-        prepared = await map_uncancellable(lambda item: item[1].prepare(identifier), sinks, TABLES_AT_ONCE)
+
+        def prepare(item: tuple[str, TableSink]) -> list[CommitMessage]:
+            return item[1].writer.prepare_commit(identifier)
+
+        prepared = await map_uncancellable(prepare, sinks, TABLES_AT_ONCE)
         return {name: files for (name, _), files in zip(sinks, prepared, strict=True)}
 
     def _log_checkpoint(self, identifier: int, tables: int) -> None:
@@ -148,7 +152,7 @@ class Checkpointer:
         """
 
         def commit(committable: TableCommittable) -> int | None:
-            return self._sinks[committable.table].commit(committable.to_storage())
+            return self._sinks[committable.table].commit(committable)
 
         def told(committable: TableCommittable, snapshot: int | None) -> None:
             committed(committable.table)

@@ -104,7 +104,7 @@ class Pipeline:
         assert self._run_task is not None
         self._run_task.cancel()
         for sink in list(self._sinks.values()):  # a checkpoint that waits for them would hold up the end
-            sink.cancel_compactions()
+            sink.writer.cancel_compactions()
 
     async def _work(self) -> None:
         recovered, coordinator = await self._startup.run()
@@ -137,7 +137,7 @@ class Pipeline:
         """
         cancellation = None
         steps: dict[str, Callable[[], Awaitable[None]]] = {
-            f"drop what {name} holds": partial(run_uncancellable, sink.abort)
+            f"drop what {name} holds": partial(run_uncancellable, sink.writer.abort)
             for name, sink in list(self._sinks.items())
         }
         steps["end expiry"] = partial(run_uncancellable, self._expiry.close, finish=is_expiry_finished)

@@ -212,7 +212,7 @@ class PipelineRecovery:
 
     async def _of_snapshot(self, table: str, snapshot_id: int, flag: str) -> tuple[str, Mapping[TopicPartition, int]]:
         """Its commit user, and where it ended."""
-        snapshot = await asyncio.to_thread(self._sinks[table].snapshot, snapshot_id)
+        snapshot = await asyncio.to_thread(self._sinks[table].history.snapshot, snapshot_id)
         position = None if snapshot is None else position_of(snapshot)
         if snapshot is None or position is None:
             reason = "there is no such snapshot" if snapshot is None else "it carries no source position"

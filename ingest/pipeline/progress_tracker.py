@@ -134,7 +134,7 @@ class ProgressTracker:
         sink, routing = self._sinks.get(table), self._routings.get(table)
         if sink is None:
             return IdleTable.of(None, None, routing)
-        return IdleTable.of(sink.created_ms, sink.latest_of_user(), routing)
+        return IdleTable.of(sink.history.created_ms, sink.latest_of_user(), routing)
 
     # ------------------------------------------------------------ registration
 
@@ -149,7 +149,7 @@ class ProgressTracker:
         def tell(newest: tuple[str, int]) -> None:
             table, snapshot_id = newest
             try:
-                self._sinks[table].register(snapshot_id)
+                self._sinks[table].history.register(snapshot_id)
             except (OSError, TidelakeError) as error:
                 _log.warning("not registered as a consumer", table=table, error=str(error))
             else:

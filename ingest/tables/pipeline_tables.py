@@ -87,7 +87,7 @@ class PipelineTables:
         except BadInput as error:
             raise BadInput(f"{table.name} can't be created: {error}") from error
         Target.of(draft, table.source_types, table.rounded_columns)
-        self._open_sink(draft).abort()
+        self._open_sink(draft).writer.abort()
         self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(
             table.name,

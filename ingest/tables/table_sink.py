@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from checkpoint.epoch import EPOCH_PROPERTY, epoch_of
+from checkpoint.committable import TableCommittable
 from checkpoint.fence import EpochFence
-from checkpoint.position_text import POSITION_PROPERTY
 from checkpoint.table_state import SnapshotSummary, TableState
 from compaction.compact_manager import compact_manager_factory
 from ingest.tables.moved_row_files import MovedRowFiles
@@ -32,49 +31,18 @@ from storage.write.table_writer import RoutedRows, TableWriter
 _log = get_logger(__name__)
 
 
-class TableSink(RowLookup, Protocol):
-    """All methods block, and are called one at a time; only `prepare` of different tables may overlap, and `commit`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def created_ms(self) -> int:
-        """When the table was made: tells it from an earlier one of its name."""
-        ...
-
-    def read_state(self) -> TableState:
-        """What the table shows of this pipeline, for finding its position."""
-        ...
-
-    def latest_of_user(self) -> SnapshotSummary | None:
-        """The pipeline's newest snapshot, as far as is known here; nothing is read."""
-        ...
-
-    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
-        """Any snapshot of the table; None for one that is not there."""
-        ...
-
-    def register(self, snapshot_id: int) -> None:
-        """Have everybody's expiry spare this snapshot and those after it."""
-        ...
-
-    @property
-    def moved_row_files(self) -> MovedRowFiles:
-        """Where the pipeline keeps rows of the table that are on their way to another key."""
-        ...
+class RowWriter(Protocol):
+    """Rows into files of one table: what a pipeline uses of `storage.write.table_writer.TableWriter`."""
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        """Rows (table columns, `_VALUE_KIND`) as `write` takes them. Quick. Raises BadInput when they don't fit the
-        table.
-        """
+        """Rows (table columns, `_VALUE_KIND`) as `add` takes them. Quick. Raises BadInput when they don't fit."""
         ...
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
-        """Whether `write` must look into the table first, which may take long."""
+        """Whether `add` must look into the table first, which may take long."""
         ...
 
-    def write(self, routed: RoutedRows) -> None:
+    def add(self, routed: RoutedRows) -> None:
         """Take rows into memory; see `is_memory_short` afterwards. Quick where no bucket is opened."""
         ...
 
@@ -87,16 +55,8 @@ class TableSink(RowLookup, Protocol):
         """Have rows leave memory until all tables fit again. May take long."""
         ...
 
-    def prepare(self, identifier: int) -> list[CommitMessage]:
-        """Everything written so far as durable files, to be committed under the identifier. None: nothing was
-        written.
-        """
-        ...
-
-    def commit(self, committable: Committable) -> int | None:
-        """Publish; the snapshot's id, or None when it exists already. Raises WriterFenced when a newer process owns
-        the pipeline, Overtaken when an older one still wrote.
-        """
+    def prepare_commit(self, identifier: int) -> list[CommitMessage]:
+        """Everything added so far as durable files, to be committed under the identifier. None: nothing was added."""
         ...
 
     def cancel_compactions(self) -> None:
@@ -104,7 +64,61 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop what was not handed over by `prepare`."""
+        """Drop what was not handed over by `prepare_commit`."""
+        ...
+
+
+class PipelineHistory(Protocol):
+    """What a pipeline asks of `ingest.tables.table_history.TableHistory`."""
+
+    @property
+    def created_ms(self) -> int:
+        """When the table was made: tells it from an earlier one of its name."""
+        ...
+
+    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
+        """Any snapshot of the table; None for one that is not there."""
+        ...
+
+    def register(self, snapshot_id: int) -> None:
+        """Have everybody's expiry spare this snapshot and those after it."""
+        ...
+
+
+class TableSink(RowLookup, Protocol):
+    """One table as a pipeline sees it.
+
+    name: the table's.
+    writer: of its rows.
+    history: of its snapshots.
+    moved_row_files: where rows of the table are kept that are on their way to another key.
+
+    All methods block, and are called one at a time, those of `writer` and `history` included; only `prepare_commit` of
+    different tables may overlap, and `commit`.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def writer(self) -> RowWriter: ...
+    @property
+    def history(self) -> PipelineHistory: ...
+    @property
+    def moved_row_files(self) -> MovedRowFiles: ...
+
+    def read_state(self) -> TableState:
+        """What the table shows of this pipeline, for finding its position."""
+        ...
+
+    def latest_of_user(self) -> SnapshotSummary | None:
+        """The pipeline's newest snapshot, as far as is known here; nothing is read."""
+        ...
+
+    def commit(self, committable: TableCommittable) -> int | None:
+        """Publish; the snapshot's id, or None when it exists already.
+
+        Raises WriterFenced when a newer process owns the pipeline, RecoveryOutdated when an older one still wrote.
+        """
         ...
 
 
@@ -126,10 +140,12 @@ class StorageTableSink:
     ) -> None:
         self._context = context
         self._commit_user = commit_user
-        self._history = TableHistory(context, commit_user, shared_with, history_snapshots)
-        self._moved = MovedRowFiles(context.io, context.paths.moved_rows_directory, commit_user, context.schema)
+        self.history = TableHistory(context, commit_user, shared_with, history_snapshots)
+        self.moved_row_files = MovedRowFiles(
+            context.io, context.paths.moved_rows_directory, commit_user, context.schema
+        )
         spill = None if spill_directory is None else str(spill_directory)
-        self._writer = TableWriter(
+        self.writer = TableWriter(
             context,
             memory=memory,
             spill_directory=spill,
@@ -140,7 +156,7 @@ class StorageTableSink:
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=self._writer.restart_compaction,
+            on_lost_compaction=self.writer.restart_compaction,
         )
         self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
 
@@ -148,74 +164,36 @@ class StorageTableSink:
     def name(self) -> str:
         return self._context.name
 
-    @property
-    def created_ms(self) -> int:
-        return self._history.created_ms
-
-    # ------------------------------------------------------------ what the table knows of the pipeline
-
     def read_state(self) -> TableState:
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
         since = self._commit.snapshots_since_guard
         self._fence.start_from(since)
-        return self._history.read_state(newest, since)
+        return self.history.read_state(newest, since)
 
     def latest_of_user(self) -> SnapshotSummary | None:
         newest = self._commit.known_latest_of_user
-        return None if newest is None else self._history.summarize(newest)
-
-    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
-        return self._history.snapshot(snapshot_id)
-
-    def register(self, snapshot_id: int) -> None:
-        self._history.register(snapshot_id)
-
-    @property
-    def moved_row_files(self) -> MovedRowFiles:
-        return self._moved
+        return None if newest is None else self.history.summarize(newest)
 
     def _own_position(self) -> list[int]:
         """What our own expiry spares."""
         newest = self._commit.known_latest_of_user
         return [] if newest is None else [newest.id]
 
-    # ------------------------------------------------------------ rows in, snapshots out
-
-    def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        return self._writer.route(rows)
-
-    def opens_buckets(self, routed: RoutedRows) -> bool:
-        return self._writer.opens_buckets(routed)
-
-    def write(self, routed: RoutedRows) -> None:
-        self._writer.add(routed)
-
-    @property
-    def is_memory_short(self) -> bool:
-        return self._writer.is_memory_short
-
-    def make_room(self) -> None:
-        self._writer.make_room()
-
-    def prepare(self, identifier: int) -> list[CommitMessage]:
-        return self._writer.prepare_commit(identifier)
-
-    def commit(self, committable: Committable) -> int | None:
-        if EPOCH_PROPERTY in committable.properties:
-            self._fence.epoch = epoch_of(committable.properties, self.name)
-        self._fence.position = committable.properties.get(POSITION_PROPERTY)
+    def commit(self, committable: TableCommittable) -> int | None:
+        self._fence.epoch, self._fence.position = committable.epoch, committable.position
+        stored = committable.to_storage()
         try:
-            snapshot_id = self._commit.commit(committable)
+            snapshot_id = self._commit.commit(stored)
         except (CommitConflict, WriterFenced, PositionRefused) as error:
-            self._discard(committable, error)
+            self._discard(stored, error)
             raise
         if snapshot_id is not None:
-            self._writer.committed(snapshot_id)
+            self.writer.committed(snapshot_id)
             self._published(snapshot_id)
         else:
-            self._writer.dropped()  # before its files go: a compaction may be reading them
-            self._commit.discard_replayed(committable)
+            self.writer.dropped()  # before its files go: a compaction may be reading them
+            self._commit.discard_replayed(stored)
         return snapshot_id
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
@@ -226,7 +204,7 @@ class StorageTableSink:
         """
         messages = committable.messages
         try:
-            landed = self._history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
+            landed = self.history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
             if landed:
                 messages = [replace(message, new_files=(), changelog_files=()) for message in messages]
             if landed is not None or isinstance(reason, CommitConflict):
@@ -234,11 +212,5 @@ class StorageTableSink:
         except (OSError, TidelakeError) as error:
             _log.warning("files of a failed commit stay, for the orphan cleaner", table=self.name, error=str(error))
 
-    def cancel_compactions(self) -> None:
-        self._writer.cancel_compactions()
-
-    def abort(self) -> None:
-        self._writer.abort()
-
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        return lookup_newest_rows(self._context, self._history.latest(), keys, self._writer.uncommitted())
+        return lookup_newest_rows(self._context, self.history.latest(), keys, self.writer.uncommitted())

@@ -21,6 +21,7 @@ from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.fence import EpochFence
 from ingest.pipeline.builder import run
 from ingest.pipeline.progress_file import ProgressFile
+from ingest.tables.table_history import TableHistory
 from ingest.tables.table_sink import StorageTableSink
 from tests.benchmarks.change_log import CHANGES, write_change_log
 from tests.benchmarks.clock import Clock, tell
@@ -32,14 +33,17 @@ _SHARE_MAX: Final = 0.05
 _INTERVALS_MS: Final = {"a checkpoint every 10 s (default)": 10_000, "a checkpoint every second": 1_000}
 
 _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
-    "finding and proving the position": [(StorageTableSink, ["evidence", "snapshot", "latest_of_user"])],
+    "finding and proving the position": [
+        (StorageTableSink, ["read_state", "latest_of_user"]),
+        (TableHistory, ["snapshot"]),
+    ],
     "taking over": [(StorageTableSink, ["commit"])],  # without rows it is a take-over
     "the chain of positions": [
         (CheckpointCoordinator, ["add_partition", "wrote", "due_in_ms", "begin", "prepared", "committed", "completed"]),
         (TableCommittable, ["to_storage"]),
     ],
     "fencing": [(EpochFence, ["__call__"])],
-    "progress file, consumer": [(ProgressFile, ["read", "write"]), (StorageTableSink, ["register"])],
+    "progress file, consumer": [(ProgressFile, ["read", "write"]), (TableHistory, ["register"])],
 }
 
 

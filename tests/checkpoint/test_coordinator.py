@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
+from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.states import CheckpointState, IllegalTransition
@@ -23,9 +24,12 @@ def at(end: int, start: int | None = None) -> SourcePosition:
     return SourcePosition(IDENTITY, {P0: OffsetRange(end if start is None else start, end)})
 
 
+EPOCH = Epoch(3, "we")
+
+
 def coordinator(*, last_identifier: int = 0, **positions: SourcePosition) -> CheckpointCoordinator:
     return CheckpointCoordinator(
-        positions or {"a": at(0)}, last_identifier, CheckpointPolicy(interval_ms=1_000, bytes_max=100)
+        positions or {"a": at(0)}, last_identifier, CheckpointPolicy(interval_ms=1_000, bytes_max=100), EPOCH
     )
 
 
@@ -120,7 +124,7 @@ def test_a_partition_found_again_keeps_its_place() -> None:
     assert checkpoint(subject, "a") == {"a": at(9, start=0)}
 
 
-def test_the_snapshot_names_checkpoint_and_position() -> None:
+def test_the_snapshot_names_checkpoint_position_and_epoch() -> None:
     subject = coordinator()
     subject.wrote(P0, 10, nbytes=1, now_ms=0)
     subject.begin()
@@ -128,6 +132,7 @@ def test_the_snapshot_names_checkpoint_and_position() -> None:
     stored = committable.to_storage()
     assert (stored.identifier, list(stored.messages)) == (1, FILES)
     assert position_from_text(stored.properties[POSITION_PROPERTY], "here") == at(10, start=0)
+    assert epoch_of(stored.properties, "here") == EPOCH
 
 
 def test_many_checkpoints_make_an_unbroken_chain() -> None:

@@ -10,7 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from checkpoint.committable import TableCommittable
+from checkpoint.epoch import Epoch
+from checkpoint.offsets import SourcePosition
 from ingest.tables.table_sink import StorageTableSink
 from storage.commit.commit_message import Committable
 from storage.errors import TidelakeError
@@ -45,10 +47,10 @@ class Lake:
         return self.context.paths.snapshot(id_)
 
 
-def committable(identifier: int, epoch: int, *files: str) -> Committable:
+def committable(identifier: int, epoch: int, *files: str) -> TableCommittable:
     base = identifier - 1 or None
     messages = [added(*files, base=base)] if files else []
-    return Committable(identifier, messages, properties={EPOCH_PROPERTY: Epoch(epoch, "HOST:PID:ID").to_text()})
+    return TableCommittable("t", identifier, messages, SourcePosition(), Epoch(epoch, "HOST:PID:ID"))
 
 
 def an_older_process_still_commits(lake: Lake) -> None:

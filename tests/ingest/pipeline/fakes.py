@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
@@ -43,7 +44,7 @@ from ingest.sources.base import Earliest, Start
 from ingest.tables.moved_row_files import MovedRowFiles
 from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.table_router import Route, TableRouter
-from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.commit_message import CommitMessage
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
@@ -268,6 +269,14 @@ class FakeSink:
         return self._table.name
 
     @property
+    def writer(self) -> FakeSink:
+        return self
+
+    @property
+    def history(self) -> FakeSink:
+        return self
+
+    @property
     def created_ms(self) -> int:
         return 1
 
@@ -302,7 +311,7 @@ class FakeSink:
     def opens_buckets(self, routed: RoutedRows) -> bool:
         return self.must_open_buckets
 
-    def write(self, routed: RoutedRows) -> None:
+    def add(self, routed: RoutedRows) -> None:
         self.at_write()
         for _, rows in routed.parts:
             self._written += list(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
@@ -312,17 +321,18 @@ class FakeSink:
         self._table.log.append(f"make room {self.name}")
         self.is_memory_short = False
 
-    def prepare(self, identifier: int) -> list[CommitMessage]:
+    def prepare_commit(self, identifier: int) -> list[CommitMessage]:
         self.at_prepare()
         self._table.log.append(f"prepare {self.name}")
         self._prepared, self._written = self._written, []
         return [CommitMessage(b"", 0)] if self._prepared else []
 
-    def commit(self, committable: Committable) -> int | None:
+    def commit(self, committable: TableCommittable) -> int | None:
         if committable.messages:  # not when it only takes over
             self.at_commit()
             self._table.log.append(f"commit {self.name} {committable.identifier}")
-        self._table.snapshots.append(Published(committable.identifier, self._prepared, committable.properties))
+        properties = committable.to_storage().properties
+        self._table.snapshots.append(Published(committable.identifier, self._prepared, properties))
         self._newest_id = len(self._table.snapshots)
         self._prepared = []
         if committable.messages:

@@ -24,6 +24,7 @@ from ingest.tables.table_sink import StorageTableSink
 from storage.commit.commit_message import CommitMessage
 from storage.errors import BadInput, CommitConflict, PositionRefused, TidelakeError
 from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -201,15 +202,15 @@ def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_star
     shop.run()
     shop.send()
     left = set[Path]()
-    prepare = StorageTableSink.prepare
+    prepare = TableWriter.prepare_commit
 
-    def damage_and_prepare(self: StorageTableSink, identifier: int) -> list[CommitMessage]:
+    def damage_and_prepare(self: TableWriter, identifier: int) -> list[CommitMessage]:
         damage(shop)
         left.update(files(shop.location))
         return prepare(self, identifier)
 
     with (
-        patch.object(StorageTableSink, "prepare", damage_and_prepare),
+        patch.object(TableWriter, "prepare_commit", damage_and_prepare),
         pytest.raises(CommitConflict, match="rolled back, dropped or created again"),
     ):
         shop.run()
@@ -233,10 +234,10 @@ def test_no_registration_comes_into_a_table_that_is_gone_or_made_anew(
     shop.create()
     sink = StorageTableSink(shop.orders.context, "shop", MemoryBudget(1 << 20))
     sink.read_state()
-    sink.register(1)
+    sink.history.register(1)
     damage(shop)
     with pytest.raises(TidelakeError):
-        sink.register(1)
+        sink.history.register(1)
     assert not (shop.location / "consumer").exists()
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from checkpoint.committable import TableCommittable
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
 from checkpoint.fence import RecoveryOutdated
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
@@ -22,7 +23,6 @@ from ingest.pipeline.run_metrics import RunMetrics
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
 from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.commit.commit_message import Committable
 from storage.errors import WriterFenced
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Published, Rig, raw_batch
 
@@ -48,7 +48,7 @@ async def test_an_older_process_that_commits_while_we_start_is_not_lost() -> Non
     rig = Rig(source, [table])
     commit = rig.sinks["t"].commit
 
-    def after_the_older_one(committable: Committable) -> int | None:
+    def after_the_older_one(committable: TableCommittable) -> int | None:
         rig.sinks["t"].commit = commit  # type: ignore[method-assign]
         position = SourcePosition(SourceIdentity("fake"), {T0: OffsetRange(0, 2)})
         properties = {POSITION_PROPERTY: position_to_text(position), EPOCH_PROPERTY: Epoch(7, "older").to_text()}
@@ -68,7 +68,7 @@ async def test_the_first_table_is_taken_over_before_the_others() -> None:
     tables = [FakeTable(name) for name in ("c", "a", "b")]
     rig = Rig(FakeSource([]), tables)
 
-    def fenced(committable: Committable) -> int | None:
+    def fenced(committable: TableCommittable) -> int | None:
         raise WriterFenced("a: …")
 
     rig.sinks["a"].commit = fenced  # type: ignore[method-assign]
