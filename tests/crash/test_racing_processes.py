@@ -58,7 +58,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
     "place",
     [
         pytest.param(on_disk, id="disk"),
-        pytest.param(on_s3, id="S3", marks=pytest.mark.needs("S3 server")),
+        pytest.param(on_s3, id="S3", marks=[pytest.mark.interop, pytest.mark.needs("S3 server")]),
         pytest.param(on_unreliable_s3, id="unreliable S3", marks=[*LONG, pytest.mark.needs("S3 server")]),
     ],
 )

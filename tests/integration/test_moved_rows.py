@@ -26,6 +26,7 @@ from tests.support.service import Service
 INVENTORY = next(recorded for recorded in RECORDED_TABLES if recorded.id == "pg-shop/json-plain/inventory")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ahead", [(), (0,) * 500, (1,) * 500], ids=["in turns", "one ahead", "another ahead"])
 def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
     ahead: Sequence[int], tmp_path: Path
@@ -86,6 +87,7 @@ def service(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.interop
 def test_a_row_comes_as_it_was_when_the_service_is_killed_while_it_moves(
     service: Service, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ LOOKED_UP: Final = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", LOOKED_UP, ids=lambda engine: engine.about)
 def test_levels_that_compaction_looked_up_are_not_merged_twice(engine: Engine, new_table: NewTable) -> None:
     """Java moves level 0 up beside the large file on the highest level, whose rows the files between then hold too."""
@@ -134,6 +135,7 @@ SHOWN_SINGLE_ROWS: Final = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", SHOWN_SINGLE_ROWS, ids=lambda engine: engine.about)
 def test_a_row_that_leaves_level_0_alone_becomes_what_java_makes_of_it(engine: Engine, new_table: NewTable) -> None:
     """A compaction that looks rows up shows single ones to the engine too: a lone -D of a sum is no -D any more."""

@@ -3,7 +3,7 @@
 `@pytest.mark.interop` is for a test that takes a foreign part long; `@pytest.mark.long` for one that takes minutes.
 `@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test` (or with
 `kept=5` five of them, spread over all), so that what it promises is always tried, and the others are marked `interop`.
-A test beside a foreign part (external_services.py) needs no mark: of many cases `make test` runs four. Of a folder that
+A test beside a foreign part (external_services.py) needs no mark: of many cases `make test` runs two. Of a folder that
 TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
 
 A test that draws its cases at random (with Hypothesis), or that goes through many in a loop (marked `sampled`), takes a
@@ -27,7 +27,7 @@ Case = TypeVar("Case")
 
 HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
-CASES_BESIDE_A_PART: Final = 4
+CASES_BESIDE_A_PART: Final = 2
 
 # Time never decides a test: no deadline.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
