@@ -6,7 +6,6 @@ Source: Java `options/Options.java`, `options/OptionsUtils.java`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from functools import cache
 from typing import Any, Self, TypeVar
 
@@ -25,7 +24,6 @@ from storage.options.values import (
 )
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
 
 
 class BaseOptions(Mapping[str, str]):
@@ -62,19 +60,19 @@ class BaseOptions(Mapping[str, str]):
 
     def is_given(self, key: str) -> bool:
         """Whether the option is set, under this name or an older one."""
-        return self._name_of(key, _own(key)) is not None
+        return self._name_of(key, option_of(key)) is not None
 
     def is_on(self, key: str) -> bool:
         """Whether a switch is on."""
-        return bool(self._parsed(key, parse_boolean, False))
+        return bool(self.parsed(key, parse_boolean, False))
 
     def text(self, key: str) -> str | None:
         """The value, or the registry's default."""
         return self._optional(key, str)
 
-    def _parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
-        """otherwise: for an option that is not set and has no default in the registry."""
-        option = _own(key)
+    def parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
+        """The value of an option, or the registry's default. otherwise: for one that has neither."""
+        option = option_of(key)
         name = self._name_of(key, option)
         if name is None:
             return otherwise if option.default is None else _parsed_default(option.default, parse)
@@ -87,7 +85,7 @@ class BaseOptions(Mapping[str, str]):
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
 
     def _text(self, key: str) -> str:
-        return str(self._parsed(key, str, ""))
+        return str(self.parsed(key, str, ""))
 
     def _trimmed(self, key: str) -> str:
         return self._text(key).strip()
@@ -97,49 +95,36 @@ class BaseOptions(Mapping[str, str]):
         return self._trimmed(key).lower()
 
     def _int(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._parsed(key, parse_int, otherwise))
+        return int(self.parsed(key, parse_int, otherwise))
 
     def _long(self, key: str) -> int:
-        return int(self._parsed(key, parse_long, None))
+        return int(self.parsed(key, parse_long, None))
 
     def _fraction(self, key: str) -> float:
-        return float(self._parsed(key, parse_fraction, None))
+        return float(self.parsed(key, parse_fraction, None))
 
     def _size_bytes(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._parsed(key, parse_size_bytes, otherwise))
+        return int(self.parsed(key, parse_size_bytes, otherwise))
 
     def _duration_ms(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._parsed(key, parse_duration_ms, otherwise))
+        return int(self.parsed(key, parse_duration_ms, otherwise))
 
     def _names(self, key: str) -> tuple[str, ...]:
-        found: tuple[str, ...] = self._parsed(key, parse_names, ())
+        found: tuple[str, ...] = self.parsed(key, parse_names, ())
         return found
 
     def _map(self, key: str) -> dict[str, str]:
-        found: dict[str, str] = self._parsed(key, parse_map, {})
+        found: dict[str, str] = self.parsed(key, parse_map, {})
         return found
 
     def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
         """None when the option is not set and has no default."""
-        found: T | None = self._parsed(key, parse, None)
-        return found
-
-    def _choice(self, key: str, kind: type[E]) -> E:
-        """Takes `_` for `-`, as tables that exist may have it; Java doesn't, and new tables are held to that."""
-
-        def parse(text: str) -> E:
-            try:
-                return kind(text.strip().lower().replace("_", "-"))
-            except ValueError:
-                raise BadInput(f"expected one of {', '.join(kind)}") from None
-
-        option = _own(key)
-        found: E = self._parsed(key, parse, None) if self.is_given(key) else parse(option.default or "")
+        found: T | None = self.parsed(key, parse, None)
         return found
 
 
 @cache
-def _own(key: str) -> Option:
+def option_of(key: str) -> Option:
     """The option of this very name: code asks for no other."""
     option = TABLE_REGISTRY.find(key)
     assert option is not None, f"the registry has no option {key}"

@@ -6,28 +6,17 @@ Source: Java `CoreOptions.java`, `options/ExpireConfig.java`.
 from __future__ import annotations
 
 from storage.options.base_options import BaseOptions
-from storage.options.values import parse_duration_ms
+from storage.options.option_value import OptionValue
 
 
 class RetentionOptions(BaseOptions):
     """Of snapshots, changelogs and consumers."""
 
-    @property
-    def snapshot_num_retained_min(self) -> int:
-        return self._int("snapshot.num-retained.min")
-
-    @property
-    def snapshot_num_retained_max(self) -> int:
-        return self._int("snapshot.num-retained.max")
-
-    @property
-    def snapshot_time_retained_ms(self) -> int:
-        return self._duration_ms("snapshot.time-retained")
-
-    @property
-    def snapshot_expire_limit(self) -> int:
-        """How many snapshots one round of expiry removes at most."""
-        return self._int("snapshot.expire.limit")
+    snapshot_num_retained_min = OptionValue[int]("snapshot.num-retained.min")
+    snapshot_num_retained_max = OptionValue[int]("snapshot.num-retained.max")
+    snapshot_time_retained_ms = OptionValue[int]("snapshot.time-retained")
+    # How many snapshots one round of expiry removes at most
+    snapshot_expire_limit = OptionValue[int]("snapshot.expire.limit")
 
     @property
     def changelog_num_retained_min(self) -> int:
@@ -50,12 +39,7 @@ class RetentionOptions(BaseOptions):
             or self.changelog_num_retained_min > self.snapshot_num_retained_min
         )
 
-    @property
-    def consumer_expiration_ms(self) -> int | None:
-        """How old a consumer's file may grow before it no longer holds snapshots back; None for ever."""
-        return self._optional("consumer.expiration-time", parse_duration_ms)
-
-    @property
-    def consumer_changelog_only(self) -> bool:
-        """Consumers hold back long-lived changelogs only, not snapshots."""
-        return self.is_on("consumer.changelog-only")
+    # How old a consumer's file may grow before it no longer holds snapshots back; None for ever
+    consumer_expiration_ms = OptionValue[int | None]("consumer.expiration-time")
+    # Consumers hold back long-lived changelogs only, not snapshots
+    consumer_changelog_only = OptionValue[bool]("consumer.changelog-only")

@@ -11,6 +11,7 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.options.base_options import BaseOptions
+from storage.options.option_value import EnumValue, OptionValue
 from storage.options.values import parse_long
 
 
@@ -55,6 +56,30 @@ _PLACES: Final = {
 }
 
 
+def _local_time_ms(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text.strip()).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise BadInput("expected a time such as 2026-01-31 12:00:00") from None
+
+
+def _pair_of_times(text: str) -> tuple[int, int]:
+    try:
+        first, last = (int(part) if part.strip().isdecimal() else _local_time_ms(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput("expected two times, such as 2026-01-31 12:00:00,2026-02-01 12:00:00") from None
+    if last < first:
+        raise BadInput("the second time is before the first; swap them")
+    return first, last
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, last = (part.strip() for part in text.partition(","))
+    if not first or not last or "," in last:
+        raise BadInput("expected two snapshot ids or two tags, such as 12,20")
+    return first, last
+
+
 class ScanOptions(BaseOptions):
     """Where reading begins, and how a reader waits."""
 
@@ -85,22 +110,11 @@ class ScanOptions(BaseOptions):
         if wrong := [key for key in places if key not in fitting]:
             raise BadInput(f"option {wrong[0]} does not go with scan.mode = {mode}; unset one of them")
 
-    @property
-    def scan_snapshot_id(self) -> int | None:
-        return self._optional("scan.snapshot-id", parse_long)
-
-    @property
-    def scan_tag(self) -> str | None:
-        return self.text("scan.tag-name")
-
-    @property
-    def scan_watermark_ms(self) -> int | None:
-        return self._optional("scan.watermark", parse_long)
-
-    @property
-    def scan_version(self) -> str | None:
-        """A tag, `watermark-` with a number, or a snapshot id."""
-        return self.text("scan.version")
+    scan_snapshot_id = OptionValue[int | None]("scan.snapshot-id")
+    scan_tag = OptionValue[str | None]("scan.tag-name")
+    scan_watermark_ms = OptionValue[int | None]("scan.watermark")
+    # A tag, `watermark-` with a number, or a snapshot id
+    scan_version = OptionValue[str | None]("scan.version")
 
     @property
     def scan_timestamp_ms(self) -> int | None:
@@ -109,107 +123,38 @@ class ScanOptions(BaseOptions):
             return ms
         return self._optional("scan.timestamp", _local_time_ms)
 
-    @property
-    def scan_file_creation_time_ms(self) -> int | None:
-        return self._optional("scan.file-creation-time-millis", parse_long)
-
-    @property
-    def scan_creation_time_ms(self) -> int | None:
-        return self._optional("scan.creation-time-millis", parse_long)
-
-    @property
-    def scan_bounded_watermark_ms(self) -> int | None:
-        """A stream ends before the first snapshot with a later watermark."""
-        return self._optional("scan.bounded.watermark", parse_long)
-
-    @property
-    def incremental_between(self) -> tuple[str, str] | None:
-        """Two snapshot ids or two tags: the first is not part of the range, the second is."""
-        return self._optional("incremental-between", _pair)
-
-    @property
-    def incremental_between_times_ms(self) -> tuple[int, int] | None:
-        """Epoch milliseconds, or local times: the snapshots after the first, up to the second."""
-        return self._optional("incremental-between-timestamp", _pair_of_times)
-
-    @property
-    def incremental_to_auto_tag(self) -> str | None:
-        """What changed from the last automatic tag before this one."""
-        return self.text("incremental-to-auto-tag")
-
-    @property
-    def incremental_scan_mode(self) -> IncrementalScanMode:
-        return self._choice("incremental-between-scan-mode", IncrementalScanMode)
-
-    @property
-    def tags_stand_for_snapshots(self) -> bool:
-        """Whether tags in `incremental-between` mean the snapshots between them, not the difference of their rows."""
-        return self.is_on("incremental-between-tag-to-snapshot")
-
-    @property
-    def discovery_interval_ms(self) -> int:
-        return self._duration_ms("continuous.discovery-interval")
+    scan_file_creation_time_ms = OptionValue[int | None]("scan.file-creation-time-millis")
+    scan_creation_time_ms = OptionValue[int | None]("scan.creation-time-millis")
+    # A stream ends before the first snapshot with a later watermark
+    scan_bounded_watermark_ms = OptionValue[int | None]("scan.bounded.watermark")
+    # Two snapshot ids or two tags: the first is not part of the range, the second is
+    incremental_between = OptionValue[tuple[str, str] | None]("incremental-between", _pair)
+    # Epoch milliseconds, or local times: the snapshots after the first, up to the second
+    incremental_between_times_ms = OptionValue[tuple[int, int] | None]("incremental-between-timestamp", _pair_of_times)
+    # What changed from the last automatic tag before this one
+    incremental_to_auto_tag = OptionValue[str | None]("incremental-to-auto-tag")
+    incremental_scan_mode = EnumValue("incremental-between-scan-mode", IncrementalScanMode)
+    # Whether tags in `incremental-between` mean the snapshots between them, not the difference of their rows
+    tags_stand_for_snapshots = OptionValue[bool]("incremental-between-tag-to-snapshot")
+    discovery_interval_ms = OptionValue[int]("continuous.discovery-interval")
 
     @property
     def snapshot_delay_ms(self) -> int:
         """How old a snapshot must be before a follower reads it."""
         return self._duration_ms("streaming.read.snapshot.delay", 0)
 
-    @property
-    def consumer_id(self) -> str | None:
-        return self.text("consumer-id")
-
-    @property
-    def consumer_mode(self) -> ConsumerMode:
-        return self._choice("consumer.mode", ConsumerMode)
-
-    @property
-    def ignores_consumer_progress(self) -> bool:
-        """Whether a consumer begins again, wherever it was."""
-        return self.is_on("consumer.ignore-progress")
-
-    @property
-    def reads_sequence_numbers(self) -> bool:
-        """Whether `$audit_log` and `$binlog` have a column `_SEQUENCE_NUMBER`."""
-        return self.is_on("table-read.sequence-number.enabled")
+    consumer_id = OptionValue[str | None]("consumer-id")
+    consumer_mode = EnumValue("consumer.mode", ConsumerMode)
+    # Whether a consumer begins again, wherever it was
+    ignores_consumer_progress = OptionValue[bool]("consumer.ignore-progress")
+    # Whether `$audit_log` and `$binlog` have a column `_SEQUENCE_NUMBER`
+    reads_sequence_numbers = OptionValue[bool]("table-read.sequence-number.enabled")
 
     @property
     def tag_period(self) -> str:
         """How often automatic tags are made: daily, hourly, two-hours, or by a duration (then they name minutes)."""
         return "duration" if self.is_given("tag.creation-period-duration") else self._word("tag.creation-period")
 
-    @property
-    def tag_period_format(self) -> str:
-        return self._word("tag.period-formatter")
-
-    @property
-    def streaming_read_append_overwrite(self) -> bool:
-        return self.is_on("streaming-read-append-overwrite")
-
-    @property
-    def streaming_read_overwrite(self) -> bool:
-        return self.is_on("streaming-read-overwrite")
-
-
-def _local_time_ms(text: str) -> int:
-    try:
-        return int(datetime.fromisoformat(text.strip()).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise BadInput("expected a time such as 2026-01-31 12:00:00") from None
-
-
-def _pair_of_times(text: str) -> tuple[int, int]:
-    try:
-        first, last = (int(part) if part.strip().isdecimal() else _local_time_ms(part) for part in text.split(","))
-    except ValueError:
-        raise BadInput("expected two times, such as 2026-01-31 12:00:00,2026-02-01 12:00:00") from None
-    if last < first:
-        raise BadInput("the second time is before the first; swap them")
-    return first, last
-
-
-def _pair(text: str) -> tuple[str, str]:
-    first, _, last = (part.strip() for part in text.partition(","))
-    if not first or not last or "," in last:
-        raise BadInput("expected two snapshot ids or two tags, such as 12,20")
-    return first, last
+    tag_period_format = OptionValue[str]("tag.period-formatter")
+    streaming_read_append_overwrite = OptionValue[bool]("streaming-read-append-overwrite")
+    streaming_read_overwrite = OptionValue[bool]("streaming-read-overwrite")

@@ -1,6 +1,7 @@
-"""What a table's options say, typed and derived from each other. Names and defaults: `storage.options.registry`.
+"""What a table's options say, typed and derived from each other.
 
-A `TableOptions` answers questions ("which format do files of level 3 have?"), so that no other module knows a key.
+A key, its type and its default stand in `storage.options.registry`. Here stands the name under which code asks for it
+(`OptionValue`), and what derives from several options (properties and methods). No other module knows a key.
 
 Source: Java `CoreOptions.java`.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from storage.options.option_value import EnumValue, OptionValue
 from storage.options.retention_options import RetentionOptions
 from storage.options.scan_options import ScanOptions
-from storage.options.values import parse_boolean, parse_duration_ms, parse_int, parse_size_bytes
+from storage.options.values import parse_boolean, parse_duration_ms, parse_int, parse_names
 
 MEBIBYTE: Final = 1 << 20
 INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
@@ -42,65 +44,38 @@ class TableOptions(RetentionOptions, ScanOptions):
 
     # ------------------------------------------------------------ merge
 
-    @property
-    def merge_engine(self) -> MergeEngine:
-        return self._choice("merge-engine", MergeEngine)
-
-    @property
-    def changelog_producer(self) -> ChangelogProducer:
-        return self._choice("changelog-producer", ChangelogProducer)
-
-    @property
-    def changelog_row_deduplicate(self) -> bool:
-        """An update that changed nothing is none, in changelogs that compaction makes."""
-        return self.is_on("changelog-producer.row-deduplicate")
-
-    @property
-    def changelog_row_deduplicate_ignore_fields(self) -> tuple[str, ...]:
-        """Columns that don't count then."""
-        return self._names("changelog-producer.row-deduplicate-ignore-fields")
-
-    @property
-    def sequence_fields(self) -> tuple[str, ...]:
-        """Columns that order the rows of a key before arrival order does; empty when none are set."""
-        return self._names("sequence.field")
+    merge_engine = EnumValue("merge-engine", MergeEngine)
+    changelog_producer = EnumValue("changelog-producer", ChangelogProducer)
+    # An update that changed nothing is none, in changelogs that compaction makes
+    changelog_row_deduplicate = OptionValue[bool]("changelog-producer.row-deduplicate")
+    # Columns that don't count then
+    changelog_row_deduplicate_ignore_fields = OptionValue[tuple[str, ...]](
+        "changelog-producer.row-deduplicate-ignore-fields", parse_names, unset=()
+    )
+    # Columns that order the rows of a key before arrival order does; empty when none are set
+    sequence_fields = OptionValue[tuple[str, ...]]("sequence.field")
 
     @property
     def sequence_descending(self) -> bool:
         return self._word("sequence.field.sort-order") == "descending"
 
-    @property
-    def row_kind_field(self) -> str | None:
-        return self.text("rowkind.field")
-
-    @property
-    def ignore_delete(self) -> bool:
-        return self.is_on("ignore-delete")
-
-    @property
-    def ignore_update_before(self) -> bool:
-        return self.is_on("ignore-update-before")
+    row_kind_field = OptionValue[str | None]("rowkind.field")
+    ignore_delete = OptionValue[bool]("ignore-delete")
+    ignore_update_before = OptionValue[bool]("ignore-update-before")
 
     # ------------------------------------------------------------ compaction
 
-    @property
-    def write_only(self) -> bool:
-        return self.is_on("write-only")
-
-    @property
-    def aggregation_removes_on_delete(self) -> bool:
-        """merge-engine = aggregation: a -D removes the record, instead of taking its values back."""
-        return self.is_on("aggregation.remove-record-on-delete")
+    write_only = OptionValue[bool]("write-only")
+    # merge-engine = aggregation: a -D removes the record, instead of taking its values back
+    aggregation_removes_on_delete = OptionValue[bool]("aggregation.remove-record-on-delete")
 
     @property
     def num_levels(self) -> int:
         """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
         return self._int("num-levels", min(self.compaction_trigger + 1, INT_MAX))
 
-    @property
-    def compaction_trigger(self) -> int:
-        """Sorted runs of a bucket from which on compaction is considered."""
-        return self._int("num-sorted-run.compaction-trigger")
+    # Sorted runs of a bucket from which on compaction is considered
+    compaction_trigger = OptionValue[int]("num-sorted-run.compaction-trigger")
 
     @property
     def stop_trigger(self) -> int:
@@ -108,69 +83,29 @@ class TableOptions(RetentionOptions, ScanOptions):
         trigger = self.compaction_trigger
         return max(trigger, self._int("num-sorted-run.stop-trigger", min(trigger + 3, INT_MAX)))
 
-    @property
-    def max_size_amplification_percent(self) -> int:
-        return self._int("compaction.max-size-amplification-percent")
-
-    @property
-    def size_ratio_percent(self) -> int:
-        return self._int("compaction.size-ratio")
-
-    @property
-    def offpeak_start_hour(self) -> int:
-        return self._int("compaction.offpeak.start.hour")
-
-    @property
-    def offpeak_end_hour(self) -> int:
-        return self._int("compaction.offpeak.end.hour")
-
-    @property
-    def offpeak_ratio_percent(self) -> int:
-        return self._int("compaction.offpeak-ratio")
-
-    @property
-    def optimization_interval_ms(self) -> int | None:
-        return self._optional("compaction.optimization-interval", parse_duration_ms)
-
-    @property
-    def compaction_total_size_threshold_bytes(self) -> int | None:
-        return self._optional("compaction.total-size-threshold", parse_size_bytes)
-
-    @property
-    def compaction_incremental_size_threshold_bytes(self) -> int | None:
-        return self._optional("compaction.incremental-size-threshold", parse_size_bytes)
-
-    @property
-    def force_up_level_0(self) -> bool:
-        return self.is_on("compaction.force-up-level-0")
-
-    @property
-    def force_rewrite_all_files(self) -> bool:
-        return self.is_on("compaction.force-rewrite-all-files")
+    max_size_amplification_percent = OptionValue[int]("compaction.max-size-amplification-percent")
+    size_ratio_percent = OptionValue[int]("compaction.size-ratio")
+    offpeak_start_hour = OptionValue[int]("compaction.offpeak.start.hour")
+    offpeak_end_hour = OptionValue[int]("compaction.offpeak.end.hour")
+    offpeak_ratio_percent = OptionValue[int]("compaction.offpeak-ratio")
+    optimization_interval_ms = OptionValue[int | None]("compaction.optimization-interval")
+    compaction_total_size_threshold_bytes = OptionValue[int | None]("compaction.total-size-threshold")
+    compaction_incremental_size_threshold_bytes = OptionValue[int | None]("compaction.incremental-size-threshold")
+    force_up_level_0 = OptionValue[bool]("compaction.force-up-level-0")
+    force_rewrite_all_files = OptionValue[bool]("compaction.force-rewrite-all-files")
 
     def compaction_file_size_bytes(self, *, has_primary_key: bool) -> int:
         """Smaller files are rewritten together with their neighbours, larger ones may stay as they are."""
         ratio = self._fraction("compaction.small-file-ratio")
         return int(self.target_file_size_bytes(has_primary_key=has_primary_key) * ratio)
 
-    @property
-    def compaction_min_file_num(self) -> int:
-        """Append tables: how many small files are worth a rewrite."""
-        return self._int("compaction.min.file-num")
-
-    @property
-    def compaction_file_num_limit(self) -> int:
-        """Append tables: how many files are looked at together."""
-        return self._int("compaction.file-num-limit")
-
-    @property
-    def sort_sample_magnification(self) -> int:
-        """Sort compaction: how finely values are sampled."""
-        return self._int("sort-compaction.local-sample.magnification")
-
-    @property
-    def commit_force_compact(self) -> bool:
-        return self.is_on("commit.force-compact")
+    # Append tables: how many small files are worth a rewrite
+    compaction_min_file_num = OptionValue[int]("compaction.min.file-num")
+    # Append tables: how many files are looked at together
+    compaction_file_num_limit = OptionValue[int]("compaction.file-num-limit")
+    # Sort compaction: how finely values are sampled
+    sort_sample_magnification = OptionValue[int]("sort-compaction.local-sample.magnification")
+    commit_force_compact = OptionValue[bool]("commit.force-compact")
 
     @property
     def full_compaction_delta_commits(self) -> int | None:
@@ -182,14 +117,9 @@ class TableOptions(RetentionOptions, ScanOptions):
             return 1 if self.changelog_producer is ChangelogProducer.FULL_COMPACTION else None
         return max(commits, 1)
 
-    @property
-    def partial_update_removes_on_delete(self) -> bool:
-        return self.is_on("partial-update.remove-record-on-delete")
-
-    @property
-    def partial_update_removes_on_sequences(self) -> tuple[str, ...]:
-        """Sequence fields whose deletes remove the record (`partial-update.remove-record-on-sequence-group`)."""
-        return self._names("partial-update.remove-record-on-sequence-group")
+    partial_update_removes_on_delete = OptionValue[bool]("partial-update.remove-record-on-delete")
+    # Sequence fields whose deletes remove the record (`partial-update.remove-record-on-sequence-group`)
+    partial_update_removes_on_sequences = OptionValue[tuple[str, ...]]("partial-update.remove-record-on-sequence-group")
 
     @property
     def needs_lookup(self) -> bool:
@@ -201,42 +131,19 @@ class TableOptions(RetentionOptions, ScanOptions):
             or self.is_on("force-lookup")
         )
 
-    @property
-    def deletion_vectors_enabled(self) -> bool:
-        return self.is_on("deletion-vectors.enabled")
-
-    @property
-    def deletion_vectors_merge_on_read(self) -> bool:
-        """Readers of a table with deletion vectors see level 0, too, and merge it."""
-        return self.is_on("deletion-vectors.merge-on-read")
-
-    @property
-    def deletion_vectors_bitmap64(self) -> bool:
-        """Whether vectors are written in the form that takes positions of 64 bits; both forms are read."""
-        return self.is_on("deletion-vectors.bitmap64")
-
-    @property
-    def deletion_vector_index_file_target_bytes(self) -> int:
-        """How large index files of vectors get, of tables without buckets."""
-        return self._size_bytes("deletion-vector.index-file.target-size")
-
-    @property
-    def compaction_delete_ratio(self) -> float:
-        """Files of append tables of whose rows a larger share is deleted are rewritten."""
-        return self._fraction("compaction.delete-ratio-threshold")
-
-    @property
-    def pk_clustering_override(self) -> bool:
-        """Whether files of a primary-key table are sorted by other columns than the key."""
-        return self.is_on("pk-clustering-override")
-
-    @property
-    def lookup_wait(self) -> bool:
-        return self.is_on("lookup-wait")
-
-    @property
-    def lookup_compact(self) -> LookupCompact:
-        return self._choice("lookup-compact", LookupCompact)
+    deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
+    # Readers of a table with deletion vectors see level 0, too, and merge it
+    deletion_vectors_merge_on_read = OptionValue[bool]("deletion-vectors.merge-on-read")
+    # Whether vectors are written in the form that takes positions of 64 bits; both forms are read
+    deletion_vectors_bitmap64 = OptionValue[bool]("deletion-vectors.bitmap64")
+    # How large index files of vectors get, of tables without buckets
+    deletion_vector_index_file_target_bytes = OptionValue[int]("deletion-vector.index-file.target-size")
+    # Files of append tables of whose rows a larger share is deleted are rewritten
+    compaction_delete_ratio = OptionValue[float]("compaction.delete-ratio-threshold")
+    # Whether files of a primary-key table are sorted by other columns than the key
+    pk_clustering_override = OptionValue[bool]("pk-clustering-override")
+    lookup_wait = OptionValue[bool]("lookup-wait")
+    lookup_compact = EnumValue("lookup-compact", LookupCompact)
 
     @property
     def lookup_compact_max_interval(self) -> int:
@@ -244,18 +151,10 @@ class TableOptions(RetentionOptions, ScanOptions):
         trigger = self.compaction_trigger
         return max(trigger, self._int("lookup-compact.max-interval", min(trigger * 2, INT_MAX)))
 
-    @property
-    def lookup_cache_max_disk_bytes(self) -> int:
-        return self._size_bytes("lookup.cache-max-disk-size")
-
-    @property
-    def lookup_cache_max_memory_bytes(self) -> int:
-        return self._size_bytes("lookup.cache-max-memory-size")
-
-    @property
-    def lookup_cache_file_retention_ms(self) -> int:
-        """For how long a file is kept ready after the last lookup in it."""
-        return self._duration_ms("lookup.cache-file-retention")
+    lookup_cache_max_disk_bytes = OptionValue[int]("lookup.cache-max-disk-size")
+    lookup_cache_max_memory_bytes = OptionValue[int]("lookup.cache-max-memory-size")
+    # For how long a file is kept ready after the last lookup in it
+    lookup_cache_file_retention_ms = OptionValue[int]("lookup.cache-file-retention")
 
     @property
     def lookup_cache_bloom_filter_fpp(self) -> float | None:
@@ -264,19 +163,15 @@ class TableOptions(RetentionOptions, ScanOptions):
             self._fraction("lookup.cache.bloom.filter.fpp") if self.is_on("lookup.cache.bloom.filter.enabled") else None
         )
 
-    @property
-    def sort_spill_threshold(self) -> int | None:
-        """How many runs a merge has open at most. Java's default is for the sake of its heap: stop trigger + 1."""
-        return self._optional("sort-spill-threshold", parse_int)
+    # How many runs a merge has open at most. Java's default is for the sake of its heap: stop trigger + 1
+    sort_spill_threshold = OptionValue[int | None]("sort-spill-threshold")
 
     @property
     def record_level_expire_time_s(self) -> int | None:
         expire_ms = self._optional("record-level.expire-time", parse_duration_ms)
         return None if expire_ms is None else expire_ms // 1000
 
-    @property
-    def record_level_time_field(self) -> str | None:
-        return self.text("record-level.time-field")
+    record_level_time_field = OptionValue[str | None]("record-level.time-field")
 
     # ------------------------------------------------------------ data files
 
@@ -288,16 +183,9 @@ class TableOptions(RetentionOptions, ScanOptions):
         per_level = self._map("file.compression.per.level")
         return per_level.get(str(level), self._trimmed("file.compression"))
 
-    @property
-    def file_suffix_compression(self) -> str:
-        """What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as
-        Java).
-        """
-        return self._trimmed("file.compression")
-
-    @property
-    def file_suffix_include_compression(self) -> bool:
-        return self.is_on("file.suffix.include.compression")
+    # What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as Java)
+    file_suffix_compression = OptionValue[str]("file.compression")
+    file_suffix_include_compression = OptionValue[bool]("file.suffix.include.compression")
 
     def changelog_file_format(self, level: int = 0) -> str:
         return self._word("changelog-file.format") or self.file_format(level)
@@ -305,39 +193,20 @@ class TableOptions(RetentionOptions, ScanOptions):
     def changelog_file_compression(self, level: int = 0) -> str:
         return self._trimmed("changelog-file.compression") or self.file_compression(level)
 
-    @property
-    def zstd_level(self) -> int:
-        return self._int("file.compression.zstd-level")
-
-    @property
-    def file_block_size_bytes(self) -> int | None:
-        """Parquet row group or ORC stripe size; None leaves the format's default."""
-        return self._optional("file.block-size", parse_size_bytes)
-
-    @property
-    def data_file_prefix(self) -> str:
-        return self._text("data-file.prefix")
-
-    @property
-    def changelog_file_prefix(self) -> str:
-        return self._text("changelog-file.prefix")
-
-    @property
-    def data_file_path_directory(self) -> str | None:
-        return self.text("data-file.path-directory")
-
-    @property
-    def thin_mode(self) -> bool:
-        """Whether primary-key files leave out the `_KEY_` columns."""
-        return self.is_on("data-file.thin-mode")
+    zstd_level = OptionValue[int]("file.compression.zstd-level")
+    # Parquet row group or ORC stripe size; None leaves the format's default
+    file_block_size_bytes = OptionValue[int | None]("file.block-size")
+    data_file_prefix = OptionValue[str]("data-file.prefix")
+    changelog_file_prefix = OptionValue[str]("changelog-file.prefix")
+    data_file_path_directory = OptionValue[str | None]("data-file.path-directory")
+    # Whether primary-key files leave out the `_KEY_` columns
+    thin_mode = OptionValue[bool]("data-file.thin-mode")
 
     def target_file_size_bytes(self, *, has_primary_key: bool) -> int:
         default = 128 * MEBIBYTE if has_primary_key else 256 * MEBIBYTE
         return self._size_bytes("target-file-size", default)
 
-    @property
-    def target_file_row_num(self) -> int:
-        return self._long("target-file-row-num")
+    target_file_row_num = OptionValue[int]("target-file-row-num")
 
     def format_options(self, format_name: str) -> dict[str, str]:
         """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
@@ -354,112 +223,46 @@ class TableOptions(RetentionOptions, ScanOptions):
         per_level = self._map("metadata.stats-mode.per.level")
         return per_level.get(str(level), self._word("metadata.stats-mode")).strip().lower()
 
-    @property
-    def stats_dense_store(self) -> bool:
-        return self.is_on("metadata.stats-dense-store")
-
-    @property
-    def stats_keep_first_n_columns(self) -> int:
-        return self._int("metadata.stats-keep-first-n-columns")
+    stats_dense_store = OptionValue[bool]("metadata.stats-dense-store")
+    stats_keep_first_n_columns = OptionValue[int]("metadata.stats-keep-first-n-columns")
 
     # ------------------------------------------------------------ partitions, buckets
 
-    @property
-    def partition_default_name(self) -> str:
-        return self._text("partition.default-name")
-
-    @property
-    def partition_legacy_name(self) -> bool:
-        return self.is_on("partition.legacy-name")
-
-    @property
-    def dynamic_partition_overwrite(self) -> bool:
-        return self.is_on("dynamic-partition-overwrite")
-
-    @property
-    def overwrite_upgrade(self) -> bool:
-        return self.is_on("overwrite-upgrade")
+    partition_default_name = OptionValue[str]("partition.default-name")
+    partition_legacy_name = OptionValue[bool]("partition.legacy-name")
+    dynamic_partition_overwrite = OptionValue[bool]("dynamic-partition-overwrite")
+    overwrite_upgrade = OptionValue[bool]("overwrite-upgrade")
 
     # ------------------------------------------------------------ write memory
 
-    @property
-    def write_buffer_size_bytes(self) -> int:
-        return self._size_bytes("write-buffer-size")
-
-    @property
-    def write_buffer_spillable(self) -> bool:
-        return self.is_on("write-buffer-spillable")
+    write_buffer_size_bytes = OptionValue[int]("write-buffer-size")
+    write_buffer_spillable = OptionValue[bool]("write-buffer-spillable")
 
     # ------------------------------------------------------------ reading
 
-    @property
-    def split_target_size_bytes(self) -> int:
-        return self._size_bytes("source.split.target-size")
-
-    @property
-    def split_open_file_cost_bytes(self) -> int:
-        return self._size_bytes("source.split.open-file-cost")
+    split_target_size_bytes = OptionValue[int]("source.split.target-size")
+    split_open_file_cost_bytes = OptionValue[int]("source.split.open-file-cost")
 
     # ------------------------------------------------------------ manifests, commit
 
-    @property
-    def manifest_format(self) -> str:
-        """Of manifests and manifest lists: all of a table are of one format, for Java reads them by this option."""
-        return self._trimmed("manifest.format")
-
-    @property
-    def manifest_compression(self) -> str:
-        return self._trimmed("manifest.compression")
-
-    @property
-    def manifest_target_file_size_bytes(self) -> int:
-        return self._size_bytes("manifest.target-file-size")
-
-    @property
-    def manifest_full_compaction_size_bytes(self) -> int:
-        return self._size_bytes("manifest.full-compaction-threshold-size")
-
-    @property
-    def manifest_merge_min_count(self) -> int:
-        return self._int("manifest.merge-min-count")
-
-    @property
-    def manifest_delete_file_drop_stats(self) -> bool:
-        return self.is_on("manifest.delete-file-drop-stats")
-
-    @property
-    def commit_max_retries(self) -> int:
-        return self._int("commit.max-retries")
-
-    @property
-    def commit_timeout_ms(self) -> int | None:
-        return self._optional("commit.timeout", parse_duration_ms)
-
-    @property
-    def commit_min_retry_wait_ms(self) -> int:
-        return self._duration_ms("commit.min-retry-wait")
-
-    @property
-    def commit_max_retry_wait_ms(self) -> int:
-        return self._duration_ms("commit.max-retry-wait")
-
-    @property
-    def commit_user_prefix(self) -> str | None:
-        return self.text("commit.user-prefix")
-
-    @property
-    def commit_force_create_snapshot(self) -> bool:
-        return self.is_on("commit.force-create-snapshot")
+    # Of manifests and manifest lists: all of a table are of one format, for Java reads them by this option
+    manifest_format = OptionValue[str]("manifest.format")
+    manifest_compression = OptionValue[str]("manifest.compression")
+    manifest_target_file_size_bytes = OptionValue[int]("manifest.target-file-size")
+    manifest_full_compaction_size_bytes = OptionValue[int]("manifest.full-compaction-threshold-size")
+    manifest_merge_min_count = OptionValue[int]("manifest.merge-min-count")
+    manifest_delete_file_drop_stats = OptionValue[bool]("manifest.delete-file-drop-stats")
+    commit_max_retries = OptionValue[int]("commit.max-retries")
+    commit_timeout_ms = OptionValue[int | None]("commit.timeout")
+    commit_min_retry_wait_ms = OptionValue[int]("commit.min-retry-wait")
+    commit_max_retry_wait_ms = OptionValue[int]("commit.max-retry-wait")
+    commit_user_prefix = OptionValue[str | None]("commit.user-prefix")
+    commit_force_create_snapshot = OptionValue[bool]("commit.force-create-snapshot")
 
     @property
     def snapshot_ignore_empty_commit(self) -> bool:
         """For batch commits; a numbered commit makes a snapshot even without files."""
-        return bool(self._parsed("snapshot.ignore-empty-commit", parse_boolean, True))
+        return bool(self.parsed("snapshot.ignore-empty-commit", parse_boolean, True))
 
-    @property
-    def discard_duplicate_files(self) -> bool:
-        return self.is_on("commit.discard-duplicate-files")
-
-    @property
-    def index_file_in_data_file_directory(self) -> bool:
-        return self.is_on("index-file-in-data-file-dir")
+    discard_duplicate_files = OptionValue[bool]("commit.discard-duplicate-files")
+    index_file_in_data_file_directory = OptionValue[bool]("index-file-in-data-file-dir")

@@ -18,14 +18,20 @@ from storage.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """A type of values. name: for people. words: all values there are, when they are words.
+    """A type of values.
 
+    name: for people.
     check: raises BadInput for a text that Java would not parse.
+    parse: the value of a text, also of one that only tables have which exist already.
+    words: all values there are, when they are words.
+    unset: the value of an option that is not set and has no default.
     """
 
     name: str
     check: Callable[[str], object]
+    parse: Callable[[str], object]
     words: tuple[str, ...] = ()
+    unset: object = None
 
 
 _WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
@@ -135,6 +141,10 @@ def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
     return parse_exactly
 
 
+def _parse_word(text: str) -> str:
+    return text.strip().lower()
+
+
 def one_of(*words: str) -> OptionType:
     """One of the words, in small letters or capitals."""
 
@@ -143,7 +153,7 @@ def one_of(*words: str) -> OptionType:
             raise BadInput(f"expected one of {', '.join(words)}; Java takes no other spelling")
         return text.lower()
 
-    return OptionType(", ".join(words), check, words)
+    return OptionType(", ".join(words), check, _parse_word, words)
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -160,14 +170,14 @@ def _exact_columns(text: str) -> tuple[str, ...]:
     return names
 
 
-BOOLEAN: Final = OptionType("boolean", _unpadded(parse_boolean), ("true", "false"))
-INT: Final = OptionType("int", _unpadded(parse_int))
-LONG: Final = OptionType("long", _unpadded(parse_long))
-FRACTION: Final = OptionType("number", parse_fraction)
-SIZE: Final = OptionType("size", parse_size_bytes)
-DURATION: Final = OptionType("duration", parse_duration_ms)
-MAP: Final = OptionType("map", parse_map)
-COLUMNS: Final = OptionType("columns", _columns)  # blanks around names are cut off
-EXACT_COLUMNS: Final = OptionType("columns", _exact_columns)
-WORD: Final = OptionType("word", _unpadded(str))  # what is known of it depends on more than its kind
-TEXT: Final = OptionType("text", str)
+BOOLEAN: Final = OptionType("boolean", _unpadded(parse_boolean), parse_boolean, ("true", "false"), unset=False)
+INT: Final = OptionType("int", _unpadded(parse_int), parse_int)
+LONG: Final = OptionType("long", _unpadded(parse_long), parse_long)
+FRACTION: Final = OptionType("number", parse_fraction, parse_fraction)
+SIZE: Final = OptionType("size", parse_size_bytes, parse_size_bytes)
+DURATION: Final = OptionType("duration", parse_duration_ms, parse_duration_ms)
+MAP: Final = OptionType("map", parse_map, parse_map, unset={})
+COLUMNS: Final = OptionType("columns", _columns, parse_names, unset=())  # blanks around names are cut off
+EXACT_COLUMNS: Final = OptionType("columns", _exact_columns, parse_names, unset=())
+WORD: Final = OptionType("word", _unpadded(str), str.strip)  # what is known of it depends on more than its kind
+TEXT: Final = OptionType("text", str, str)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import NoneType
+from typing import get_args
+
 import pytest
 
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
+from storage.options.option_value import EnumValue, OptionValue
 from storage.options.registry import TABLE_REGISTRY
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
 
@@ -65,6 +69,38 @@ def test_what_is_acted_on_is_checked_when_a_table_is_created() -> None:
     options, asked = TableOptions({}), _Asked()
     options._values = asked
     for name in dir(TableOptions):
-        if isinstance(getattr(TableOptions, name), property):
+        if isinstance(getattr(TableOptions, name), property | OptionValue):
             getattr(options, name)
     assert {"merge-engine", "num-levels", "snapshot.num-retained.min"} < asked.names <= TABLE_REGISTRY.keys.keys()
+
+
+_TYPES: dict[str, object] = {
+    "boolean": bool, "int": int, "long": int, "number": float, "size": int, "duration": int,
+    "columns": tuple[str, ...], "word": str, "text": str,
+}  # fmt: skip
+_VALUES = {name: value for name in dir(TableOptions) if isinstance(value := getattr(TableOptions, name), OptionValue)}
+
+
+@pytest.mark.parametrize("name", _VALUES)
+def test_an_option_has_the_type_and_the_default_of_the_registry(name: str) -> None:
+    value = _VALUES[name]
+    default = getattr(TableOptions({}), name)
+    if isinstance(value, EnumValue):
+        assert default == value.option.default
+        return
+    declared = get_args(vars(value)["__orig_class__"])[0]
+    is_optional = NoneType in get_args(declared)
+    assert (default is None) == is_optional
+    if value.option.default is not None:
+        assert default == value.option.kind.parse(value.option.default)
+    if value.key not in _RICHER_THAN_THEIR_TYPE:
+        base = next(iter(set(get_args(declared)) - {NoneType})) if is_optional else declared
+        assert base == _TYPES.get(value.option.kind.name, str)
+
+
+# Texts that hold two numbers, times or names.
+_RICHER_THAN_THEIR_TYPE = {
+    "changelog-producer.row-deduplicate-ignore-fields",
+    "incremental-between",
+    "incremental-between-timestamp",
+}

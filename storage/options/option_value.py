@@ -1,0 +1,57 @@
+"""One option as an attribute of `TableOptions`: its type and its default are the registry's.
+
+    write_only = OptionValue[bool]("write-only")
+
+The type in brackets is for the type checker; a test holds it against the registry's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+from storage.errors import BadInput
+from storage.options.base_options import BaseOptions, option_of
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class OptionValue(Generic[T]):
+    """A descriptor. Each look parses the text; BadInput names option and value.
+
+    key: of the option; code asks for no older name.
+    parse: of an option whose text means more than the registry's type says; None takes the type's.
+    unset: the value of one that is not set and has no default; None takes the type's (mostly None, too).
+    """
+
+    def __init__(self, key: str, parse: Callable[[str], T] | None = None, unset: T | None = None) -> None:
+        self.key = key
+        self.option = option_of(key)
+        self._parse: Callable[[str], Any] = parse or self.option.kind.parse
+        self._unset = self.option.kind.unset if unset is None else unset
+
+    @overload
+    def __get__(self, instance: None, owner: type[BaseOptions]) -> Self: ...
+
+    @overload
+    def __get__(self, instance: BaseOptions, owner: type[BaseOptions]) -> T: ...
+
+    def __get__(self, instance: BaseOptions | None, owner: type[BaseOptions]) -> Self | T:
+        if instance is None:
+            return self
+        return cast(T, instance.parsed(self.key, self._parse, self._unset))
+
+
+class EnumValue(OptionValue[E]):
+    """Takes `_` for `-`, as tables that exist may have it; Java doesn't, and new tables are held to that."""
+
+    def __init__(self, key: str, kind: type[E]) -> None:
+        def parse(text: str) -> E:
+            try:
+                return kind(text.strip().lower().replace("_", "-"))
+            except ValueError:
+                raise BadInput(f"expected one of {', '.join(kind)}") from None
+
+        super().__init__(key, parse)
