@@ -77,8 +77,8 @@ class FileIO(Protocol):
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace, all at once: a reader sees the old bytes or the new ones (consumers, hints).
 
-        Durable: after a power cut too; once this returned, the new ones. Not durable: a reader may find no file for a
-        moment, and after a power cut or a crash it may hold anything, or not be there. That is for the hint `LATEST`.
+        Durable: after a power cut too; once this returned, the new ones. Not durable: after a power cut the file may
+        hold anything, or nothing. That is for the hint `LATEST`.
         """
         ...
 

@@ -76,9 +76,7 @@ class LocalFileIO:
         with _NamedInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data, durable=durable)
             try:
-                if not durable:
-                    # Where a new file takes the place of one, ext4 writes it back at once: two times the CPU time.
-                    _remove(target)
+                # Not unlinked first, though ext4 would take that for less: readers without LATEST list the directory.
                 os.replace(temporary, target)
             except BaseException:
                 _remove(temporary)

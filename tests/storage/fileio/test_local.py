@@ -125,6 +125,26 @@ def test_what_is_written_at_once_is_written_in_pieces_where_the_system_takes_no_
     assert (io.read(f"{tmp_path}/manifest-1"), io.read(f"{tmp_path}/LATEST")) == (b"ten bytes.", b"12345")
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_that_is_written_again_is_never_missing(
+    io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """Readers that find no LATEST list the whole directory."""
+    latest, seen = tmp_path / "LATEST", list[str]()
+    io.write(str(latest), b"1", durable=durable)
+    for name in ("replace", "open", "unlink", "write", "close"):
+        real = getattr(os, name)
+
+        def noting(*args: object, real: Callable[..., object] = real, **named: object) -> object:
+            found = real(*args, **named)
+            seen.append(latest.read_text() if latest.exists() else "missing")
+            return found
+
+        monkeypatch.setattr(os, name, noting)
+    io.write(str(latest), b"2", durable=durable)
+    assert set(seen) == {"1", "2"}
+
+
 def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
