@@ -17,6 +17,7 @@ from compaction.jobs.delta_commits import DeltaCommitCounter
 from compaction.jobs.job_expiry import JobExpiry
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
+from storage.backoff import ExponentialBackoff
 from storage.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from storage.metadata_cache import MetadataCache
@@ -27,21 +28,22 @@ _log = get_logger(__name__)
 
 _WAIT_MS_MIN: Final = 50
 _WAIT_MS_MAX: Final = 60_000
-_RETRY_MS_MIN: Final = 100
-_RETRY_MS_MAX: Final = 300_000
+_RETRY_BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=300_000)
 
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
     """The back-off of a table after failures in a row: skipped until due_ms."""
 
+    failures: int
     wait_ms: int
     due_ms: int
 
     @classmethod
     def after(cls, last: _Retry | None, now_ms: int) -> _Retry:
-        wait_ms = _RETRY_MS_MIN if last is None else min(last.wait_ms * 2, _RETRY_MS_MAX)
-        return cls(wait_ms, now_ms + wait_ms)
+        failures = 0 if last is None else last.failures
+        wait_ms = round(_RETRY_BACKOFF.wait_ms(failures))
+        return cls(failures + 1, wait_ms, now_ms + wait_ms)
 
 
 def _monotonic_ms() -> int:

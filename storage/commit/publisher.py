@@ -42,6 +42,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from storage.backoff import ExponentialBackoff
 from storage.bucketing import BucketMode, bucket_mode
 from storage.clock import epoch_ms
 from storage.commit.commit_changes import CommitChanges
@@ -363,9 +364,11 @@ class Publisher:
         return too_long or retry >= self._options.commit_max_retries
 
     def _wait_ms(self, retry: int) -> float:
-        """Doubles up to a maximum, plus up to a fifth at random: those who collided once should not meet again."""
-        wait_ms = min(self._options.commit_min_retry_wait_ms * 2.0**retry, self._options.commit_max_retry_wait_ms)
-        return wait_ms * (1 + 0.2 * self._environment.random())
+        options = self._options
+        backoff = ExponentialBackoff(
+            options.commit_min_retry_wait_ms, options.commit_max_retry_wait_ms, jitter=(1.0, 1.2)
+        )
+        return backoff.wait_ms(retry, self._environment.random)
 
     def _outcome_unknown_error(self, proposal: CommitRequest, error: Exception | None) -> CommitOutcomeUnknown:
         return CommitOutcomeUnknown(

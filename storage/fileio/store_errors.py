@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +10,14 @@ from typing import Final, TypeVar
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
+from storage.backoff import ExponentialBackoff
 from storage.errors import AccessDenied, BadInput
 
 # S3 and STS say so with a 400, which obstore takes for any other failure.
 _EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
 
 _TORN_ATTEMPTS: Final = 4
+_TORN_BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=800, jitter=(0.0, 1.0))
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def retry_incomplete(ask: Callable[[], T]) -> T:
         except BaseError as error:
             if "body error" not in str(error) or attempt == _TORN_ATTEMPTS - 1:
                 raise
-            time.sleep(random.uniform(0, 0.1) * 2**attempt)
+            time.sleep(_TORN_BACKOFF.wait_ms(attempt) / 1000)
     raise AssertionError("unreachable")
 
 

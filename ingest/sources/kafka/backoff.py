@@ -6,13 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from storage.backoff import ExponentialBackoff
+
 FIRST_MS: Final = 200
 LONGEST_MS: Final = 10_000
-_JITTER: Final = 0.2  # so that those who lost a broker at the same moment don't all come back at the same one
+_BACKOFF: Final = ExponentialBackoff(FIRST_MS, LONGEST_MS, jitter=(0.8, 1.2))
 
 
-class Backoff:
-    """Twice as long each time, from FIRST_MS to LONGEST_MS, a fifth more or less. random: from 0 up to 1."""
+class BrokerBackoff:
+    """The waits for one broker, from FIRST_MS to LONGEST_MS. random: from 0 up to 1."""
 
     def __init__(self, random: Callable[[], float] = random.random) -> None:
         self._random = random
@@ -20,6 +22,6 @@ class Backoff:
 
     def next_ms(self) -> int:
         """After another failure."""
-        wait_ms = min(LONGEST_MS, FIRST_MS << min(self._failures, 30))
+        wait_ms = _BACKOFF.wait_ms(self._failures, self._random)
         self._failures += 1
-        return round(min(LONGEST_MS, wait_ms * (1 - _JITTER + 2 * _JITTER * self._random())))
+        return round(min(LONGEST_MS, wait_ms))

@@ -23,7 +23,7 @@ from aiokafka.protocol.api import Request
 from aiokafka.protocol.metadata import MetadataRequest
 
 from checkpoint.offsets import TopicPartition
-from ingest.sources.kafka.backoff import Backoff
+from ingest.sources.kafka.backoff import BrokerBackoff
 from ingest.sources.kafka.client_check import unsupported_client
 from ingest.sources.kafka.metadata import asks_for_ids
 
@@ -48,14 +48,16 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._broken: dict[Hashable, tuple[Backoff, float]] = {}  # connection to its waits, and the end of this one
+        self._broken: dict[
+            Hashable, tuple[BrokerBackoff, float]
+        ] = {}  # connection to its waits, and the end of this one
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
     async def _get_conn(self, node_id: object, *, group: Any = ConnectionGroup.DEFAULT, no_hint: bool = False) -> Any:
         """None where there is no connection, and none is to be tried yet."""
-        backoff, until_s = self._broken.get((node_id, group), (Backoff(), 0.0))
+        backoff, until_s = self._broken.get((node_id, group), (BrokerBackoff(), 0.0))
         if self._now_s() < until_s:
             return None
         connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)

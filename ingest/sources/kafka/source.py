@@ -35,7 +35,7 @@ from ingest.sources.base import (
     Start,
     empty_batch,
 )
-from ingest.sources.kafka.backoff import FIRST_MS, Backoff
+from ingest.sources.kafka.backoff import FIRST_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (
     KafkaClient,
@@ -395,7 +395,7 @@ class KafkaSource:
         """Try until it works or the time is up; what a broker refuses is not tried again."""
         started_ms = self._clock.now_ms()
         reason: Exception | None = None
-        backoff = Backoff()
+        backoff = BrokerBackoff()
         while True:
             deadline_ms = started_ms + self._retry_limit_ms
             try:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ingest.settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import FIRST_MS, LONGEST_MS, Backoff
+from ingest.sources.kafka.backoff import FIRST_MS, LONGEST_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
 from ingest.sources.kafka.client_internals import KafkaClient
 from ingest.sources.kafka.source import KafkaSource
@@ -25,7 +25,7 @@ AIOKAFKA = logging.getLogger("aiokafka.client")
 
 @given(st.floats(0, 1, exclude_max=True))
 def test_waits_grow_from_200_ms_to_10_s_with_jitter(chance: float) -> None:
-    backoff = Backoff(lambda: chance)
+    backoff = BrokerBackoff(lambda: chance)
     waits = [backoff.next_ms() for _ in range(40)]
     assert 0.8 * FIRST_MS <= waits[0] <= 1.2 * FIRST_MS
     assert waits == sorted(waits)
@@ -35,7 +35,7 @@ def test_waits_grow_from_200_ms_to_10_s_with_jitter(chance: float) -> None:
 
 
 def test_two_that_lost_a_broker_at_once_come_back_at_different_times() -> None:
-    assert len({Backoff().next_ms() for _ in range(20)}) > 1
+    assert len({BrokerBackoff().next_ms() for _ in range(20)}) > 1
 
 
 class Lines(logging.Handler):
