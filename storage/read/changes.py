@@ -16,7 +16,9 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
@@ -147,14 +149,15 @@ class ChangeReader:
                 nothing = pa.RecordBatch.from_pylist([], self.schema)
                 yield ChangeBatch(snapshot.id, nothing, is_break=True, position=end)
             return
-        entries = [
-            entry
-            for entry in self._entries(snapshot)
-            if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)
-        ]
+        entries = self.entries(snapshot)
         yield from change_batches(self._rows(entries, skip_rows), begin, end)
 
-    def _entries(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
+    def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        """The files that tell a snapshot's changes, in the order of the plan."""
+        told = self._told_by(snapshot)
+        return [entry for entry in told if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
+
+    def _told_by(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
         files = self._files or files_of_changes(self._context.options.changelog_producer)
         has_changelog = snapshot.changelog_manifest_list is not None
         match _source_among(files, snapshot.commit_kind, has_changelog=has_changelog):
@@ -223,3 +226,30 @@ def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             yield rows
     if held is not None:
         yield held
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same rows, which lie in the order of their keys; all rows of a key in one batch."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        rows = batch if held is None else pa.concat_batches([held, batch])
+        cut = _start_of_last_key(rows, key_columns)
+        held = rows.slice(cut)
+        if cut:
+            yield rows.slice(0, cut)
+    if held is not None and held.num_rows:
+        yield held
+
+
+def _start_of_last_key(rows: pa.RecordBatch, key_columns: Sequence[str]) -> int:
+    """Where the rows begin that have the key of the last one."""
+    is_last = np.ones(rows.num_rows, np.bool_)
+    for name in key_columns:
+        column = rows.column(name)
+        if pa.types.is_floating(column.type):  # NaN equals NaN here, and 0.0 not -0.0
+            column = column.view(pa.int32() if pa.types.is_float32(column.type) else pa.int64())
+        last = column[rows.num_rows - 1]
+        same = pc.equal(column, last) if last.is_valid else pc.is_null(column)
+        is_last &= pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    others = np.flatnonzero(~is_last)
+    return int(others[-1]) + 1 if len(others) else 0

@@ -84,9 +84,18 @@ class TableScan:
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
         if self.passes_over_level_0:
             entries = [entry for entry in entries if entry.file.level > 0]
+        return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
+
+    def that_may_match(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        """Of these files, those that may hold rows with the keys that are asked for, in the same order."""
         if self.predicate is None:
-            return entries
-        wanted = wanted_partitions(self.context, {entry.partition for entry in entries}, self.predicate)
+            return list(entries)
+        kept = self._in_wanted_buckets(entries, self.predicate)
+        files = {id(file) for file in self._matching([entry.file for entry in kept], by_value=False)}
+        return [entry for entry in kept if id(entry.file) in files]
+
+    def _in_wanted_buckets(self, entries: Sequence[ManifestEntry], predicate: Predicate) -> list[ManifestEntry]:
+        wanted = wanted_partitions(self.context, {entry.partition for entry in entries}, predicate)
         bucketing = Bucketing.of(self.context.schema, self.context.options)
         keys = self._wanted_bucket_keys(bucketing)
         buckets_of: dict[int, set[int]] = {}  # by the bucket count of the partition: after a rescale they differ

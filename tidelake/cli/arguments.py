@@ -10,7 +10,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -424,13 +424,35 @@ def _add_table_reading(verbs: _Verbs) -> None:
         "+I inserted, -U and +U the row before and after an update, -D deleted.",
     )
     _add_projection(changes)
-    changes.add_argument("--start", type=_positive, metavar="ID", help="first snapshot; default: the oldest there is")
+    changes.add_argument(
+        "--start",
+        type=_start,
+        metavar="WHERE",
+        help="first snapshot; default: the oldest there is. With --follow as in `follow`; default: latest",
+    )
     changes.add_argument("--end", type=_positive, metavar="ID", help="last snapshot; default: the newest now")
+    between = changes.add_mutually_exclusive_group()
+    between.add_argument(
+        "--between", type=_range("auto"), metavar="A,B", help="after A, with B: two snapshot ids, tags or times"
+    )
+    between.add_argument(
+        "--diff",
+        dest="between",
+        type=_range("diff"),
+        metavar="A,B",
+        help="the difference of the two states, whatever happened between",
+    )
+    changes.add_argument("--follow", action="store_true", help="go on with what is committed, until Ctrl-C or --end")
+    changes.add_argument("--consumer", metavar="NAME", help="of --follow: keep the position in the table")
 
     follow = _table_command(verbs, "follow", "changes as they are committed, until Ctrl-C")
     _add_projection(follow)
     follow.add_argument(
-        "--start", type=_start, default="latest", metavar="WHERE", help="latest (default), earliest, or a snapshot id"
+        "--start",
+        type=_start,
+        default="latest",
+        metavar="WHERE",
+        help="latest (default), earliest, a snapshot id, latest-full, …: docs/reading-changes.md",
     )
     follow.add_argument("--consumer", metavar="NAME", help="keep the position in the table under this name")
     follow.add_argument("--until", type=_positive, metavar="ID", help="end after this snapshot")
@@ -460,6 +482,34 @@ def _add_table_maintenance(verbs: _Verbs) -> None:
     )
     verify.add_argument("--snapshot", type=_positive, metavar="ID", help="only this one")
     verify.add_argument("--deep", action="store_true", help="also read every row of every file")
+    verify.add_argument(
+        "--changelog",
+        action="store_true",
+        help="fold the changelog instead, and compare it with the table row by row",
+    )
+    verify.add_argument(
+        "--start", type=_not_negative, metavar="ID", help="of --changelog: the state to begin with; 0 is no row"
+    )
+    verify.add_argument("--end", type=_positive, metavar="ID", help="of --changelog: the state to compare with")
+
+    explain = _table_command(
+        verbs,
+        "explain",
+        "every version of one row: where it came from, and which is seen",
+        "Snapshot, file, level, kind, sequence number, offsets of the source, for each version that is still on file;\n"
+        "what the changelog told; and what a read merges.",
+        module="explain",
+    )
+    explain.add_argument(
+        "--key",
+        action="append",
+        type=_pair,
+        default=[],
+        required=True,
+        metavar="COLUMN=VALUE",
+        help="a column of the primary key, repeatable: all of them",
+    )
+    explain.add_argument("--snapshot", type=_positive, metavar="ID", help="as of this one; default: the newest")
     verify.add_argument(
         "--orphans-older-than",
         default="1 d",
@@ -518,6 +568,11 @@ def _positive(text: str) -> int:
     return number
 
 
+def _not_negative(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
+
+
+_not_negative.__name__ = "whole number"
 _positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
 
 
@@ -545,8 +600,24 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _range(mode: str) -> Callable[[str], tuple[str, str, str]]:
+    def parse(text: str) -> tuple[str, str, str]:
+        first, comma, last = (part.strip() for part in text.partition(","))
+        if not comma or not first or not last or "," in last:
+            raise argparse.ArgumentTypeError(f"{text!r}: write A,B, as in 3,7")
+        return mode, first, last
+
+    return parse
+
+
+_START_WORDS: Final = ("latest", "earliest", "latest-full", "compacted-full")
+
+
 def _start(text: str) -> str | int:
-    return text if text in ("latest", "earliest") else _positive(text)
+    """A word, a mode with what it needs behind a colon, a position, or a snapshot id."""
+    if text in _START_WORDS or text.startswith(("from-", "{")):
+        return text
+    return _positive(text)
 
 
-_start.__name__ = "start (latest, earliest or a snapshot id)"
+_start.__name__ = "start (latest, earliest, a snapshot id, …)"

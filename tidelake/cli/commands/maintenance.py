@@ -11,6 +11,7 @@ from storage.expire.snapshot_expiry import SnapshotExpiry
 from storage.options.values import parse_duration_ms
 from storage.verify import Report, Severity
 from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.commands.explain import verify_changelog
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
@@ -56,11 +57,24 @@ def _show_expirable(
 
 
 def verify(
-    out: CommandOutput, *, name: str, catalog: CatalogAddress, snapshot: int | None, deep: bool, orphans_older_than: str
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    snapshot: int | None,
+    deep: bool,
+    orphans_older_than: str,
+    changelog: bool,
+    start: int | None,
+    end: int | None,
 ) -> ExitCode:
     """Exit code 1 when something is wrong."""
     age_ms = _duration_ms("--orphans-older-than", orphans_older_than)
     table = catalog.open().table(name)
+    if changelog:
+        return verify_changelog(out, table, start, end)
+    if start is not None or end is not None:
+        raise UsageError("--start and --end go with --changelog")
     report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
     if out.is_json:
         out.document(_members(report))

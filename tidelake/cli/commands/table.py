@@ -219,11 +219,29 @@ def changes(
     catalog: CatalogAddress,
     columns: Sequence[str] | None,
     where: str | None,
-    start: int | None,
+    start: StartAt | None,
     end: int | None,
+    between: tuple[str, str, str] | None,
+    follow: bool,
+    consumer: str | None,
 ) -> None:
+    if follow:
+        if between:
+            raise UsageError("--between and --diff name a range that ends; leave them out, or --follow")
+        start_at = "latest" if start is None else start
+        _follow(
+            out, name=name, catalog=catalog, columns=columns, where=where, start=start_at, consumer=consumer, until=end
+        )
+        return
+    if consumer is not None or (start is not None and not isinstance(start, int)):
+        raise UsageError("--consumer, and a --start that is no snapshot id, go with --follow")
     table = catalog.open().table(name)
     wanted = _Wanted(table, columns, where)
+    if between:
+        mode, *ends = between
+        for change in table.changes(between=_ends(ends), between_mode=mode):
+            print_changes(out, wanted.of(change), columns)
+        return
     first = start if start is not None else table.context.history.earliest_id()
     if first is None:
         out.note(f"{name} has no snapshot yet: nothing was committed")
@@ -249,24 +267,46 @@ def follow(
     out.note(f"following {name}; Ctrl-C ends it")
     try:
         follower = table.follower(start=start, consumer=consumer, end=until)
-        while not follower.is_done:
-            found = follower.step()
-            if found is None:
-                time.sleep(follower.wait_ms / 1000)
-            for change in found or ():
-                print_changes(out, wanted.of(change), columns)
+        try:
+            while not follower.is_done:
+                found = follower.step()
+                if found is None and not follower.is_done:
+                    time.sleep(follower.wait_ms / 1000)
+                for change in found or ():
+                    print_changes(out, wanted.of(change), columns)
+        finally:
+            follower.close()
     except KeyboardInterrupt:
         return
+
+
+_follow = follow
+
+
+def _ends(between: Sequence[str]) -> tuple[str | datetime, ...]:
+    """Snapshot ids, tags or times, as they were typed."""
+    times = [_as_time(text) for text in between]
+    if all(time is not None for time in times):
+        return tuple(time for time in times if time is not None)
+    return tuple(between)
+
+
+def _as_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if "T" in text or " " in text else None
+    except ValueError:
+        return None
 
 
 class _Wanted:
     """Which changes are asked for. Raises BadInput for a column or condition that the table doesn't have."""
 
     def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
-        schema = table.context.schema
-        schema.select(columns or ())
+        schema = table.schema
+        if missing := [name for name in columns or () if name not in schema.names]:
+            raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")
         self._condition: Predicate | None = None if where is None else parse_condition(where)
-        self._expression = None if self._condition is None else self._condition.expression(schema.arrow)
+        self._expression = None if self._condition is None else self._condition.expression(schema)
 
     def of(self, change: ChangeBatch) -> ChangeBatch:
         if self._expression is None or change.is_break:

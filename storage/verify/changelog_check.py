@@ -1,0 +1,258 @@
+"""Is the changelog the table? A state, and what changed since, folded together, beside the state at the end.
+
+Rows are compared one by one, bucket by bucket, in one pass in the order of keys: the state at the beginning, the files
+of the changelog, oldest first, and the state at the end are merged like the sorted runs they are, so memory is bounded
+whatever the size of each.
+
+    changelog-producer           what folds the rows of a key
+    none, input                  the table's merge engine: they are rows as they were written
+    lookup, full-compaction      the last one, which was -D or is the row; and kinds must fit what was there before
+
+With an aggregation, what is taken back of a row that was never there counts only until a compaction drops it: such a
+key may be reported though nothing was lost.
+
+The states are what a stream begins with: of `lookup` the levels above 0, of `full-compaction` the highest level.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.reader import read_data_file
+from storage.format import KIND_COLUMN, CommitKind, RowKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.merge.key_groups import Groups, Mask
+from storage.merge.merge_functions import merge_function_of
+from storage.merge.merge_reader import MergeOrder
+from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
+from storage.merge.row_changes import KeyedRows, equal_rows
+from storage.options import ChangelogProducer
+from storage.read.changes import ChangeReader, whole_keys
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
+from storage.read.stream.full_read import is_read_first
+from storage.schema.table_schema import KIND_FIELD
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types import arrow_schema
+from storage.types.row_kinds import is_retract, row_kinds, with_kind
+
+_SIDE: Final = "_SIDE"
+_BEFORE, _CHANGE, _AFTER = range(3)
+_KEY_NUMBER: Final = "_KEY_NUMBER"
+_Bucket = tuple[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose rows differ, in batches of one row. folded: what its changes come to; there: what the table has; None
+    is no row.
+    """
+
+    key: pa.RecordBatch
+    folded: pa.RecordBatch | None
+    there: pa.RecordBatch | None
+
+
+@dataclass(slots=True)
+class ChangelogReport:
+    """start: the state that changes were added to; None is an empty table. end: the snapshot that was compared.
+
+    keys: compared. changes: rows of the changelog. differing: keys whose rows differ. ill_formed: keys with a kind that
+    does not fit what was there before: a +I of a row that is there, a -U or -D of none, a +U without its -U.
+    """
+
+    start: int | None
+    end: int
+    keys: int = 0
+    changes: int = 0
+    differing: int = 0
+    ill_formed: int = 0
+    first: Difference | None = None
+    first_ill_formed: pa.RecordBatch | None = None
+    overwritten: list[int] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.differing and not self.ill_formed
+
+
+def check_changelog(context: TableContext, start: int | None = None, end: int | None = None) -> ChangelogReport:
+    """start: None is the earliest state from which all changes are there. end: None is the latest snapshot.
+
+    A snapshot that overwrote rows is no change but a new beginning: the check starts behind the last one of the range,
+    and names them. Raises UnsupportedFeature for a table without a primary key, SnapshotExpired, BadInput.
+    """
+    if not context.schema.has_primary_key:
+        raise UnsupportedFeature(
+            f"{context.name} has no primary key",
+            "its changelog can't be compared with it: nothing says which rows are the same",
+            "Compare counts: each commit of an append table adds the rows of its files",
+        )
+    return _Check(context, start, end).run()
+
+
+class _Check:
+    def __init__(self, context: TableContext, start: int | None, end: int | None) -> None:
+        self._context = context
+        self._snapshots = context.snapshots
+        self._changes = ChangeReader(context)
+        self._end = self._state(self._latest_id() if end is None else end)
+        first = self._first_start() if start is None else start
+        if not 0 <= first <= self._end.id:
+            raise BadInput(
+                f"changes after snapshot {first} up to {self._end.id}: the first must not be behind the last"
+            )
+        self._told = [self._changes.get(snapshot_id) for snapshot_id in range(first + 1, self._end.id + 1)]
+        overwritten = [s.id for s in self._told if s.commit_kind is CommitKind.OVERWRITE]
+        if overwritten:
+            first = overwritten[-1]
+            self._told = [snapshot for snapshot in self._told if snapshot.id > first]
+        self._start = self._state(first) if first else None
+        self._report = ChangelogReport(first or None, self._end.id, overwritten=overwritten)
+        options, schema = context.options, context.schema
+        self._is_folded = options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
+        keys = tuple(schema.trimmed_primary_keys)
+        self._order = (
+            MergeOrder(keys, runs_in_order=True)
+            if self._is_folded
+            else MergeOrder.of(keys, options, runs_in_order=True)
+        )
+        self._engine = merge_function_of(context)
+        self._compared = [name for name in schema.names if name not in schema.primary_keys]
+        self._schema = arrow_schema([*schema.fields, KIND_FIELD]).append(pa.field(_SIDE, pa.int8()))
+
+    def _latest_id(self) -> int:
+        latest = self._snapshots.latest_id()
+        if latest is None:
+            raise BadInput(f"{self._context.name} has no snapshot yet: there is nothing to verify")
+        return latest
+
+    def _first_start(self) -> int:
+        """Of an empty table, while all that was ever committed is there; else the earliest snapshot."""
+        earliest = self._snapshots.earliest_id() or 1
+        return 0 if self._changes.history.earliest_id() == 1 else earliest
+
+    def _state(self, snapshot_id: int) -> Snapshot:
+        found = self._snapshots.find(snapshot_id)
+        if found is None:
+            there = f"there are {self._snapshots.earliest_id()} to {self._snapshots.latest_id()}"
+            raise BadInput(f"{self._context.name} has no state of snapshot {snapshot_id}: {there}")
+        return found
+
+    def run(self) -> ChangelogReport:
+        before, after = self._buckets(self._start), self._buckets(self._end)
+        changes: dict[_Bucket, list[ManifestEntry]] = defaultdict(list)
+        for snapshot in self._told:
+            for entry in self._changes.entries(snapshot):
+                changes[entry.partition, entry.bucket].append(entry)
+        for bucket in sorted(before.keys() | after.keys() | changes.keys()):
+            runs = [
+                *self._state_run(before.get(bucket), _BEFORE),
+                *(self._change_run(entry) for entry in changes.get(bucket, ())),
+                *self._state_run(after.get(bucket), _AFTER),
+            ]
+            fan_in = fan_in_of(self._context.options)
+            for _ in multi_pass_merge(runs, self._schema, self._order, self._compare, fan_in=fan_in):
+                pass
+        return self._report
+
+    # ------------------------------------------------------------ rows, in the order of keys
+
+    def _buckets(self, snapshot: Snapshot | None) -> dict[_Bucket, Split]:
+        scan = TableScan(
+            self._context,
+            keep_entry=lambda entry: is_read_first(entry.file.level, self._context.options),
+            in_key_order=True,
+        )
+        return {(split.partition, split.bucket): split for split in scan.plan(snapshot)}
+
+    def _state_run(self, split: Split | None, side: int) -> Iterator[Iterator[pa.RecordBatch]]:
+        if split is None:
+            return
+        reader = SnapshotReader(self._context, self._context.schema.names)
+        yield (self._marked(with_kind(batch, RowKind.INSERT), side) for batch in reader.read([split]))
+
+    def _change_run(self, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
+        path = data_file_path(bucket_directory(self._context, entry.partition, entry.bucket), entry.file)
+        fields = [*self._context.schema.fields, KIND_FIELD]
+        batches = read_data_file(self._context, entry.file, path, fields, partition=entry.partition)
+        for batch in whole_keys(batches, self._order.key_columns):
+            self._report.changes += batch.num_rows
+            yield self._marked(batch, _CHANGE)
+
+    def _marked(self, batch: pa.RecordBatch, side: int) -> pa.RecordBatch:
+        marks = pa.array(np.full(batch.num_rows, side, np.int8))
+        return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self._schema)
+
+    # ------------------------------------------------------------ keys
+
+    def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
+        """Whole groups of equal keys: the state before, changes oldest first, the state after."""
+        side = rows.column(_SIDE).to_numpy()[groups.rows]
+        self._report.keys += len(groups)
+        rows = rows.drop_columns([_SIDE])
+        there = _last(rows, groups, side == _AFTER)
+        folded = self._folded(rows, groups, side != _AFTER).adds()
+        old, new = folded.places(len(groups)), there.places(len(groups))
+        both = np.flatnonzero((old >= 0) & (new >= 0))
+        same = (old < 0) & (new < 0)
+        same[both[equal_rows(folded.rows, old[both], there.rows, new[both], self._compared)]] = True
+        wrong = np.flatnonzero(~same)
+        self._report.differing += len(wrong)
+        if len(wrong) and self._report.first is None:
+            first = wrong[0]
+            rows_there = [_row(side_rows, places[first]) for side_rows, places in ((folded, old), (there, new))]
+            key = self._key(rows, groups, int(first))
+            self._report.first = Difference(key, rows_there[0], rows_there[1])
+
+    def _folded(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
+        if self._is_folded:
+            self._check_kinds(rows, groups, wanted)
+            return _last(rows, groups, wanted)
+        numbers = np.zeros(rows.num_rows, np.int64)
+        numbers[groups.rows] = groups.spread(np.arange(len(groups)))
+        kept = groups.keep(wanted)
+        if not len(kept):
+            return KeyedRows(rows.slice(0, 0), np.zeros(0, np.intp))
+        merged = self._engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), kept)
+        return KeyedRows(merged.select(rows.schema.names), merged.column(_KEY_NUMBER).to_numpy())
+
+    def _check_kinds(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> None:
+        """Each kind beside the one before it, of the same key."""
+        kinds = row_kinds(rows)[groups.rows][wanted]
+        key = groups.spread(np.arange(len(groups)))[wanted]
+        begins = np.append(True, key[1:] != key[:-1]) if len(key) else np.zeros(0, np.bool_)
+        before = np.append(np.int8(RowKind.DELETE), kinds[:-1]) if len(kinds) else kinds
+        is_there = ~begins & ~is_retract(before)
+        updates = ~begins & (before == RowKind.UPDATE_BEFORE)
+        fits = np.where(kinds == RowKind.INSERT, ~is_there & ~updates, is_there)
+        fits = np.where(kinds == RowKind.UPDATE_AFTER, updates, fits)
+        left_open = (kinds == RowKind.UPDATE_BEFORE) & np.append(begins[1:], True) if len(kinds) else ~fits
+        wrong = np.unique(key[~fits | left_open])
+        self._report.ill_formed += len(wrong)
+        if len(wrong) and self._report.first_ill_formed is None:
+            self._report.first_ill_formed = self._key(rows, groups, int(wrong[0]))
+
+    def _key(self, rows: pa.RecordBatch, groups: Groups, number: int) -> pa.RecordBatch:
+        row = int(groups.rows[groups.starts[number]])
+        return rows.slice(row, 1).select(list(self._context.schema.primary_keys))
+
+
+def _last(rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
+    positions = groups.last(wanted)
+    keys = np.flatnonzero(positions >= 0)
+    return KeyedRows(rows.take(pa.array(groups.rows[positions[keys]])), keys)
+
+
+def _row(side: KeyedRows, place: int) -> pa.RecordBatch | None:
+    return None if place < 0 else side.rows.slice(int(place), 1).drop_columns([KIND_COLUMN])

@@ -1,0 +1,192 @@
+"""Every version of one row that is still on file, and what became of it.
+
+A version lies in a data file, which a snapshot added and maybe a later one removed. Snapshots that expired tell no
+longer which of them added a file: then `snapshot_id` is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.reader import read_data_file
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import delta_entries, live_entries
+from storage.read.changes import ChangeReader
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.read.predicate import And, Predicate, col
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """snapshot: that added the file; None where it expired. made_from: for a compaction's file, the names of those that
+    it replaced. is_live: the file is part of the state that was asked for; it is what a read merges.
+    """
+
+    snapshot: Snapshot | None
+    file_name: str
+    level: int
+    bucket: int
+    kind: RowKind
+    sequence_number: int | None
+    row: pa.RecordBatch
+    is_live: bool
+    made_from: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOfRow:
+    """A row of the changelog."""
+
+    snapshot: Snapshot
+    kind: RowKind
+    row: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RowHistory:
+    """versions, changes: oldest first. visible: what a read of the snapshot shows; None for no row. key and rows are
+    batches of one row.
+    """
+
+    key: pa.RecordBatch
+    snapshot: Snapshot
+    versions: Sequence[Version]
+    changes: Sequence[ChangeOfRow]
+    visible: pa.RecordBatch | None
+
+    @property
+    def live(self) -> list[Version]:
+        return [version for version in self.versions if version.is_live]
+
+
+def row_history(context: TableContext, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowHistory:
+    """key: column -> value, all columns of the primary key. snapshot_id: whose state; None is the latest.
+
+    Raises BadInput for columns that are not the key, and for a snapshot that is not there.
+    """
+    return _Historian(context, key, snapshot_id).history()
+
+
+class _Historian:
+    def __init__(self, context: TableContext, key: Mapping[str, Any], snapshot_id: int | None) -> None:
+        wanted = context.schema.primary_keys
+        if set(key) != set(wanted):
+            raise BadInput(
+                f"a row of {context.name} is named by {', '.join(wanted) or 'nothing: it has no primary key'}; given: "
+                f"{', '.join(key) or 'nothing'}"
+            )
+        self._context = context
+        self._key = key
+        self._predicate: Predicate = And(tuple(col(name) == value for name, value in key.items()))
+        self._expression = self._predicate.expression(context.schema.arrow)
+        self._scan = TableScan(context, self._predicate)
+        self._store = context.snapshots
+        self._snapshot = self._found(snapshot_id)
+
+    def _found(self, snapshot_id: int | None) -> Snapshot:
+        found = self._store.latest() if snapshot_id is None else self._store.find(snapshot_id)
+        if found is None:
+            there = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
+            what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {there}"
+            raise BadInput(f"{self._context.name} does not have {what}")
+        return found
+
+    def history(self) -> RowHistory:
+        rows = list(
+            SnapshotReader(self._context, self._context.schema.names, self._predicate).read(
+                TableScan(self._context, self._predicate).plan(self._snapshot)
+            )
+        )
+        visible = [batch for batch in rows if batch.num_rows]
+        own = self._context.schema.arrow
+        key_schema = pa.schema([own.field(name) for name in self._key])
+        values = [
+            pa.array([value.as_py() if isinstance(value, pa.Scalar) else value], key_schema.field(name).type)
+            for name, value in self._key.items()
+        ]
+        return RowHistory(
+            pa.RecordBatch.from_arrays(values, schema=key_schema),
+            self._snapshot,
+            sorted(self._versions(), key=_age),
+            list(self._changes()),
+            visible[0] if visible else None,
+        )
+
+    def _versions(self) -> Iterator[Version]:
+        live = {
+            entry.file.file_name: entry.file.level
+            for entry in self._scan.that_may_match(live_entries(self._context, self._snapshot))
+        }
+        seen: set[tuple[str, int]] = set()
+        for snapshot, entries, removed in self._added():
+            for entry in self._scan.that_may_match(entries):
+                place = (entry.file.file_name, entry.file.level)
+                if place in seen:
+                    continue
+                seen.add(place)
+                is_live = live.get(entry.file.file_name) == entry.file.level
+                made_from = [
+                    gone.file.file_name
+                    for gone in removed
+                    if (gone.partition, gone.bucket) == (entry.partition, entry.bucket)
+                ]
+                for kind, number, row in self._rows(entry):
+                    yield Version(
+                        snapshot, *place, entry.bucket, kind, number, row, is_live, made_from if snapshot else ()
+                    )
+
+    def _added(self) -> Iterator[tuple[Snapshot | None, list[ManifestEntry], list[ManifestEntry]]]:
+        """Files by the snapshot that added them, with those that it removed: up to the one that is asked about."""
+        earliest = self._store.earliest()
+        first = earliest.id if earliest is not None else self._snapshot.id
+        deltas = []
+        for snapshot in self._store.range(first, self._snapshot.id):
+            with raise_if_snapshot_expired(self._context, snapshot.id):
+                deltas.append((snapshot, delta_entries(self._context, snapshot)))
+        known = {e.file.file_name for _, entries in deltas for e in entries if e.kind is FileKind.ADD}
+        if earliest is not None:
+            with raise_if_snapshot_expired(self._context, earliest.id):
+                before = live_entries(self._context, earliest)
+            yield None, [entry for entry in before if entry.file.file_name not in known], []
+        for snapshot, entries in deltas:
+            added = [entry for entry in entries if entry.kind is FileKind.ADD]
+            removed = [entry for entry in entries if entry.kind is FileKind.DELETE]
+            yield snapshot, added, removed if snapshot.commit_kind is CommitKind.COMPACT else []
+
+    def _rows(self, entry: ManifestEntry) -> Iterator[tuple[RowKind, int | None, pa.RecordBatch]]:
+        path = data_file_path(bucket_directory(self._context, entry.partition, entry.bucket), entry.file)
+        fields = [*self._context.schema.fields, KIND_FIELD, SEQUENCE_FIELD]
+        batches = read_data_file(
+            self._context, entry.file, path, fields, partition=entry.partition, predicate=self._predicate
+        )
+        for batch in batches:
+            found = batch.filter(self._expression)
+            kinds, numbers = (found.column(name).to_pylist() for name in (KIND_COLUMN, SEQUENCE_COLUMN))
+            rows = found.select(self._context.schema.names)
+            for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
+                yield RowKind(kind), number, rows.slice(place, 1)
+
+    def _changes(self) -> Iterator[ChangeOfRow]:
+        reader = ChangeReader(self._context)
+        first = reader.history.earliest_id() or self._snapshot.id
+        for snapshot_id in range(first, self._snapshot.id + 1):
+            snapshot = reader.get(snapshot_id)
+            for entry in self._scan.that_may_match(reader.entries(snapshot)):
+                for kind, _, row in self._rows(entry):
+                    yield ChangeOfRow(snapshot, kind, row)
+
+
+def _age(version: Version) -> tuple[int, int]:
+    return (version.snapshot.id if version.snapshot is not None else 0, version.sequence_number or 0)

@@ -1,0 +1,89 @@
+"""`tidelake table explain`, `tidelake table verify --changelog` and `tidelake table changes --follow`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.support.command_line import Call
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("db")
+    options = {"bucket": "1", "changelog-producer": "input", "write-only": "true"}
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+    write(table, 1, "a")
+    write(table, 1, "b")
+    return table
+
+
+def write(table: tidelake.Table, key: int, value: str) -> None:
+    with table.writer(commit_user="etl") as writer:
+        writer.write(pa.table({"id": [key], "v": [value]}, SCHEMA))
+        writer.commit(len(table.snapshots()) + 1)
+
+
+def test_a_row_is_explained_for_people_and_for_programs(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    command = ("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=1")
+    text = call(*command).out
+    assert "id=1 of db.t at snapshot 2:\n  id=1 v=b\n  deduplicate of 2 rows: the newest wins" in text
+    assert "* #1 +I id=1 v=a\n     sequence 0, level 0, bucket 0, data-" in text
+    document = call(*command, "--json").document
+    assert document["visible"] == {"id": 1, "v": "b"}
+    assert [(v["snapshot"], v["live"], v["madeBy"]) for v in document["versions"]] == [
+        (1, True, "append of etl"),
+        (2, True, "append of etl"),
+    ]
+    assert call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "v=1").code == 1
+    assert call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=x").code == 1
+
+
+def test_a_changelog_that_is_the_table_is_sound(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
+    assert call(*command).out.endswith("no row and 2 changes, beside the rows of snapshot 2 of db.t: 1 keys\nsound\n")
+    document = call(*command, "--start", "1", "--json").document
+    assert (document["sound"], document["start"], document["changes"]) == (True, 1, 1)
+
+
+def test_a_changelog_that_is_not_the_table_fails_with_the_key_and_its_history(
+    call: Call, tmp_path: Path, table: tidelake.Table
+) -> None:
+    write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), 1, "c")
+    command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
+    said = call(*command)
+    text = said.out
+    assert said.code == 1
+    assert "WRONG  1 keys have another row" in text
+    assert "first: id=1\n  folded     id=1 v=b\n  the table  id=1 v=c\n" in text
+    assert "* #3 +I id=1 v=c" in text
+    document = call(*command, "--json").document
+    assert document["first"] == {"key": {"id": 1}, "folded": {"id": 1, "v": "b"}, "there": {"id": 1, "v": "c"}}
+    assert len(document["history"]["changes"]) == 2
+
+
+def test_changes_are_followed_to_an_end(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    command = ("table", "changes", "db.t", "-w", tmp_path / "lake", "--follow", "--end", "2")
+    assert call(*command, "--start", "earliest").out == "#1 +I id=1 v=a\n#2 +I id=1 v=b\n"
+    lines = call(*command, "--start", "latest-full", "--consumer", "c", "--json").lines
+    assert lines == [{"snapshot": 2, "kind": "+I", "row": {"id": 1, "v": "b"}}]
+
+
+def test_a_range_of_changes_is_told_by_its_ends(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    command = ("table", "changes", "db.t", "-w", tmp_path / "lake")
+    assert call(*command, "--between", "1,2").out == "#2 +I id=1 v=b\n"
+    assert call(*command, "--diff", "1,2").out == "#2 -U id=1 v=a\n#2 +U id=1 v=b\n"
+    assert call(*command, "--between", "1").code == 2
+    assert call(*command, "--between", "1,2", "--follow").code == 2
+    assert call(*command, "--start", "latest").code == 2
+
+
+def test_system_tables_are_scanned_by_name(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    lines = call("table", "scan", "db.t$audit_log", "-w", tmp_path / "lake", "--json").lines
+    assert lines == [{"rowkind": "+I", "id": 1, "v": "b"}]

@@ -1,0 +1,160 @@
+"""`tidelake table explain`, and what `tidelake table verify --changelog` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.schema.table_schema import TableSchema
+from storage.verify.changelog_check import ChangelogReport, check_changelog
+from storage.verify.row_history import RowHistory, row_history
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import ExitCode, UsageError
+from tidelake.cli.formatting import printable, value_text
+from tidelake.cli.output import CommandOutput
+from tidelake.explanation import members_of_version, plain_row, source_ranges, which_merge, who_made
+from tidelake.table import Table
+
+
+def explain(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    key: Sequence[tuple[str, str]],
+    snapshot: int | None,
+) -> None:
+    table = catalog.open().table(name)
+    history = row_history(table.context, _values(table.context.schema, key), snapshot)
+    if out.is_json:
+        out.document(_members(table, history))
+    else:
+        _print_history(out, table, history)
+
+
+def _values(schema: TableSchema, key: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Typed texts as values of their columns. Raises BadInput for a column that is not there, or another's value."""
+    if len({name for name, _ in key}) != len(key):
+        raise UsageError("--key names a column twice")
+    values = {}
+    for name, text in key:
+        if name not in schema.names:
+            raise BadInput(f"no column {name!r}; the key has {', '.join(schema.primary_keys)}")
+        kind = schema.arrow.field(name).type
+        try:
+            values[name] = pa.scalar(text).cast(kind)
+        except (pa.ArrowException, ValueError):
+            raise BadInput(f"--key {name}={text}: column {name} is {kind}, and that is none of its values") from None
+    return values
+
+
+def _members(table: Table, history: RowHistory) -> dict[str, Any]:
+    return {
+        "key": plain_row(history.key),
+        "snapshot": history.snapshot.id,
+        "visible": None if history.visible is None else plain_row(history.visible),
+        "merge": which_merge(table.context, history),
+        "versions": [members_of_version(version) for version in history.versions],
+        "changes": [
+            {"snapshot": change.snapshot.id, "kind": change.kind.symbol, "row": plain_row(change.row)}
+            for change in history.changes
+        ],
+    }
+
+
+def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> None:
+    _line(out, f"{_row_text(history.key)} of {table.name} at snapshot {history.snapshot.id}:")
+    _line(out, f"  {_row_text(history.visible)}" if history.visible is not None else "  no row")
+    _line(out, f"  {which_merge(table.context, history)}")
+    _line(out, "versions on file, oldest first; * is merged by a read of this snapshot")
+    for version in history.versions:
+        at = "?" if version.snapshot is None else str(version.snapshot.id)
+        mark = "*" if version.is_live else " "
+        _line(
+            out,
+            f"{mark} #{at} {version.kind.symbol} {_row_text(version.row)}\n"
+            f"     sequence {version.sequence_number}, level {version.level}, bucket {version.bucket}, "
+            f"{version.file_name}, by {who_made(version)}",
+        )
+        for source, (start, end) in source_ranges(version.snapshot).items():
+            _line(out, f"     source {source}: offsets {start} to {end - 1}")
+    _line(out, "changelog, oldest first" if history.changes else "no change of it is on file")
+    for change in history.changes:
+        _line(out, f"  #{change.snapshot.id} {change.kind.symbol} {_row_text(change.row)}")
+
+
+# ---------------------------------------------------------------- verify --changelog
+
+
+def verify_changelog(out: CommandOutput, table: Table, start: int | None, end: int | None) -> ExitCode:
+    """Exit code 1 when the changelog is not the table."""
+    report = check_changelog(table.context, start, end)
+    key = report.first.key if report.first is not None else report.first_ill_formed
+    history = None
+    if key is not None:
+        named = {name: key.column(name)[0] for name in key.schema.names}
+        history = row_history(table.context, named, report.end)
+    if out.is_json:
+        out.document(_report_members(table, report, history))
+    else:
+        _print_report(out, table, report, history)
+    return ExitCode.DONE if report.is_sound else ExitCode.FAILED
+
+
+def _report_members(table: Table, report: ChangelogReport, history: RowHistory | None) -> dict[str, Any]:
+    first = report.first
+    return {
+        "sound": report.is_sound,
+        "start": report.start,
+        "end": report.end,
+        "overwritten": report.overwritten,
+        "keys": report.keys,
+        "changes": report.changes,
+        "differing": report.differing,
+        "illFormed": report.ill_formed,
+        "first": None
+        if first is None
+        else {
+            "key": plain_row(first.key),
+            "folded": None if first.folded is None else plain_row(first.folded),
+            "there": None if first.there is None else plain_row(first.there),
+        },
+        "firstIllFormed": None if report.first_ill_formed is None else plain_row(report.first_ill_formed),
+        "history": None if history is None else _members(table, history),
+    }
+
+
+def _print_report(out: CommandOutput, table: Table, report: ChangelogReport, history: RowHistory | None) -> None:
+    if report.overwritten:
+        numbers = ", ".join(map(str, report.overwritten))
+        _line(out, f"rows were overwritten in snapshot {numbers}: the check begins behind that")
+    begin = "no row" if report.start is None else f"the rows of snapshot {report.start}"
+    _line(
+        out,
+        f"{begin} and {report.changes:,} changes, beside the rows of snapshot {report.end} of {table.name}: "
+        f"{report.keys:,} keys",
+    )
+    if report.differing:
+        _line(out, f"WRONG  {report.differing:,} keys have another row than their changes come to")
+    if report.ill_formed:
+        _line(out, f"WRONG  {report.ill_formed:,} keys have a change that does not fit what was there before")
+    if report.first is not None:
+        _line(out, f"first: {_row_text(report.first.key)}")
+        _line(out, f"  folded     {_row_text(report.first.folded)}")
+        _line(out, f"  the table  {_row_text(report.first.there)}")
+    if history is not None:
+        _print_history(out, table, history)
+    _line(out, "sound" if report.is_sound else "the changelog is not the table: report it, and keep both as they are")
+
+
+def _row_text(row: pa.RecordBatch | None) -> str:
+    return (
+        "no row" if row is None else " ".join(f"{name}={value_text(value)}" for name, value in plain_row(row).items())
+    )
+
+
+def _line(out: CommandOutput, text: str) -> None:
+    out.console.print(printable(text, may_break=True), soft_wrap=True)

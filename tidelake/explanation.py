@@ -1,0 +1,81 @@
+"""Where the versions of a row came from: the snapshots that added them, and the offsets that these had read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from storage.format import CommitKind
+from storage.options import MergeEngine
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types.json_values import json_rows
+from storage.verify.row_history import RowHistory, Version
+
+
+def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
+    """By `topic-partition`, the offsets [start, end) whose records a snapshot of a pipeline holds; those without news
+    are left out. Empty for a snapshot of anybody else.
+    """
+    text = snapshot.properties.get(POSITION_PROPERTY) if snapshot is not None else None
+    if snapshot is None or text is None:
+        return {}
+    ranges = position_from_text(text, f"snapshot {snapshot.id}").ranges
+    return {f"{of.topic}-{of.partition}": (start, end) for of, (start, end) in ranges.items() if start != end}
+
+
+def who_made(version: Version) -> str:
+    """How a version came into its file, in a few words."""
+    snapshot = version.snapshot
+    if snapshot is None:
+        return "a snapshot that expired"
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return f"compaction of {len(version.made_from)} files" if version.made_from else "compaction"
+    return f"{snapshot.commit_kind.value.lower()} of {snapshot.commit_user}"
+
+
+def which_merge(context: TableContext, history: RowHistory) -> str:
+    """Which merge made what a read shows."""
+    live = history.live
+    if not live:
+        return "no file of the snapshot holds the key"
+    engine = context.options.merge_engine
+    if len(live) == 1:
+        (only,) = live
+        return f"no merge: one row, of level {only.level}, made by {who_made(only)}"
+    if engine is MergeEngine.DEDUPLICATE and not context.options.sequence_fields:
+        newest = max(live, key=lambda version: version.sequence_number or 0)
+        return f"{engine} of {len(live)} rows: the newest wins, sequence number {newest.sequence_number}"
+    if engine is MergeEngine.FIRST_ROW:
+        first = min(live, key=lambda version: version.sequence_number or 0)
+        return f"{engine} of {len(live)} rows: the first wins, sequence number {first.sequence_number}"
+    order = ", ".join(context.options.sequence_fields)
+    return f"{engine} of {len(live)} rows" + (f", ordered by {order}" if order else ", in the order of their numbers")
+
+
+def members_of_version(version: Version) -> dict[str, Any]:
+    """For programs."""
+    snapshot = version.snapshot
+    return {
+        "snapshot": None if snapshot is None else snapshot.id,
+        "commitKind": None if snapshot is None else snapshot.commit_kind.value,
+        "commitUser": None if snapshot is None else snapshot.commit_user,
+        "madeBy": who_made(version),
+        "madeFrom": list(version.made_from),
+        "file": version.file_name,
+        "bucket": version.bucket,
+        "level": version.level,
+        "kind": version.kind.symbol,
+        "sequence": version.sequence_number,
+        "source": {name: list(ends) for name, ends in source_ranges(snapshot).items()},
+        "live": version.is_live,
+        "row": plain_row(version.row),
+    }
+
+
+def plain_row(row: pa.RecordBatch) -> dict[str, Any]:
+    """A batch of one row, as JSON has it."""
+    (plain,) = json_rows(row)
+    return plain
