@@ -25,7 +25,6 @@ import pyarrow as pa
 import tidelake
 from compaction.cancellation import CancellationToken
 from compaction.report import CompactionReport
-from ingest.threads import run_uncancellable, run_with_cancel
 from storage.ddl.schema_changes import SchemaChange
 from storage.expire.expire_now import ExpiryResult
 from storage.read.changes import ChangeBatch
@@ -33,6 +32,7 @@ from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.read.stream.start import StartAt
 from storage.snapshots.snapshot import Snapshot
+from storage.threads import run_uncancellable, run_with_cancel
 from storage.types import DataField
 from storage.write.memory_budget import MemoryBudget
 

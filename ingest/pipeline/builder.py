@@ -38,11 +38,11 @@ from ingest.tables.table_differences import Difference, check_differences, diffe
 from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
-from ingest.threads import map_parallel
 from storage.catalog.opening import open_catalog
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import FileIO, open_file_io
 from storage.logs import get_logger
+from storage.threads import map_parallel
 from storage.write.memory_budget import MemoryBudget
 
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"

@@ -22,10 +22,10 @@ from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
 from ingest.sources.base import Source
 from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.table_sink import TableSink
-from ingest.threads import map_uncancellable, run_uncancellable
 from storage.commit.commit_message import CommitMessage
 from storage.errors import WriterFenced
 from storage.logs import get_logger
+from storage.threads import map_uncancellable, run_uncancellable
 
 TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
 

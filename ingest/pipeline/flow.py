@@ -5,8 +5,8 @@
                                              checkpoint: due by time, by bytes, at the end
 
 Channels are bounded in bytes, so a slow table pauses the source. Work that makes objects takes turns in one thread,
-work that waits has others (`ingest.threads`). A checkpoint and a write exclude each other: checkpoints fall between two
-batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
+work that waits has others (`storage.threads`). A checkpoint and a write exclude each other: checkpoints fall between
+two batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
 nothing twice: `checkpoint.states`.
 """
 
@@ -31,7 +31,7 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.write_stage import WriteStage
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
-from ingest.threads import run_cpu_bound, run_uncancellable
+from storage.threads import run_cpu_bound, run_uncancellable
 
 CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 """(batch, unrouted source tables with a row of each): make the tables for them. Returns whether there were any."""

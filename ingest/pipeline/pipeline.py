@@ -14,10 +14,10 @@ from ingest.pipeline.run_states import RunEvent, RunState, next_run_state
 from ingest.pipeline.startup import Startup
 from ingest.sources.base import Source, SourceUnavailable
 from ingest.tables.table_sink import TableSink
-from ingest.threads import run_uncancellable, sole_error
 from storage.errors import BadInput, PositionRefused
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
+from storage.threads import run_uncancellable, sole_error
 
 _log = get_logger(__name__)
 

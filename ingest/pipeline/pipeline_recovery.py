@@ -27,8 +27,8 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
-from ingest.threads import map_uncancellable
 from storage.errors import BadInput
+from storage.threads import map_uncancellable
 
 _TABLES_AT_ONCE: Final = 32
 

@@ -19,9 +19,9 @@ from checkpoint.routing import Routing
 from ingest.clock import Clock, wait_at_most
 from ingest.pipeline.progress_file import ProgressFile
 from ingest.tables.table_sink import TableSink
-from ingest.threads import map_uncancellable, run_uncancellable
 from storage.errors import TidelakeError
 from storage.logs import get_logger
+from storage.threads import map_uncancellable, run_uncancellable
 
 INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written again: some expire consumers by their age

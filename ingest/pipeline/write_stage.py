@@ -10,8 +10,8 @@ from ingest.formats.source_table import SourceTable
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
 from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.pipeline.run_metrics import RunMetrics
-from ingest.threads import run_cpu_bound, run_uncancellable
 from storage.logs import get_logger
+from storage.threads import run_cpu_bound, run_uncancellable
 
 _log = get_logger(__name__)
 

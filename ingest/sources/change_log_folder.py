@@ -25,9 +25,9 @@ from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start, empty_batch
 from ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
 from ingest.sources.change_log_record import BadLine, PartitionRecords, first_decrease, is_complete, parse_records
-from ingest.threads import run_cpu_bound
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
+from storage.threads import run_cpu_bound
 
 POLL_INTERVAL_MS: Final = 1_000
 

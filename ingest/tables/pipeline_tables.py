@@ -14,12 +14,12 @@ from ingest.settings import TableSettings
 from ingest.tables.table_differences import Difference, check_differences, differences
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_sink import TableSink
-from ingest.threads import map_parallel
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.options import MergeEngine
 from storage.table import TableContext
+from storage.threads import map_parallel
 
 _log = get_logger(__name__)
 

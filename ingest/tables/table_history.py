@@ -10,12 +10,12 @@ from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.other_users import newest_of_each_user
 from checkpoint.position_text import POSITION_PROPERTY
 from checkpoint.table_state import SnapshotSummary, TableState
-from ingest.threads import map_parallel
 from storage.errors import BadInput, CorruptFile
 from storage.logs import get_logger
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from storage.threads import map_parallel
 
 HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
 _OF_ALL_TABLES: Final = 1_024  # where there are many tables, so that a start takes no longer for them

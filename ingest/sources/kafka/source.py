@@ -52,9 +52,9 @@ from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decom
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
 from ingest.sources.kafka.poll_batcher import PollBatcher, add_polled
-from ingest.threads import run_cpu_bound
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
+from storage.threads import run_cpu_bound
 
 T = TypeVar("T")
 

@@ -1,7 +1,4 @@
-"""Parquet data files.
-
-Written as Java writes them: field ids, the same physical types (integers for short decimals, INT96 for times finer than
-a microsecond), page checksums, no Arrow schema inside.
+"""Parquet data files: how they are read. How they are written: `parquet_writer`.
 
 Source: Java `format/parquet/*`.
 """
@@ -9,25 +6,16 @@ Source: Java `format/parquet/*`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.errors import BadInput, UnsupportedFeature
 from storage.files.column_bounds import ColumnBounds
 from storage.files.formats.arrow_conversion import (
-    INT96,
-    convert_leaves,
-    encode_int96,
     in_column,
-    stored_leaf,
     to_arrow_type,
-    variant,
 )
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
@@ -35,41 +23,16 @@ from storage.files.formats.base import (
     FormatWriterSettings,
     batch_of,
     corruption,
-    format_option,
-    parts_of,
 )
-from storage.files.formats.field_ids import with_field_ids
-from storage.files.formats.leaf_columns import leaf_numbers, leaves_of
-from storage.files.formats.parquet_bounds import ChunkMinMax, row_group_bounds
-from storage.files.formats.parquet_encodings import Encodings, choose_encodings
-from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
-from storage.files.min_max import ColumnMinMax
-from storage.options.values import parse_boolean, parse_size_bytes
-from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_schema, arrow_type
-from storage.types.arrow_buffers import to_single_array
+from storage.files.formats.leaf_columns import leaf_numbers
+from storage.files.formats.parquet_bounds import row_group_bounds
+from storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
+from storage.files.formats.parquet_writer import ParquetWriter
+from storage.types import DataField, arrow_schema
 
-_FIELD_ID_KEY: Final = "PARQUET:field_id"
-_CODECS: Final = {
-    "none": "NONE",
-    "uncompressed": "NONE",
-    "snappy": "SNAPPY",
-    "gzip": "GZIP",
-    "lz4": "LZ4",
-    "lz4_raw": "LZ4",
-    "zstd": "ZSTD",
-    "brotli": "BROTLI",
-}
-
-# Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
-_ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
-_ROW_GROUP_ROWS: Final = 1024 * 1024
-_LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # rows of this size are row groups of their own: Arrow encodes one as a whole
-_PAGE_BYTES: Final = 1024 * 1024
 # Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
 _FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
 _FIRST_BATCH_ROWS_MAX: Final = 1024
-_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group tells; what does not compress at all must not surprise
-_LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 # Read ahead of each column chunk. Local: enough to make reads cheap. Elsewhere a request costs more than bytes do.
 _LOCAL_BUFFER_BYTES: Final = 64 * 1024
@@ -77,7 +40,6 @@ _REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # of all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
-_DICTIONARY: Final = "parquet.enable.dictionary"
 _EXPECTED: Final = "a Parquet file with the columns of its schema"
 
 
@@ -118,9 +80,6 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
         return pa.nulls(stored.num_rows, kind)
     with in_column(field.name):
         return to_arrow_type(stored.column(position), field.type)
-
-
-# ---------------------------------------------------------------- reading
 
 
 def _stored_batches(
@@ -177,11 +136,6 @@ def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + framed(footer)))
 
 
-def framed(footer: bytes) -> bytes:
-    """How a Parquet file ends."""
-    return footer + len(footer).to_bytes(4, "little") + MAGIC
-
-
 def _row_groups(
     metadata: pq.FileMetaData,
     stored_schema: pa.Schema,
@@ -218,266 +172,3 @@ def _buffer_bytes(source: pa.NativeFile, columns: int) -> int:
         return _LOCAL_BUFFER_BYTES
     share = _REMOTE_BUFFERS_BYTES // columns
     return max(_REMOTE_BUFFER_BYTES_MIN, min(_REMOTE_BUFFER_BYTES_MAX, share))
-
-
-# ---------------------------------------------------------------- writing
-
-
-class ParquetWriter:
-    """See `FormatWriter`."""
-
-    def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
-        self._stream = stream
-        self._settings = settings
-        self._options = _Options(settings)
-        self._fields = fields
-        self._form = _stored_form(tuple(fields))
-        self._min_max = ChunkMinMax(fields, settings.bounds_for, settings.bounds_length)
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
-        self._held_rows = 0
-        self.stored_per_held = settings.stored_per_held
-        self._has_large_rows = False  # at the file's beginning
-        self._writer: pq.ParquetWriter | None = None
-        self._footer_catcher: _FooterCatcher | None = None
-        self._metadata: list[pq.FileMetaData] = []
-
-    @property
-    def written_bytes(self) -> int:
-        return int(self._stream.tell() + self._held_bytes_stored)
-
-    @property
-    def _held_bytes_stored(self) -> float:
-        """What the rows that are held will take in the file, about."""
-        return self._stored_bytes(self._held_bytes)
-
-    def _stored_bytes(self, held_bytes: int) -> float:
-        return held_bytes * (_FIRST_GUESS_STORED_PER_HELD if self.stored_per_held is None else self.stored_per_held)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        start = 0
-        while start < batch.num_rows:
-            part = batch.slice(start, self._rows_that_fit(batch))
-            start += part.num_rows
-            self._held.append(part)
-            self._held_bytes += part.nbytes
-            self._held_rows += part.num_rows
-            if self._is_row_group():
-                self._write_row_group()
-
-    def _rows_that_fit(self, batch: pa.RecordBatch) -> int:
-        """Of this batch into the open row group, about."""
-        if (limit := self._limit_bytes) is None or not batch.nbytes:
-            return _ROW_GROUP_ROWS
-        share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch.nbytes))
-        return min(_ROW_GROUP_ROWS, max(_LEAST_ROWS, int(share * batch.num_rows)))
-
-    @property
-    def _limit_bytes(self) -> float | None:
-        """How large the open row group may become in the file; None: as large as any."""
-        limits: list[float] = [] if self._options.row_group_bytes is None else [self._options.row_group_bytes]
-        if self.stored_per_held is None and self._settings.target_bytes is not None:
-            # A guess is no measure of when a file is full: an early row group tells how well these rows compress.
-            limits.append(self._settings.target_bytes / 2)
-        return min(limits, default=None)
-
-    def _is_row_group(self) -> bool:
-        if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
-            return True
-        if self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows:
-            return True
-        limit = self._limit_bytes
-        return limit is not None and self._held_bytes_stored >= limit
-
-    def _write_row_group(self) -> None:
-        before = self._stream.tell()
-        with _as_bad_input():
-            if self._writer is None:
-                self._has_large_rows = self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows
-            columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
-            table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
-            if self._writer is None:
-                self._writer = self._opened(self._options.encodings(table))
-            self._writer.write_table(table, row_group_size=table.num_rows)
-        self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
-        self._held, self._held_bytes, self._held_rows = [], 0, 0
-
-    def _stored(self, table: pa.Table) -> pa.Table:
-        """The row group as Arrow shall write it; its bounds are noted on the way."""
-        self._min_max.note(table, lacks_footer=self._has_large_rows)
-        columns = []
-        for column, f in zip(table.columns, self._fields, strict=True):
-            if f.name not in self._form.rebuilt:
-                columns.append(column)
-                continue
-            with _as_bad_input(f.name):
-                columns.append(convert_leaves(to_single_array(column), f.type, _stored_leaf))
-        return pa.Table.from_arrays(columns, schema=self._form.schema)
-
-    def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
-        sink = self._stream
-        if self._form.int96_leaves:
-            self._footer_catcher = _FooterCatcher(self._stream)
-            sink = pa.PythonFile(self._footer_catcher, mode="w")
-        return pq.ParquetWriter(
-            sink,
-            self._form.schema,
-            compression=self._options.codec,
-            compression_level=self._options.zstd_level if self._options.codec == "ZSTD" else None,
-            use_dictionary=sorted(encodings.dictionary),
-            column_encoding=dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
-            write_statistics=self._paths_with_statistics(),
-            data_page_size=self._options.page_bytes,
-            max_rows_per_page=_ROW_GROUP_ROWS,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_time_adjusted_to_utc=True,
-            write_page_checksum=True,
-            metadata_collector=self._metadata,
-        )
-
-    def _paths_with_statistics(self) -> list[str]:
-        """What the table keeps bounds of has some in the footer too: readers skip row groups by them.
-
-        Not so a file of large rows: Arrow copies such a value six times to find them, and leaves those out in the end
-        that are longer than 4 KiB.
-        """
-        fields = [f for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
-        return [] if self._has_large_rows else [f.name for f in fields]
-
-    def close(self) -> ColumnMinMax:
-        if self._held:
-            self._write_row_group()
-        if self._writer is None:
-            self._writer = self._opened(Encodings(frozenset(), frozenset()))
-        if self._footer_catcher is None:
-            self._writer.close()
-        else:
-            with self._footer_catcher as caught:
-                self._writer.close()
-            self._stream.write(framed(binary_as_int96(caught.footer, self._form.int96_leaves)))
-        return self._min_max.of_file(self._metadata[0])
-
-    def abort(self) -> None:
-        if self._writer is not None:
-            self._writer.is_open = False  # else its destructor writes a footer
-        self._held = []
-
-
-def _has_required_parts(data_type: DataType) -> bool:
-    """Whether a null of the type may hide nulls where Parquet allows none."""
-    if isinstance(data_type, RowType):
-        return any(not f.type.nullable for f in data_type.fields)
-    return data_type.root is Root.VARIANT
-
-
-@contextmanager
-def _as_bad_input(column: str | None = None) -> Iterator[None]:
-    try:
-        yield
-    except pa.ArrowInvalid as e:
-        where = "" if column is None else f"column {column!r}: "
-        reason = str(e).splitlines()[0]
-        if "cast from Decimal" in reason:
-            reason += "; a sum has outgrown its DECIMAL: change the column to one of more digits"
-        raise BadInput(f"{where}these rows don't fit a Parquet file: {reason}") from None
-
-
-class _FooterCatcher:
-    """A file that passes what it is given on, but keeps what comes inside its `with` block."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-        self._caught: bytearray | None = None
-        self.closed = False
-
-    def __enter__(self) -> _FooterCatcher:
-        self._caught = bytearray()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def write(self, data: bytes) -> int:
-        if self._caught is None:
-            self._stream.write(data)
-        else:
-            self._caught += data
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
-
-    @property
-    def footer(self) -> bytes:
-        """What was caught, without its length and the magic behind it."""
-        assert self._caught is not None
-        return bytes(self._caught[: -4 - len(MAGIC)])
-
-
-class _Options:
-    """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
-
-    def __init__(self, settings: FormatWriterSettings) -> None:
-        codec = _CODECS.get(settings.compression.lower())
-        if codec is None:
-            raise UnsupportedFeature(
-                f"file.compression = {settings.compression}",
-                "Parquet files can't be compressed with it here",
-                f"Set one of {', '.join(_CODECS)}",
-            )
-        self.codec = codec
-        self.zstd_level = format_option(settings, "parquet.compression.codec.zstd.level", int, settings.zstd_level)
-        self.page_bytes = format_option(settings, "parquet.page.size", parse_size_bytes, _PAGE_BYTES)
-        self.row_group_bytes = format_option(
-            settings, "parquet.block.size", parse_size_bytes, settings.block_size_bytes
-        )
-        self._dictionary = format_option(settings, _DICTIONARY, parse_boolean, None)
-        self._dictionary_of = {
-            key.removeprefix(_DICTIONARY + "#"): format_option(settings, key, parse_boolean, False)
-            for key in settings.options
-            if key.startswith(_DICTIONARY + "#")
-        }
-        # the first version of the format knows no differences
-        version = settings.options.get("parquet.writer.version", "")
-        self._delta = version.strip().lower() not in ("v1", "parquet_1_0")
-
-    def encodings(self, table: pa.Table) -> Encodings:
-        return choose_encodings(table, dictionary=self._dictionary, per_column=self._dictionary_of, delta=self._delta)
-
-
-def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """As Arrow shall write it: times in nanoseconds become the bytes of INT96."""
-    if data_type.root is Root.VARIANT:
-        return variant(column, arrow_type(data_type))
-    in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-    return encode_int96(column) if in_nanoseconds else stored_leaf(column, data_type)
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredForm:
-    """How columns lie in a file. schema: with field ids. rebuilt: columns that don't lie as they are in memory.
-    int96_leaves: numbers of the leaves that are INT96.
-    """
-
-    schema: pa.Schema
-    rebuilt: frozenset[str]
-    int96_leaves: tuple[int, ...]
-
-
-@lru_cache(maxsize=256)  # asked for once a file, and a table's files all look alike
-def _stored_form(fields: tuple[DataField, ...]) -> _StoredForm:
-    stored = pa.schema([_stored_field(f) for f in fields])
-    rebuilt = {f.name for f, s in zip(fields, stored, strict=True) if s.type != arrow_type(f.type)}
-    rebuilt |= {f.name for f in fields if any(map(_has_required_parts, parts_of(f.type)))}
-    leaves = [kind for f in stored for _, kind in leaves_of(f.name, f.type)]
-    int96_leaves = tuple(number for number, kind in enumerate(leaves) if kind == INT96)
-    return _StoredForm(with_field_ids(stored, fields, _FIELD_ID_KEY), frozenset(rebuilt), int96_leaves)
-
-
-def _stored_field(field: DataField) -> pa.Field:
-    empty = pa.array([], arrow_type(field.type))
-    return pa.field(field.name, convert_leaves(empty, field.type, _stored_leaf).type, field.type.nullable)

@@ -21,6 +21,11 @@ _FIXED_LEN_BYTE_ARRAY: Final = 7
 _INT96_BYTES: Final = 12
 
 
+def framed(footer: bytes) -> bytes:
+    """How a Parquet file ends."""
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
 def int96_as_binary(footer: bytes) -> bytes:
     """The footer with every INT96 column turned into FIXED_LEN_BYTE_ARRAY(12), bounds of such columns dropped.
 

@@ -18,10 +18,10 @@ from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.pipeline import Pipeline
 from ingest.sources.base import Latest, Start
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, history_snapshots_of_each
-from ingest.threads import IO_THREADS_MAX
 from storage.fileio import open_file_io
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
+from storage.threads import IO_THREADS_MAX
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
 

@@ -16,9 +16,9 @@ from ingest.pipeline.progress_tracker import INTERVAL_MS
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Latest, SourceUnavailable
-from ingest.threads import run_cpu_bound
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
 from storage.logs import FIELDS
+from storage.threads import run_cpu_bound
 from tests.ingest.pipeline.fakes import GONE, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)

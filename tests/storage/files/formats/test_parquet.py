@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 from storage.files.column_bounds import Bounds
 from storage.files.formats.base import ChunkFilter, FormatWriterSettings
-from storage.files.formats.parquet import ParquetFormat, ParquetWriter
+from storage.files.formats.parquet import ParquetFormat
+from storage.files.formats.parquet_writer import ParquetWriter
 from storage.files.min_max import ColumnMinMax
 from storage.schema.table_schema import TableSchema
 from storage.types import (

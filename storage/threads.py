@@ -1,4 +1,4 @@
-"""Blocking work of a pipeline, in threads.
+"""Blocking work of an event loop, in threads. Tables are synchronous: the pipeline and `tidelake.aio` run them here.
 
 A thread can't be cancelled; to abandon one that writes would let it go on beside what cleans up after it. So whoever is
 cancelled here waits until the work has ended, forgets its outcome, and lets the cancellation go on. To cancel once more
@@ -25,8 +25,9 @@ IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asy
 
 
 class _Threads:
-    """cpu_bound: one thread. uncancellable: those of `run_uncancellable`. parallel_io: what these have read side by
-    side (`map_parallel`); they are others, or all of the first could wait for each other.
+    """cpu_bound: one thread, of `run_cpu_bound`.
+    uncancellable: of `run_uncancellable`.
+    parallel_io: of `map_parallel`, which `uncancellable` work calls; in one pool all could wait for each other.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from ingest.threads import map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
+from storage.threads import map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
 from tests.ingest.pipeline.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
@@ -115,7 +115,7 @@ async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
 
 _FORKS = """
 import asyncio, os
-from ingest.threads import run_cpu_bound
+from storage.threads import run_cpu_bound
 
 asyncio.run(run_cpu_bound(int))
 child = os.fork()
