@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from compaction.merge_tree.changelog_merge import Merged, merged_by_key
 from storage.format import LEVEL_COLUMN
-from storage.lookup.previous_rows import with_previous
+from storage.lookup.previous_rows import as_new_as_the_newest, with_previous
 from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
@@ -57,21 +57,31 @@ class LookupMerge:
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
         levels = _levels(rows)[groups.rows]
         from_level_0 = groups.any(levels == 0)
-        previous = looked_up(self.find, rows, groups, levels, self.order)
-        rows, groups = with_previous(rows, groups, previous, self.order)
-        levels = _levels(rows)[groups.rows]
         lowest = _lowest_above_0(groups, levels)
-        counted = groups.keep((levels <= 0) | _marked(lowest, len(levels)))
-        stays = (groups.lengths == 1) & ~(from_level_0 & self.writes_rows)
-        merged = self._merged(rows, counted, stays)
+        is_alone = groups.lengths == 1
+        previous = looked_up(self.find, rows, groups, levels, self.order)
+        is_alone[previous.keys] = False
+        merged = self._merged(rows, _counted(groups, levels, lowest), previous, is_alone, from_level_0)
         if not self.tells_changes:
             return Merged(merged.rows)
         keys = np.flatnonzero(from_level_0 & (lowest >= 0))
-        before = KeyedRows(rows.take(pa.array(groups.rows[lowest[keys]])), keys)
+        before = KeyedRows(rows.take(pa.array(groups.rows[lowest[keys]])), keys).joined(previous)
         after = merged.of(from_level_0)
         return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
 
-    def _merged(self, rows: pa.RecordBatch, groups: Groups, stays: NDArray[np.bool_]) -> KeyedRows:
+    def _merged(
+        self,
+        rows: pa.RecordBatch,
+        groups: Groups,
+        previous: KeyedRows,
+        is_alone: NDArray[np.bool_],
+        from_level_0: NDArray[np.bool_],
+    ) -> KeyedRows:
+        """is_alone (g,): keys with one row on all levels. from_level_0 (g,): keys with a row of level 0."""
+        if self.engine.newest_wins:
+            previous = previous.where(as_new_as_the_newest(rows, groups, previous, self.order))
+        rows, groups = with_previous(rows, groups, previous, self.order)
+        stays = is_alone & ~(from_level_0 & self.writes_rows)
         merged = merged_by_key(self.engine, rows, groups, stays)
         has_invalid_null = _has_null_in_not_null_column(merged.rows)
         if not has_invalid_null.any():
@@ -130,10 +140,11 @@ def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.int
     return groups.first((levels > 0) & (above == groups.spread(groups.reduce(np.minimum, above))))
 
 
-def _marked(positions: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
-    marked = np.zeros(count, np.bool_)
-    marked[positions[positions >= 0]] = True
-    return marked
+def _counted(groups: Groups, levels: NDArray[np.int32], lowest: NDArray[np.intp]) -> Groups:
+    """Of each key the rows of level 0 and the one of the lowest level above."""
+    counts = levels <= 0
+    counts[lowest[lowest >= 0]] = True
+    return groups if counts.all() else groups.keep(counts)
 
 
 def _has_null_in_not_null_column(rows: pa.RecordBatch) -> NDArray[np.bool_]:

@@ -42,6 +42,17 @@ def with_previous(
     return both, Groups(grown, groups.starts + np.cumsum(added) - added)
 
 
+def as_new_as_the_newest(
+    rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
+) -> NDArray[np.bool_]:
+    """(m,): which of the previous rows go behind all rows of their keys. Arguments as of `with_previous`."""
+    names = [*order.sequence_fields, SEQUENCE_COLUMN]
+    newest = rows.select(names).take(pa.array(groups.rows[groups.ends[previous.keys] - 1]))
+    both = pa.concat_batches([newest, previous.rows.select(names).cast(newest.schema)])
+    count = len(previous.keys)
+    return ~_is_newer(_order_words(both, order), np.arange(count), count + np.arange(count))
+
+
 def _order_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
     words = [
         word

@@ -94,6 +94,8 @@ class Groups:
 
     def reduce(self, operation: np.ufunc, values: NDArray[T]) -> NDArray[T]:
         """(n,) -> (g,): for operations to which the order of the rows is all the same. Dtypes stay."""
+        if len(self.rows) == len(self.starts):
+            return values.copy()
         if len(self.rows) > _SHORT_MEAN_ROWS * len(self.starts):
             reduced: NDArray[T] = operation.reduceat(values, self.starts, dtype=values.dtype)
             return reduced

@@ -46,6 +46,17 @@ class KeyedRows:
         """keys (g,): which of all keys to keep."""
         return self.where(keys[self.keys])
 
+    def joined(self, others: KeyedRows) -> KeyedRows:
+        """Rows of other keys too, with the same columns."""
+        if not len(others.keys):
+            return self
+        if not len(self.keys):
+            return others
+        keys = np.concatenate((self.keys, others.keys))
+        order = np.argsort(keys, kind="stable")
+        rows = pa.concat_batches([self.rows, others.rows.select(self.rows.schema.names).cast(self.rows.schema)])
+        return KeyedRows(rows.take(pa.array(order)), keys[order])
+
     def places(self, count: int) -> RowIndices:
         """(g,): the row of each of so many keys, -1 where there is none."""
         places = np.full(count, -1, np.intp)

@@ -25,6 +25,7 @@ ALONE_OR_NOT = [
     TableKind("primary key with sequence field", True, {"bucket": "1", "sequence.field": "at"}),
     TableKind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
     TableKind("compacting, with its changelog", True, {"bucket": "1", "changelog-producer": "full-compaction"}),
+    Summing("summing, compacting, with its changelog", True, {"bucket": "1", **SUM_UP, "changelog-producer": "lookup"}),
     Summing("summing, compacting", True, {"bucket": "1", **SUM_UP, **COMPACT_AT_TWO}),
 ]
 ALONE = [TableKind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
@@ -32,7 +33,7 @@ LIVES = [
     *(pytest.param(kind, True, id=f"{kind.id}, with a rival") for kind in ALONE_OR_NOT),
     *(pytest.param(kind, False, id=f"{kind.id}, alone") for kind in (*ALONE, *ALONE_OR_NOT)),
 ]
-SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[6], LIVES[-1]]
+SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[5], LIVES[7], LIVES[-1]]
 
 
 class World:

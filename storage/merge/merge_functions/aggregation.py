@@ -45,6 +45,10 @@ class Aggregation:
         """Sums of floats depend on the order of additions, and a single retract is not what it is among others."""
         return False
 
+    @property
+    def newest_wins(self) -> bool:
+        return False
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 

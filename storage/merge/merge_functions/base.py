@@ -27,6 +27,11 @@ class MergeFunction(Protocol):
         """
         ...
 
+    @property
+    def newest_wins(self) -> bool:
+        """Whether the newest row of a key is the result, whatever older ones it has."""
+        ...
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """What rows must hold beside `wanted` so that merging gives the wanted columns their right values.
 
@@ -45,9 +50,8 @@ class MergeFunction(Protocol):
         shortcut (m,): which of the groups, each of one row, come out as they are, without a look at them; None is all
             groups of one row (as Java's reducer).
         Returns rows in key order with the same columns; retracts that survive are still there. Columns that are not the
-        table's are those of some row of the key. `_VALUE_KIND` and
-        `_SEQUENCE_NUMBER`, where rows have them, are those of Java's result. Raises BadInput for rows that the engine
-        does not take.
+        table's are those of some row of the key. `_VALUE_KIND` and `_SEQUENCE_NUMBER`, where rows have them, are those
+        of Java's result. Raises BadInput for rows that the engine does not take.
         """
         ...
 

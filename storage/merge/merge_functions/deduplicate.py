@@ -31,12 +31,18 @@ class Deduplicate:
     def merges_in_steps(self) -> bool:
         return True
 
+    @property
+    def newest_wins(self) -> bool:
+        return not self.ignore_delete
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         winners = self.winners(rows, groups, shortcut)
-        return rows if rows.num_rows == len(winners) == 1 else rows.take(pa.array(winners))
+        if rows.num_rows == len(winners) and bool((winners[1:] > winners[:-1]).all()):
+            return rows  # all of them, as they lie
+        return rows.take(pa.array(winners))
 
     def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:
         """Indices of the surviving rows, in key order. Parameters as of `merge`."""

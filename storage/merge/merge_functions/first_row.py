@@ -38,6 +38,10 @@ class FirstRow:
     def merges_in_steps(self) -> bool:
         return True
 
+    @property
+    def newest_wins(self) -> bool:
+        return False
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
 

@@ -31,6 +31,10 @@ class LookupMergeFunction:
     def merges_in_steps(self) -> bool:
         return self.engine.merges_in_steps
 
+    @property
+    def newest_wins(self) -> bool:
+        return self.engine.newest_wins
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
 

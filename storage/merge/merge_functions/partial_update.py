@@ -74,6 +74,10 @@ class PartialUpdate:
         """Merged rows forget in which order their values came."""
         return False
 
+    @property
+    def newest_wins(self) -> bool:
+        return False
+
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Sequence fields of groups with a wanted column, or whose deletes remove records.
 
