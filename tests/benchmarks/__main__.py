@@ -19,6 +19,7 @@ from typing import Final
 
 from tests.benchmarks import (
     busy_tables,
+    changelog,
     commits,
     compaction,
     exactly_once,
@@ -42,6 +43,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "w2": partial(flush.sections, workload="w2"),
     "w4": merge_read.sections,
     "compact": compaction.sections,
+    "changelog": changelog.sections,
     "ingest": ingest_folder.sections,
     "kafka": ingest_kafka.sections,
     "steady": steady.sections,

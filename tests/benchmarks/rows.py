@@ -5,6 +5,7 @@ Runs in the Python of peers, too, which have their own Arrow.
     w1    6 columns, BIGINT key; every commit takes a fifth of its keys from earlier ones
     w2    21 columns: an INT key and twenty texts of ten characters that never repeat
     w3    6 columns; ten runs whose keys are drawn from four times as many, so that they overlap everywhere
+    w5    6 columns; half of the keys of each commit are in w5-base, ten commits with as many rows; the others are new
     w6    6 columns; keys drawn from five times as many, also twice within a commit; half of all values are null
     wide  as w3, with a text so long that the rows of a run fill a row group of 128 MiB
 
@@ -23,8 +24,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 COMMITS: Final = 10
-_ROWS_PER_COMMIT: Final = {"w1": 100_000, "w2": 100_000, "w3": 500_000, "w6": 200_000, "wide": 500_000}
-_SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "w6": 6, "wide": 4}
+_ROWS_PER_COMMIT: Final = {
+    "w1": 100_000,
+    "w2": 100_000,
+    "w3": 500_000,
+    "w5": 100_000,
+    "w5-base": 100_000,
+    "w6": 200_000,
+    "wide": 500_000,
+}
+_SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "w5": 5, "w5-base": 5, "w6": 6, "wide": 4}
 _DAYS_MS: Final = 10**10
 _WIDE_TEXT_BYTES: Final = 256  # of random hex digits: half of it is left after compression
 
@@ -136,6 +145,25 @@ def _w3(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
         yield _six_columns(rng, rng.choice(space, count, replace=False))
 
 
+def _w5_base(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    known, _ = _known_and_new_keys(rng, count)
+    for keys in np.split(known, COMMITS):
+        yield _six_columns(rng, keys)
+
+
+def _w5(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
+    known, new = _known_and_new_keys(rng, count)
+    for added in np.array_split(new, COMMITS):
+        keys = np.concatenate([rng.choice(known, count - len(added), replace=False), added])
+        rng.shuffle(keys)
+        yield _six_columns(rng, keys)
+
+
+def _known_and_new_keys(rng: np.random.Generator, count: int) -> tuple[Keys, Keys]:
+    keys = _unique_keys(rng, COMMITS * count + COMMITS * (count // 2))
+    return keys[: COMMITS * count], keys[COMMITS * count :]
+
+
 def _w6(rng: np.random.Generator, count: int) -> Iterator[pa.Table]:
     space = _unique_keys(rng, 5 * count)
     for _ in range(COMMITS):
@@ -155,6 +183,8 @@ _MAKERS: Final[dict[str, Callable[[np.random.Generator, int], Iterator[pa.Table]
     "w1": _w1,
     "w2": _w2,
     "w3": _w3,
+    "w5": _w5,
+    "w5-base": _w5_base,
     "w6": _w6,
     "wide": _wide,
 }

@@ -15,12 +15,15 @@ from storage.format import CommitKind, FileSource
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
 from storage.verify import verify
+from tidelake.table import Writer
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 WITH_KIND: Final = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 Row = tuple[int, int, int]  # kind, k, v
 FULL: Final = {"changelog-producer": "full-compaction"}
+LOOKUP: Final = {"changelog-producer": "lookup"}
+BOTH: Final = [pytest.param(FULL, id="full-compaction"), pytest.param(LOOKUP, id="lookup")]
 
 
 def new_table(options: Mapping[str, str]) -> tidelake.Table:
@@ -56,9 +59,10 @@ def changelog_files(table: tidelake.Table) -> list[ManifestEntry]:
 # ---------------------------------------------------------------- rows
 
 
-def test_a_changelog_tells_what_readers_see_change() -> None:
+@pytest.mark.parametrize("producer", BOTH)
+def test_a_changelog_tells_what_readers_see_change(producer: dict[str, str]) -> None:
     """The worked example of the format's description."""
-    table = new_table(FULL)
+    table = new_table(producer)
     write(
         table,
         [(INSERT, 1, 10), (INSERT, 2, 20)],
@@ -78,6 +82,7 @@ def test_a_changelog_tells_what_readers_see_change() -> None:
     assert verify(table.context, deep=True) == []
 
 
+@pytest.mark.parametrize("producer", BOTH)
 @pytest.mark.parametrize(
     ("engine", "rows", "expected"),
     [
@@ -100,15 +105,16 @@ def test_a_changelog_tells_what_readers_see_change() -> None:
     ],
 )
 def test_rows_are_those_that_the_engine_merged(
-    engine: dict[str, str], rows: list[list[Any]], expected: list[list[Row]]
+    producer: dict[str, str], engine: dict[str, str], rows: list[list[Any]], expected: list[list[Row]]
 ) -> None:
-    table = new_table(FULL | engine)
+    table = new_table(producer | engine)
     write(table, *rows)
     assert changes(table) == expected
 
 
-def test_an_update_that_changed_nothing_is_none_where_rows_are_deduplicated() -> None:
-    table = new_table(FULL | {"changelog-producer.row-deduplicate": "true"})
+@pytest.mark.parametrize("producer", BOTH)
+def test_an_update_that_changed_nothing_is_none_where_rows_are_deduplicated(producer: dict[str, str]) -> None:
+    table = new_table(producer | {"changelog-producer.row-deduplicate": "true"})
     write(table, [(INSERT, 1, 10), (INSERT, 2, 20)], [(INSERT, 1, 10), (INSERT, 2, 21)])
     assert changes(table)[1:] == [[(UPDATE_BEFORE, 2, 20), (UPDATE_AFTER, 2, 21)]]
 
@@ -149,12 +155,13 @@ def test_which_snapshots_carry_a_changelog(options: dict[str, str], expected: li
     assert [snapshot.id for snapshot in carrying] == expected
 
 
-def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it() -> None:
-    table = new_table(FULL | {"write-only": "true"})
+@pytest.mark.parametrize(("producer", "full"), [(FULL, True), (LOOKUP, False), (LOOKUP, True)])
+def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it(producer: dict[str, str], full: bool) -> None:
+    table = new_table(producer | {"write-only": "true"})
     write(table, [(INSERT, 1, 10)], [(INSERT, 2, 20)])
-    table.compact(full=True)
+    table.compact(full=full)
     write(table, [(INSERT, 1, 11)], [(DELETE, 2, 20)])
-    table.compact(full=True)
+    table.compact(full=full)
     assert changes(table) == [
         [(INSERT, 1, 10), (INSERT, 2, 20)],
         [(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11), (DELETE, 2, 20)],
@@ -170,6 +177,50 @@ def test_an_overwrite_makes_no_changelog_and_what_follows_goes_on_from_it() -> N
     assert [batch.is_break for batch in table.changes(start=1)] == [False, True]
     write(table, [(INSERT, 1, 101)])
     assert changes(table)[-1] == [(UPDATE_BEFORE, 1, 100), (UPDATE_AFTER, 1, 101)]
+
+
+def test_a_row_that_came_first_is_told_and_no_later_one() -> None:
+    table = new_table(LOOKUP | {"merge-engine": "first-row"})
+    write(table, [(INSERT, 1, 10)], [(INSERT, 1, 11), (INSERT, 2, 20)], [(INSERT, 2, 21)])
+    assert changes(table) == [[(INSERT, 1, 10)], [(INSERT, 2, 20)]]
+
+
+def test_commits_that_do_not_wait_for_lookups_have_their_changes_told_later() -> None:
+    table = new_table(LOOKUP | {"lookup-wait": "false"})
+    with table.writer() as writer:
+        for identifier in range(1, 6):
+            writer.write(pa.table({"k": [1], "v": [identifier]}, SCHEMA))
+            writer.commit(identifier)
+    with table.writer() as writer:  # ends with what was left
+        writer.commit()
+    rows: dict[int, int] = {}
+    for kind, k, v in [row for of_snapshot in changes(table) for row in of_snapshot]:
+        assert kind not in (UPDATE_BEFORE, DELETE) or rows[k] == v
+        rows[k] = v
+    assert rows == {1: 5} == seen(table)
+
+
+def test_rows_that_a_dead_writer_left_on_level_0_are_looked_up_by_the_next_one() -> None:
+    """It died between its rows and their compaction. The next one writes to another bucket, or nothing at all."""
+    table = new_table(LOOKUP)
+    write(table, [(INSERT, 1, 10)])
+    context = table.context.with_options({"write-only": "true"})
+    with Writer(context, "etl") as writer:
+        writer.write(pa.table({"k": [1], "v": [11]}, SCHEMA))
+        writer.commit(1)
+    assert len(changes(table)) == 1
+    with table.writer(commit_user="etl") as writer:
+        writer.commit(2)
+    assert changes(table)[1:] == [[(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11)]]
+
+
+def test_what_expired_is_not_told_to_have_been_there() -> None:
+    """`record-level.expire-time`: a row that has expired is gone, for a lookup too."""
+    table = new_table(LOOKUP | {"record-level.expire-time": "1 h", "record-level.time-field": "v", "num-levels": "3"})
+    write(table, [(INSERT, 1, 0), (INSERT, 2, 4_000_000_000)])
+    write(table, [(INSERT, 1, 4_000_000_001), (INSERT, 2, 4_000_000_001)])
+    assert (INSERT, 1, 4_000_000_001) in changes(table)[-1]
+    assert (UPDATE_BEFORE, 2, 4_000_000_000) in changes(table)[-1]
 
 
 # ---------------------------------------------------------------- files

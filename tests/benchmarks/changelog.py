@@ -1,0 +1,108 @@
+"""Commits of rows over a large table, half of them updates, whose changelog compaction makes; each commit waits for it.
+
+Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import tidelake
+from tests.benchmarks.clock import Clock, bytes_below, tell
+from tests.benchmarks.compaction import OnCopies
+from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
+from tests.benchmarks.rows import generate, load, row_files, rows_per_commit
+from tests.benchmarks.runs import TABLE, WARM_UP_TABLE
+from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, race_lines
+
+WARM_UP_ROWS: Final = 1_000
+_OPTIONS: Final = {"bucket": "1", "write-only": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """least: changed rows per CPU-second that are asked for."""
+
+    producer: str
+    least: int
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+VARIANTS: Final = (Variant("lookup", 300_000), Variant("full-compaction", 110_000), Variant("none", 0))
+
+
+def sections(plan: Plan) -> Iterator[PageSection]:
+    base = plan.scratch / "changelog"
+    _write_base(str(base / "base"), plan.scale)
+    files = row_files("w5", plan.data, plan.scale)
+    lines: list[list[str]] = []
+    targets: list[Goal] = []
+    all_samples: dict[str, Sequence[Sample]] = {}
+    for variant in VARIANTS:
+        job = OnCopies(base, TIDELAKE, lambda copy, v=variant: ours("changelog", _arguments(copy, files, v)))  # type: ignore[misc]
+        samples = contest({TIDELAKE: job}, plan.fewer_pairs)
+        lines += race_lines(variant.producer, samples)
+        all_samples[f"{variant.producer}, {TIDELAKE}"] = samples[TIDELAKE]
+        if variant.least:
+            rate = statistics.median(sample.rows_per_cpu_s for sample in samples[TIDELAKE])
+            asked = f"{variant.producer}: ≥ {variant.least:,} rows per CPU-second"
+            targets.append(Goal(asked, f"{rate:,.0f}", rate >= variant.least))
+    shutil.rmtree(base)
+    rows = f"{rows_per_commit('w5', plan.scale):,}"
+    about = (
+        f"Ten commits of {rows} rows (`w5` of `tests/benchmarks/rows.py`) over a table of ten times as many: "
+        "half of the rows of a commit update rows of the table. A commit waits for its compaction, and with it for its "
+        "changelog; `none` makes none and compacts as much as its sorted runs ask for."
+    )
+    yield PageSection("Changelogs over a large table", about, RACE_HEADER, lines, targets, all_samples)
+
+
+def _arguments(copy: str, files: Sequence[str], variant: Variant) -> dict[str, object]:
+    return {"warehouse": copy, "files": files, "producer": variant.producer, "options": variant.options}
+
+
+def _write_base(warehouse: str, scale: float) -> None:
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("bench")
+    for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
+        commits = generate("w5-base", scale)
+        first = next(commits)
+        table = catalog.create_table(f"bench.{name}", first.schema, primary_key=["id"], options=_OPTIONS)
+        with table.writer() as writer:
+            for identifier, rows in enumerate((first, *commits), 1):
+                writer.write(rows if rows_max is None else rows.slice(0, rows_max))
+                writer.commit(identifier)
+        table.compact(full=True)
+
+
+# ---------------------------------------------------------------- the job
+
+
+def commit_all(warehouse: str, files: Sequence[str], producer: str, options: Mapping[str, str]) -> None:
+    catalog = tidelake.open_catalog(warehouse)
+    changes = {"write-only": "false", "changelog-producer": producer, "commit.force-compact": "true", **options}
+    settings = [tidelake.SetOption(name, value) for name, value in changes.items()]
+    clock, total = Clock(), 0
+    for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
+        table = catalog.alter_table(f"bench.{name}", settings)
+        clock, total = Clock(), 0
+        with table.writer(commit_user="bench") as writer:
+            for identifier, path in enumerate(files, 1):
+                rows = load(path, ["id"], rows_max=rows_max)
+                with clock:
+                    writer.write(rows)
+                    writer.commit(identifier)
+                total += rows.num_rows
+    written = bytes_below(str(Path(warehouse) / "bench.db" / TABLE), "changelog-")
+    tell(total, clock, changelog_bytes=written)
+
+
+if __name__ == "__main__":
+    commit_all(**json.loads(sys.argv[1]))
