@@ -1,50 +1,66 @@
 """A Bloom filter over keys, asked for many at a time: of most keys that are not there it says so.
 
-It is of this process only and never stored.
+The bits of a key lie in one word, so that a key costs one access to memory. It is of this process only, never stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-Hashes = NDArray[np.uint32]
+from storage.merge.normalized_keys import NormalizedKey
+
+Hashes = NDArray[np.uint64]
+
+_WORD_BITS: Final = 64
+_MOST_BITS_OF_KEY: Final = 6
+_ONE_WORD_COSTS: Final = 1.4  # more memory for the same share of errors, as words fill unevenly
+_TEXT_WORDS: Final = 4  # what differs only behind them has one hash
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class BloomFilter:
-    """`add` all keys, `seal`, then ask. count: of keys. fpp: share of absent keys that it takes for present ones."""
+    """count: of keys. fpp: about the share of absent keys that it takes for present ones."""
 
     def __init__(self, count: int, fpp: float) -> None:
-        size = max(64, math.ceil(-count * math.log(fpp) / math.log(2) ** 2))
-        self._size = -(-size // 8) * 8
-        self._probes = max(1, round(size / max(1, count) * math.log(2)))
-        self._flags = np.zeros(self._size, np.bool_)  # a byte each, until it is sealed
-        self._bits = np.zeros(0, np.uint8)
+        bits_per_key = -math.log(fpp) / math.log(2) ** 2
+        self._bits_of_key = min(_MOST_BITS_OF_KEY, max(1, round(bits_per_key * math.log(2))))
+        self._words = np.zeros(1 + int(count * bits_per_key * _ONE_WORD_COSTS) // _WORD_BITS, np.uint64)
 
     @property
     def nbytes(self) -> int:
-        return self._size // 8
+        return self._words.nbytes
 
     def add(self, hashes: Hashes) -> None:
-        for places in self._places(hashes):
-            self._flags[places] = True
-
-    def seal(self) -> None:
-        self._bits = np.packbits(self._flags)
-        self._flags = self._flags[:0]
+        np.bitwise_or.at(self._words, self._places(hashes), self._masks(hashes))
 
     def may_contain(self, hashes: Hashes) -> NDArray[np.bool_]:
         """(m,): False where the key is surely absent."""
-        found = np.ones(len(hashes), np.bool_)
-        for places in self._places(hashes):
-            found &= (self._bits[places >> 3] << (places & 7).astype(np.uint8)) & 0x80 != 0
+        masks = self._masks(hashes)
+        found: NDArray[np.bool_] = self._words[self._places(hashes)] & masks == masks
         return found
 
-    def _places(self, hashes: Hashes) -> Iterator[NDArray[np.int64]]:
-        mixed = hashes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        first, step = mixed >> np.uint64(32), (mixed & np.uint64(0xFFFFFFFF)) | np.uint64(1)
-        for probe in range(self._probes):
-            yield ((first + np.uint64(probe) * step) % np.uint64(self._size)).astype(np.int64)
+    def _places(self, hashes: Hashes) -> NDArray[np.intp]:
+        return ((hashes >> np.uint64(36)) % np.uint64(len(self._words))).astype(np.intp)
+
+    def _masks(self, hashes: Hashes) -> NDArray[np.uint64]:
+        masks = np.zeros(len(hashes), np.uint64)
+        for number in range(self._bits_of_key):
+            masks |= np.uint64(1) << ((hashes >> np.uint64(6 * number)) & np.uint64(63))
+        return masks
+
+
+def key_hashes(columns: Sequence[NormalizedKey]) -> Hashes:
+    """(m,): equal keys have equal hashes, of whatever batches they are."""
+    hashes = np.zeros(columns[0].num_rows, np.uint64)
+    for column in columns:
+        is_text = pa.types.is_string(column.values.type) or pa.types.is_binary(column.values.type)
+        for word in column.first(_TEXT_WORDS if is_text else column.width):
+            hashes = (hashes ^ word.astype(np.uint64, copy=False)) * _MIX
+            hashes ^= hashes >> np.uint64(29)
+    return hashes * _MIX

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from storage.logs import get_logger
 from storage.lookup.lookup_file import Keys, LookupFile, TooLarge, find_in_stream
 from storage.merge.row_changes import KeyedRows
 from storage.options import TableOptions
-from storage.types import DataType
 
 _log = get_logger(__name__)
 
@@ -60,12 +59,11 @@ class LookupCache:
         name: str,
         read: Callable[[], Iterator[pa.RecordBatch]],
         keys: Keys,
-        key_types: Sequence[DataType],
     ) -> Iterator[KeyedRows]:
         """Rows of the keys that the file has. name: its own among all of the table. read: all of its rows."""
         kept = self._get(name)
         if kept is None and file.file_size <= self._disk_bytes_max and name not in self._too_large:
-            kept = self._keep(file, name, read, keys, key_types)
+            kept = self._keep(file, name, read, keys)
         if kept is None:
             yield from find_in_stream(read(), keys)
         else:
@@ -109,13 +107,11 @@ class LookupCache:
         name: str,
         read: Callable[[], Iterator[pa.RecordBatch]],
         keys: Keys,
-        key_types: Sequence[DataType],
     ) -> LookupFile | None:
         try:
             made = LookupFile(
                 read(),
                 keys.columns.schema.names,
-                key_types,
                 row_count=file.row_count,
                 most_bytes=self._disk_bytes_max,
                 bloom_fpp=self._bloom_fpp,

@@ -10,22 +10,22 @@ the process.
 
 from __future__ import annotations
 
+import mmap
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.binary_row.hashing import hash_rows
-from storage.lookup.bloom_filter import BloomFilter
+from storage.lookup.bloom_filter import BloomFilter, key_hashes
 from storage.lookup.key_search import equal_keys, first_not_less
 from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 from storage.merge.row_changes import KeyedRows
 from storage.merge.spill_folder import FOLDERS
-from storage.types import DataType
 
 BLOCK_ROWS: Final = 65_536
 
@@ -84,7 +84,7 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Key
 class LookupFile:
     """A data file, decoded, on local disk. It goes when nobody holds it any more.
 
-    blocks: all rows in key order. key_types: of the key columns. bloom_fpp: None makes no Bloom filter. row_count: of
+    blocks: all rows in key order. bloom_fpp: None makes no Bloom filter. row_count: of
     the file. most_bytes: TooLarge is raised beyond it, and nothing is left behind. Raises OSError for a full disk.
     """
 
@@ -92,7 +92,6 @@ class LookupFile:
         self,
         blocks: Iterable[pa.RecordBatch],
         key_names: Sequence[str],
-        key_types: Sequence[DataType],
         *,
         row_count: int,
         most_bytes: int,
@@ -100,7 +99,6 @@ class LookupFile:
         directory: str | None,
     ) -> None:
         self._key_names = list(key_names)
-        self._key_types = key_types
         self._bloom = None if bloom_fpp is None else BloomFilter(row_count, bloom_fpp)
         self._path = FOLDERS.new_file(directory)
         self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
@@ -111,7 +109,8 @@ class LookupFile:
             raise
         self.disk_bytes = self._path.stat().st_size
         self._last_keys = key_words(pa.concat_batches(last_keys)) if last_keys else []
-        self._reader = pa.ipc.open_file(pa.memory_map(str(self._path))) if last_keys else None
+        self._mapped = _mapped(self._path) if last_keys else None
+        self._reader = None if self._mapped is None else pa.ipc.open_file(pa.py_buffer(self._mapped))
         self._words: dict[int, list[NormalizedKey]] = {}
         self._words_bytes = 0
 
@@ -128,11 +127,9 @@ class LookupFile:
                 keys = block.select(self._key_names)
                 last_keys.append(keys.take(pa.array([keys.num_rows - 1])))  # no slice: it keeps the block
                 if self._bloom is not None:
-                    self._bloom.add(self._hashes(keys))
+                    self._bloom.add(key_hashes(key_words(keys)))
             if writer is not None:
                 writer.close()
-        if self._bloom is not None:
-            self._bloom.seal()
         return last_keys
 
     @property
@@ -146,17 +143,18 @@ class LookupFile:
 
     def find(self, keys: Keys) -> Iterator[KeyedRows]:
         if self._bloom is not None:
-            keys = keys.where(self._bloom.may_contain(self._hashes(keys.columns)))
+            keys = keys.where(self._bloom.may_contain(key_hashes(key_words(keys.columns))))
         if not len(keys) or self._reader is None:
             return
         last_of_blocks, asked = align_keys([self._last_keys, key_words(keys.columns)])
         block_of_key = first_not_less(last_of_blocks, asked)
         for number in np.unique(block_of_key).tolist():
             if number == self._reader.num_record_batches:
-                return
+                break
             start, stop = np.searchsorted(block_of_key, [number, number + 1]).tolist()
             block = self._reader.get_batch(number)
             yield find_in_block(block, self._words_of(number, block), keys.part(start, stop))
+        self._release_pages()
 
     def _words_of(self, number: int, block: pa.RecordBatch) -> list[NormalizedKey]:
         if number not in self._words:
@@ -164,9 +162,16 @@ class LookupFile:
             self._words_bytes += sum(8 * column.num_rows * (1 + column.width) for column in words)
         return self._words[number]
 
-    def _hashes(self, keys: pa.RecordBatch) -> NDArray[np.uint32]:
-        return hash_rows(keys.columns, self._key_types).view(np.uint32)
+    def _release_pages(self) -> None:
+        """What was touched counts as memory of this process until the operating system needs it."""
+        if self._mapped is not None and hasattr(self._mapped, "madvise"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Its file goes; whoever looks up in it may go on."""
         self._remove()
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -79,8 +79,7 @@ class LookupLevels:
             return self.files.read(file, batch_rows=BLOCK_ROWS)
 
         level = arrow_field(LEVEL_FIELD)
-        types = [field.type for field in self.key_fields]
-        for found in self.cache.find(file, self.files.path(file), read, inside, types):
+        for found in self.cache.find(file, self.files.path(file), read, inside):
             visible = found if self.is_visible is None else found.where(self.is_visible(found.rows))
             levels = pa.array(np.full(len(visible.keys), file.level, np.int32))
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import Keys
 from storage.options import TableOptions
-from storage.types import BIGINT, STRING, DataType, not_null
+from storage.types import BIGINT, STRING, DataType
 from tests.compaction.files import paper_file
 
 SIZES: list[dict[str, str]] = [
@@ -43,7 +43,7 @@ class Asked:
         self, name: str, there: list[Any], keys: list[Any], types: tuple[DataType, pa.DataType] = (BIGINT, pa.int64())
     ) -> dict[Any, Any]:
         """Of sorted keys. v is the place of the key in the file."""
-        key_type, arrow_type = types
+        _, arrow_type = types
 
         def read() -> Iterator[pa.RecordBatch]:
             self.reads += 1
@@ -56,7 +56,7 @@ class Asked:
         columns = pa.RecordBatch.from_arrays([pa.array(keys, arrow_type)], names=["k"])
         asked = Keys(columns, np.arange(len(keys)))
         found = {}
-        for rows in self.cache.find(file, name, read, asked, [not_null(key_type)]):
+        for rows in self.cache.find(file, name, read, asked):
             for place, row in zip(rows.keys.tolist(), rows.rows.to_pylist(), strict=True):
                 assert keys[place] == row["k"]
                 found[row["k"]] = row["v"]
