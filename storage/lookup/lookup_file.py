@@ -28,6 +28,7 @@ from storage.merge.row_changes import KeyedRows
 from storage.merge.spill_folder import FOLDERS
 
 BLOCK_ROWS: Final = 65_536
+_RELEASED_BYTES: Final = 64 * 1024 * 1024  # of a mapped file, at a time
 
 
 class TooLarge(Exception):
@@ -113,6 +114,7 @@ class LookupFile:
         self._reader = None if self._mapped is None else pa.ipc.open_file(pa.py_buffer(self._mapped))
         self._words: dict[int, list[NormalizedKey]] = {}
         self._words_bytes = 0
+        self._touched_bytes = 0
 
     def _write(self, blocks: Iterable[pa.RecordBatch], most_bytes: int) -> list[pa.RecordBatch]:
         last_keys = []
@@ -153,8 +155,10 @@ class LookupFile:
                 break
             start, stop = np.searchsorted(block_of_key, [number, number + 1]).tolist()
             block = self._reader.get_batch(number)
+            self._touched_bytes += self.disk_bytes // self._reader.num_record_batches
             yield find_in_block(block, self._words_of(number, block), keys.part(start, stop))
-        self._release_pages()
+        if self._touched_bytes > _RELEASED_BYTES:
+            self._release_pages()
 
     def _words_of(self, number: int, block: pa.RecordBatch) -> list[NormalizedKey]:
         if number not in self._words:
@@ -166,6 +170,7 @@ class LookupFile:
         """What was touched counts as memory of this process until the operating system needs it."""
         if self._mapped is not None and hasattr(self._mapped, "madvise"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
+        self._touched_bytes = 0
 
     def close(self) -> None:
         """Its file goes; whoever looks up in it may go on."""
