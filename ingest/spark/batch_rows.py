@@ -70,6 +70,11 @@ class BatchInput(Protocol):
         """Whether rows come with something that tells which of two is newer."""
         ...
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether rows come as `RowConverter` makes them."""
+        ...
+
     def rows(
         self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
     ) -> Iterator[pa.RecordBatch]: ...
@@ -82,6 +87,7 @@ class TypedColumns:
     """
 
     order_by: tuple[str, ...] = ()
+    is_converted = True
 
     @property
     def has_order(self) -> bool:
@@ -120,6 +126,7 @@ class RawRecords:
     source_types: Mapping[str, str] = field(default_factory=dict)
     rounded_columns: tuple[str, ...] = ()
     has_order = True
+    is_converted = False  # a row may have cells that are looked up first
 
     def rows(
         self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from ingest.spark.batch_rows import (
     BatchStatistics,
     order_columns,
 )
-from ingest.spark.shuffle import PayloadKind, concat, from_ipc, payload_row, statistics_to_json
+from ingest.spark.shuffle import PayloadKind, bucket_of, concat, from_ipc, payload_row, statistics_to_json
 from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable
 from storage.errors import BadInput
@@ -34,7 +35,11 @@ from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.merge.sort_order import merge_order
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
+
+_BUCKET_COLUMN: Final = "_bucket"  # of each row the number of its bucket among those of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,11 @@ class _ValueInOtherTask(Exception):
 class BucketTask:
     """The reduce side: for `mapInArrow` after the shuffle. What is no rows goes through to the driver.
 
-    batch_id: the commit identifier. has_order: whether rows bear order columns. keeps_dead_letters: see `RawRecords`.
+    batch_id: the commit identifier.
+    has_order, is_converted: see `BatchInput`.
+    keeps_dead_letters: see `RawRecords`.
     is_single_task: whether this task gets all rows of the batch. If not, and a value that did not change is not found,
-    it may lie with the rows of another bucket: then the task says so instead of giving up.
+        it may lie with the rows of another bucket: then the task says so instead of giving up.
 
     A task that is tried again writes other files: only the messages that reach the driver count.
     """
@@ -66,31 +73,40 @@ class BucketTask:
     context: TableContext
     batch_id: int
     has_order: bool
+    is_converted: bool
     keeps_dead_letters: bool = False
     is_single_task: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[pa.RecordBatch] = []
+        keys: dict[BucketKey, int] = {}
         for batch in batches:
             for kind, payload in zip(batch.column("kind").to_pylist(), batch.column("payload"), strict=True):
                 if kind == PayloadKind.ROWS:
-                    parts.append(from_ipc(payload.as_buffer()))
+                    rows = from_ipc(payload.as_buffer())
+                    parts.append(numbered(rows, keys.setdefault(bucket_of(rows), len(keys))))
                 else:
                     yield payload_row(0, PayloadKind(kind), payload.as_py())
         if parts:
             statistics = BatchStatistics()
             try:
-                yield payload_row(0, PayloadKind.MESSAGES, self._write(concat(parts), statistics))
+                yield payload_row(0, PayloadKind.MESSAGES, self._write(concat(parts), list(keys), statistics))
             except _ValueInOtherTask:
                 yield payload_row(0, PayloadKind.SINGLE_TASK, b"")
             if statistics.dead_letters:
                 yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 
-    def _write(self, rows: pa.RecordBatch, statistics: BatchStatistics) -> bytes:
+    def _write(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], statistics: BatchStatistics) -> bytes:
+        context = self.context
         rows = self._filled(self._in_order(rows), statistics)
-        writer = TableWriter(self.context, compactor_factory=compact_manager_factory())
+        if not self.is_converted:
+            carried = [_BUCKET_COLUMN]
+            converter = RowConverter(context.schema, context.options, context.name, carried, context.location)
+            rows = converter.to_table_schema(rows)
+        writer = TableWriter(context, compactor_factory=compact_manager_factory())
         try:
-            writer.write(rows)
+            buckets = rows.column(_BUCKET_COLUMN).to_numpy()
+            writer.write_routed(rows.drop_columns([_BUCKET_COLUMN]), keys, buckets)
             return pickle.dumps(writer.prepare_commit(self.batch_id, is_last=True))
         finally:
             writer.abort()
@@ -120,9 +136,10 @@ class BucketTask:
 
     def _filled(self, rows: pa.RecordBatch, statistics: BatchStatistics) -> pa.RecordBatch:
         """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""
-        table_rows = rows.select([*self.context.schema.names, KIND_COLUMN])
+        table_columns = [*self.context.schema.names, KIND_COLUMN]
         if UNAVAILABLE_COLUMN not in rows.schema.names:
-            return table_rows
+            return rows.select([*table_columns, _BUCKET_COLUMN])
+        table_rows = rows.select(table_columns)
         flagged = np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False))
         missing = rows.column(UNAVAILABLE_COLUMN).take(pa.array(flagged)).to_pylist()
         names = sorted({name for row in missing for name in row})
@@ -138,7 +155,7 @@ class BucketTask:
         # A row that left its key in another batch is not known: its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())
         found = fill_unavailable(batch, unavailable, lookup, moved, np.zeros(len(rows), np.bool_))
-        filled, lost = found.rows, found.lost
+        filled, lost = found.rows.append_column(_BUCKET_COLUMN, rows.column(_BUCKET_COLUMN)), found.lost
         if not lost.any():
             return filled
         if not self.is_single_task:
@@ -156,6 +173,12 @@ class BucketTask:
                 msgspec.json.encode(msgspec.json.decode(letter) | {"reason": reason}).decode()
             )
         return filled.filter(pa.array(~lost))
+
+
+def numbered(rows: pa.RecordBatch, bucket: int) -> pa.RecordBatch:
+    """Rows of the bucket of this number, which each of them bears from now on."""
+    numbers = pa.array(np.full(rows.num_rows, bucket, np.int32))
+    return rows.replace_schema_metadata(None).append_column(_BUCKET_COLUMN, numbers)
 
 
 def _record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a bucket and 50,000 rows.
 
 Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-Every blob names the shuffle partition of its bucket; all blobs of a partition reach one task.
+Every blob names its bucket, so that its rows are not routed again; all blobs of a shuffle partition reach one task.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from storage.write.bucket_router import BucketKey, BucketRouter
 SHUFFLE_SCHEMA: Final = "shuffle_partition int, kind string, payload binary"
 
 _ROWS_A_BLOB: Final = 50_000
+_PARTITION: Final = b"partition"  # in a blob's metadata
+_BUCKET: Final = b"bucket"
 
 
 class PayloadKind(StrEnum):
@@ -63,7 +65,8 @@ class ShuffleMap:
 
     def _parts(self, router: BucketRouter, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for key, of_bucket in router.route(rows):
-            yield payload_row(shuffle_partition_of(key, self.shuffle_partitions), PayloadKind.ROWS, to_ipc(of_bucket))
+            payload = to_ipc(with_bucket(of_bucket, key))
+            yield payload_row(shuffle_partition_of(key, self.shuffle_partitions), PayloadKind.ROWS, payload)
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,6 +113,16 @@ def payload_row(shuffle_partition: int, kind: PayloadKind, payload: bytes) -> pa
         [pa.array([shuffle_partition], pa.int32()), pa.array([str(kind)]), pa.array([payload], pa.binary())],
         names=["shuffle_partition", "kind", "payload"],
     )
+
+
+def with_bucket(rows: pa.RecordBatch, key: BucketKey) -> pa.RecordBatch:
+    """Rows of one bucket that say so, in the metadata of their schema; see `bucket_of`."""
+    return rows.replace_schema_metadata({_PARTITION: key.partition, _BUCKET: str(key.bucket)})
+
+
+def bucket_of(rows: pa.RecordBatch) -> BucketKey:
+    metadata = rows.schema.metadata
+    return BucketKey(metadata[_PARTITION], int(metadata[_BUCKET]))
 
 
 def to_ipc(rows: pa.RecordBatch) -> bytes:

@@ -161,6 +161,7 @@ class SparkSink:
             context,
             batch_id,
             self.input.has_order,
+            self.input.is_converted,
             self.dead_letters is not None,
             is_single_task=shuffle_partitions == 1,
         )

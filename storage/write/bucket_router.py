@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ class BucketRouter:
             first_bucket, num_buckets = 0, int(assigned.buckets.max(initial=0)) + 1
             groups = assigned.rows.partition_ids * num_buckets + assigned.buckets
         parts = []
-        for group, part in _split(rows, groups, len(partitions) * num_buckets):
+        for group, part in split_by_group(rows, groups, len(partitions) * num_buckets):
             partition, bucket = divmod(group, num_buckets)
             parts.append((BucketKey(partitions[partition], first_bucket + bucket), part))
         return parts
@@ -76,8 +77,10 @@ class BucketRouter:
         return serialize_rows(one_each, self._partition_types), ids.astype(np.int64)
 
 
-def _split(rows: pa.RecordBatch, groups: NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group. groups (n,): of each row, 0 to count - 1."""
+def split_by_group(
+    rows: pa.RecordBatch, groups: NDArray[np.integer[Any]], count: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each group, in their order. groups (n,): of each row, 0 to count - 1."""
     # stable: arrival order holds inside a group. Of 16-bit numbers NumPy's stable sort is a radix sort
     order = np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
     ids = groups[order]

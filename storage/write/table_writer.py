@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from storage.bucketing import Bucketing
 from storage.commit.commit_message import CommitMessage
@@ -30,7 +32,7 @@ from storage.table import TableContext
 from storage.types.row_kinds import row_kinds
 from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey, BucketRouter
+from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
 from storage.write.compactor import CompactorFactory
 from storage.write.increment import Increment
@@ -116,6 +118,21 @@ class TableWriter:
             for piece in _pieces(batch):
                 self.add(self._routed(piece))
                 self.make_room()
+
+    def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], buckets: NDArray[np.integer[Any]]) -> None:
+        """As `write`, for n rows that were converted and routed elsewhere.
+
+        rows: as `RowConverter` makes them.
+        buckets (n,): of each row the index of its bucket in `keys`.
+        """
+        self._check_usable()
+        self._check_row_kinds(rows)
+        start = 0
+        for piece in _pieces(rows):
+            groups = buckets[start : start + piece.num_rows]
+            self.add(RoutedRows([(keys[group], part) for group, part in split_by_group(piece, groups, len(keys))]))
+            self.make_room()
+            start += piece.num_rows
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
@@ -282,9 +299,12 @@ class TableWriter:
 
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         converted = self._row_converter.to_table_schema(batch)
+        self._check_row_kinds(converted)
+        return converted
+
+    def _check_row_kinds(self, converted: pa.RecordBatch) -> None:
         if self._merge_function is not None:
             check_row_kinds(self._merge_function, row_kinds(converted), self._context.name)
-        return converted
 
     def _routed(self, converted: pa.RecordBatch) -> RoutedRows:
         return RoutedRows(self._router.route(converted))

@@ -174,6 +174,7 @@ class _AsTheyCome:
     """Micro-batches that have the table's columns already."""
 
     has_order: bool = False
+    is_converted: bool = True
 
     def rows(
         self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,10 +13,15 @@ import pytest
 
 import tidelake
 from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.batch_rows import BatchStatistics, RawRecords
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import concat
+from ingest.spark.batch_rows import BatchStatistics, RawRecords, TypedColumns
+from ingest.spark.bucket_task import BucketTask, numbered
+from ingest.spark.shuffle import ShuffleMap, concat
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
+from storage.format import KIND_COLUMN, RowKind
+from storage.verify import verify
+from storage.write.bucket_router import BucketRouter
 from tests.ingest.tables.moved_rows_model import TOPIC, SourceTable
 
 APART = {1: 1, 2: 0}  # the partition with the new key comes first
@@ -53,11 +60,11 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
     statistics = BatchStatistics()
-    task = BucketTask(context, 1, has_order=True, keeps_dead_letters=keeps_dead_letters)
+    task = BucketTask(context, 1, has_order=True, is_converted=False, keeps_dead_letters=keeps_dead_letters)
     rows = concat(
         list(RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics))
     )
-    written = task._filled(task._in_order(rows), statistics)
+    written = task._filled(task._in_order(numbered(rows, 0)), statistics)
     return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 
 
@@ -82,3 +89,42 @@ def test_a_row_that_left_in_another_micro_batch_is_refused_with_both_keys() -> N
     written, (reason,) = filled(columns, keeps_dead_letters=True)
     assert written["id"].to_pylist() == [1, 1]
     assert 'old key {"id":1}, new key {"id":2}' in reason
+
+
+def orders(ids: Sequence[int], kinds: Sequence[int]) -> pa.RecordBatch:
+    columns = {"id": pa.array(ids, pa.int64()), "day": pa.array([f"d{id_ % 3}" for id_ in ids])}
+    return pa.record_batch(
+        {**columns, "at": pa.array(range(len(ids)), pa.int64()), KIND_COLUMN: pa.array(kinds, pa.int8())}
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore-delete": "true"}], ids=["plain", "rows are left out"])
+def test_rows_go_to_the_buckets_that_the_shuffle_found(
+    options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("at", pa.int64())])
+    table = catalog.create_table(
+        "x.t", schema, primary_key=["id", "day"], partition_by=["day"], options={"bucket": "3", **options}
+    )
+    context, typed = table.context, TypedColumns(("at",))
+    ids = [*range(40), *range(0, 40, 5)]
+    batch = orders(ids, [RowKind.INSERT] * 40 + [RowKind.DELETE] * 8)
+    shuffled = list(ShuffleMap(context, typed, 2)(iter([batch.slice(0, 25), batch.slice(25)])))
+
+    def route(router: BucketRouter, rows: pa.RecordBatch) -> NoReturn:
+        raise AssertionError("routed a second time")
+
+    monkeypatch.setattr(BucketRouter, "route", route)
+    messages = []
+    for number in (0, 1):
+        mine = [part for part in shuffled if part.column("shuffle_partition")[0].as_py() == number]
+        (written,) = BucketTask(context, 1, typed.has_order, typed.is_converted, is_single_task=False)(iter(mine))
+        messages += pickle.loads(written.column("payload")[0].as_py())
+    monkeypatch.undo()
+    TableCommit(context, "spark").commit(Committable(1, messages))
+    left = set(range(40)) if options else set(range(40)) - set(range(0, 40, 5))
+    assert {message.bucket for message in messages} == {0, 1, 2}
+    assert set(table.scan().to_arrow()["id"].to_pylist()) == left
+    assert verify(context, deep=True) == []
