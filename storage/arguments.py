@@ -54,7 +54,10 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0, at_most: 
 
 
 def check_file_name(what: str, name: str, *, affix: str = "") -> None:
-    """A name that becomes a file's or a directory's. affix: what stands before or behind it there."""
+    """A name that becomes a file's or a directory's.
+
+    affix: what stands before or behind it there.
+    """
     check_text(what, name)
     if not name.strip() or "/" in name or "\0" in name:
         raise BadInput(

@@ -22,7 +22,9 @@ class ExponentialBackoff:
     jitter: tuple[float, float] = (1.0, 1.0)
 
     def wait_ms(self, failures: int, chance: Callable[[], float] = random.random) -> float:
-        """failures: before this one, in a row; 0 for the first. chance: from 0 up to, not including, 1."""
+        """failures: before this one, in a row; 0 for the first.
+        chance: from 0 up to, not including, 1.
+        """
         least, greatest = self.jitter
         doubled = self.first_ms * 2.0 ** min(failures, 64)
         return min(doubled, self.longest_ms) * (least + (greatest - least) * chance())

@@ -46,8 +46,8 @@ class BucketFunction(StrEnum):
 class Bucketing:
     """How a table assigns rows to buckets.
 
-    num_buckets: the option `bucket` as it stands; files tell the truth for existing partitions. key_columns: what the
-    bucket is a function of, in order; empty where it is no function of columns.
+    num_buckets: the option `bucket` as it stands; files tell the truth for existing partitions.
+    key_columns: what the bucket is a function of, in order; empty where it is no function of columns.
     """
 
     mode: BucketMode
@@ -80,7 +80,9 @@ class Bucketing:
     def bucket_ids(
         self, columns: Sequence[pa.Array | pa.ChunkedArray], *, num_buckets: int | None = None
     ) -> NDArray[np.int32]:
-        """The bucket of each row of a table with fixed buckets. columns: those of the bucket key, in order.
+        """The bucket of each row of a table with fixed buckets.
+
+        columns: those of the bucket key, in order.
 
         num_buckets: of the rows' partition, where it differs from the option's after a rescale.
         """
@@ -182,7 +184,9 @@ def bucket_ids(
     num_buckets: int,
     function: str = BucketFunction.DEFAULT,
 ) -> NDArray[np.int32]:
-    """The bucket of each row, 0 to num_buckets - 1. columns: the bucket key, in the in-memory form of its types.
+    """The bucket of each row, 0 to num_buckets - 1.
+
+    columns: the bucket key, in the in-memory form of its types.
 
     function: a value of option `bucket-function.type`. Raises BadInput for types the function can't take.
     """

@@ -20,7 +20,9 @@ class BadInput(TidelakeError):
 class UnsupportedFeature(TidelakeError):
     """The table asks for something this release lacks, and going on would give wrong rows or a wrong table.
 
-    feature: the option or type, spelled as in the table. reason: what would break. remedy: what the user can do.
+    feature: the option or type, spelled as in the table.
+    reason: what would break.
+    remedy: what the user can do.
     """
 
     def __init__(self, feature: str, reason: str, remedy: str) -> None:
@@ -36,7 +38,9 @@ class UnsupportedFeature(TidelakeError):
 class CorruptFile(TidelakeError):
     """A file is not what its table says it is. Stop; a file is never skipped in silence.
 
-    path: the file. expected, found: in words. offset: byte position where that is known, else None.
+    path: the file.
+    expected, found: in words.
+    offset: byte position where that is known, else None.
     """
 
     def __init__(self, path: str, expected: str, found: str, offset: int | None = None) -> None:
@@ -108,7 +112,8 @@ class WriterFenced(TidelakeError):
 class PositionRefused(TidelakeError):
     """Where to go on reading the source cannot be proven from the table.
 
-    found: what was seen. ways_out: commands or settings a person can choose from.
+    found: what was seen.
+    ways_out: commands or settings a person can choose from.
     """
 
     def __init__(self, found: str, ways_out: Sequence[str]) -> None:

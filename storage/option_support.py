@@ -32,7 +32,10 @@ _OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Op
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """One thing about a table that stops an operation. feature: the option with its value, or the column."""
+    """One thing about a table that stops an operation.
+
+    feature: the option with its value, or the column.
+    """
 
     feature: str
     operation: Operation

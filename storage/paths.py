@@ -43,7 +43,8 @@ _POSTPONE_DIRECTORY: Final = BUCKET_DIRECTORY_PREFIX + "postpone"
 class TablePaths:
     """Where the files of one table, seen through one branch, lie. Immutable; pickles.
 
-    location: the table's root, without a trailing slash. data_directory: option `data-file.path-directory`.
+    location: the table's root, without a trailing slash.
+    data_directory: option `data-file.path-directory`.
     Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else lies below the root.
     """
 

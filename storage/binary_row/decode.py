@@ -79,7 +79,10 @@ def decode_rows_of_files(
     *,
     out_of_range: OutOfRange = "error",
 ) -> list[pa.Array]:
-    """As `decode_rows`, of what manifests tell of data files. files: a name a row. what: the rows, in words.
+    """As `decode_rows`, of what manifests tell of data files.
+
+    files: a name a row.
+    what: the rows, in words.
 
     Raises CorruptFile with the name of the first file whose row can't be decoded.
     """
@@ -110,7 +113,11 @@ class _Ranges:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """One slot a value. at: where it lies. within: the row or array it is part of; its offset counts from there."""
+    """One slot a value.
+
+    at: where it lies.
+    within: the row or array it is part of; its offset counts from there.
+    """
 
     at: Integers
     within: _Ranges
@@ -133,7 +140,10 @@ class _Decoder:
         ]
 
     def _nulls(self, within: _Ranges, bit: Any) -> Mask:
-        """Null bits, counted from the start of the row or array. bit: one number, or one a value."""
+        """Null bits, counted from the start of the row or array.
+
+        bit: one number, or one a value.
+        """
         octets = self._load(within.starts + (bit >> 3), 1, within.nulls).astype(np.int64)
         is_null: Mask = within.nulls | ((octets >> (bit & 7)) & 1 != 0)
         return is_null
@@ -147,7 +157,10 @@ class _Decoder:
         return np.where(ranges.nulls, 0, self._load(ranges.starts, 4, ranges.nulls).astype(np.int64))
 
     def _behind(self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False) -> _Ranges:
-        """What the slots point at. lengths: given where the slots do not hold them."""
+        """What the slots point at.
+
+        lengths: given where the slots do not hold them.
+        """
         words = self._load(slots.at, 8, slots.nulls)
         starts = slots.within.starts + (words >> 32).astype(np.int64)
         lengths = (words & 0xFFFF_FFFF).astype(np.int64) if lengths is None else lengths

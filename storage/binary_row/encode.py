@@ -74,7 +74,10 @@ def serialize_rows(columns: Sequence[Column], types: Sequence[DataType]) -> list
 
 
 def serialize_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """One row in the form that manifests hold. values: Arrow scalars, or Python values that Arrow makes such of."""
+    """One row in the form that manifests hold.
+
+    values: Arrow scalars, or Python values that Arrow makes such of.
+    """
     if not types:
         return serialize(bytes(8), 0)
     return serialize_rows([pa.array([v], arrow_type(t)) for v, t in zip(values, types, strict=True)], types)[0]
@@ -85,7 +88,9 @@ def serialize_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VariablePart:
-    """What a field has behind the slots. counts (n,): 8-byte words of each row.
+    """What a field has behind the slots.
+
+    counts (n,): 8-byte words of each row.
 
     load(rows, k): word k of each of the given rows, which must have so many. k is one number, or one a row.
     """
@@ -102,7 +107,9 @@ class VariablePart:
 
 @dataclass(frozen=True, slots=True)
 class EncodedField:
-    """slots (n,): as in the row, but for offsets. nulls, variable_part: None when no row has any."""
+    """slots (n,): as in the row, but for offsets.
+    nulls, variable_part: None when no row has any.
+    """
 
     slots: Words
     nulls: NullMask
@@ -261,7 +268,10 @@ def _rows_of_one_size(
 
 
 def _binary(data: Words, edges: Integers) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """Values that lie one behind the other. edges: where each begins, and the last one ends, in bytes."""
+    """Values that lie one behind the other.
+
+    edges: where each begins, and the last one ends, in bytes.
+    """
     large = data.nbytes > 2**31 - 1
     offsets = edges.astype(np.int64 if large else np.int32)
     array_type = pa.large_binary() if large else pa.binary()

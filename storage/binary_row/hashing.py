@@ -60,7 +60,10 @@ def _hash(fields: Sequence[EncodedField]) -> NDArray[np.int32]:
 
 
 def _mix(hashes: NDArray[np.uint32], words: Words) -> NDArray[np.uint32]:
-    """Both halves of each word, the lower first. hashes, words: (n,) or (1,)."""
+    """Both halves of each word, the lower first.
+
+    hashes, words: (n,) or (1,).
+    """
     return _mix_half(_mix_half(hashes, words.astype(np.uint32)), (words >> 32).astype(np.uint32))
 
 

@@ -96,7 +96,10 @@ def _hash_bytes(column: pa.Array) -> Hashes:
 
 
 def _hash_decimals(pairs: NDArray[np.uint64], scale: int) -> Hashes:
-    """Java's `BigDecimal.hashCode` once zeros behind the point are stripped. pairs (n, 2): low and high of 128 bits."""
+    """Java's `BigDecimal.hashCode` once zeros behind the point are stripped.
+
+    pairs (n, 2): low and high of 128 bits.
+    """
     low, high = pairs[:, 0], pairs[:, 1]
     negative = high >> np.uint64(63) != 0
     low, high = np.where(negative, ~low + np.uint64(1), low), np.where(negative, ~high + (low == 0), high)

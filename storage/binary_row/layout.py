@@ -39,7 +39,10 @@ def element_width(data_type: DataType) -> int:
 
 
 def array_header_bytes(count: Any) -> Any:
-    """Bytes of count and null bits, before the elements of an array. count: one number, or an array of them."""
+    """Bytes of count and null bits, before the elements of an array.
+
+    count: one number, or an array of them.
+    """
     return 4 + 4 * ((count + 31) // 32)
 
 

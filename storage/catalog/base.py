@@ -83,5 +83,8 @@ class Catalog(Protocol):
         ...
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        """The table, or the branch of it, at its latest schema. options: over those of the schema."""
+        """The table, or the branch of it, at its latest schema.
+
+        options: over those of the schema.
+        """
         ...

@@ -45,7 +45,9 @@ class FileSystemCatalog:
     """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
 
     warehouse: a location that `io` serves; it need not exist yet. A relative path counts from the current directory of
-    this moment. now_ms: the clock that dates schemas. table_defaults: options of new tables that don't say otherwise.
+        this moment.
+    now_ms: the clock that dates schemas.
+    table_defaults: options of new tables that don't say otherwise.
     """
 
     def __init__(

@@ -15,8 +15,9 @@ from storage.fileio.location import absolute
 def open_catalog(
     warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None
 ) -> FileSystemCatalog:
-    """warehouse: a path, or a URI such as `s3://bucket/lake`. options: the catalog's (`metastore`, `table-default.…`)
-    and the store's (`s3.endpoint`). io: in place of the store that they name.
+    """warehouse: a path, or a URI such as `s3://bucket/lake`.
+    options: the catalog's (`metastore`, `table-default.…`) and the store's (`s3.endpoint`).
+    io: in place of the store that they name.
 
     Raises BadInput for a warehouse without a name and for options there are none of, UnsupportedFeature for what this
     release lacks: another metastore than the file system, locks.

@@ -25,7 +25,10 @@ _OF_STORES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """own: those of the catalog itself. store: for `open_file_io`. table_defaults: without their prefix."""
+    """own: those of the catalog itself.
+    store: for `open_file_io`.
+    table_defaults: without their prefix.
+    """
 
     own: Mapping[str, str]
     store: Mapping[str, str]

@@ -18,7 +18,10 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 @dataclass(frozen=True, slots=True)
 class CommitChanges:
-    """What one snapshot changes, entries in the order of the messages. index: what is replaced before what is added."""
+    """What one snapshot changes, entries in the order of the messages.
+
+    index: what is replaced before what is added.
+    """
 
     kind: CommitKind
     entries: Sequence[ManifestEntry] = ()
@@ -33,7 +36,9 @@ class CommitChanges:
 def commit_changes(
     messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
 ) -> list[CommitChanges]:
-    """None, one or two. default_total_buckets: the option `bucket`, for messages that don't say.
+    """None, one or two.
+
+    default_total_buckets: the option `bucket`, for messages that don't say.
 
     ignore_empty: when nothing was written, make no snapshot for it; else an empty one says that the identifier is done.
     Something that deletes files or marks rows deleted is an OVERWRITE: readers of changes can't follow it.

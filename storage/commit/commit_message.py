@@ -18,13 +18,15 @@ from storage.files.index_file import IndexFileMeta
 class CommitMessage:
     """Files of one bucket, complete and durable, seen by nobody yet. Pickles.
 
-    partition: serialized BinaryRow. total_buckets: None takes the table's option `bucket`.
+    partition: serialized BinaryRow.
+    total_buckets: None takes the table's option `bucket`.
     new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
     new_index_files, deleted_index_files: files of the bucket's index that were written, and those that they replace.
     compact_*: what a compaction read, what it wrote, the changes it found, the index files, and why it was picked, for
-    people. They become a second snapshot.
+        people. They become a second snapshot.
     compact_tombstones, known_files: see `storage.commit.tombstones`.
-    base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had none.
+    base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
+        none.
     """
 
     partition: bytes
@@ -57,7 +59,8 @@ class Committable:
     """All that one identifier publishes.
 
     identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
-    watermark: epoch milliseconds. properties: kept in the snapshot.
+    watermark: epoch milliseconds.
+    properties: kept in the snapshot.
 
     Raises BadInput for what a snapshot can't hold.
     """

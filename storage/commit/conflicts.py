@@ -41,7 +41,8 @@ def check_no_conflict(
 ) -> list[ManifestEntry]:
     """All that must hold for a commit that deletes files. Returns what is live after it in the buckets it touches.
 
-    key_types: of the trimmed primary key; empty for an append table. also: buckets whose index it touches.
+    key_types: of the trimmed primary key; empty for an append table.
+    also: buckets whose index it touches.
     """
     if kind is not CommitKind.OVERWRITE:
         check_bucket_counts([*base, *delta], name_partition)

@@ -74,8 +74,10 @@ def check_vectors(
 ) -> None:
     """Each vector belongs to one live data file, and goes with it.
 
-    index: complete, after the commit. changes, delta: what it changes. live: data files of the buckets that it touches,
-    after it. Only what the commit has to do with is looked at. Raises CommitConflict.
+    index: complete, after the commit.
+    changes, delta: what it changes.
+    live: data files of the buckets that it touches, after it. Only what the commit has to do with is looked at.
+    Raises CommitConflict.
     """
     live_names = {((entry.partition, entry.bucket), entry.file.file_name) for entry in live}
     gone = {

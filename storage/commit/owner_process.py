@@ -11,7 +11,10 @@ from storage.errors import BadInput
 
 
 class OwnerProcess:
-    """The process that made it. what: whose it is, for messages: `db.t: a writer`."""
+    """The process that made it.
+
+    what: whose it is, for messages: `db.t: a writer`.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -69,7 +69,10 @@ Guard = Callable[[Sequence[Snapshot]], None]
 
 @dataclass(frozen=True, slots=True)
 class CommitEnvironment:
-    """Time and chance, as a commit needs them. random: from 0 up to, not including, 1."""
+    """Time and chance, as a commit needs them.
+
+    random: from 0 up to, not including, 1.
+    """
 
     now_ms: Callable[[], int] = epoch_ms
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
@@ -100,7 +103,10 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The snapshot that carries the proposal. is_replay: we did not publish it now."""
+    """The snapshot that carries the proposal.
+
+    is_replay: we did not publish it now.
+    """
 
     snapshot: Snapshot
     is_replay: bool = False

@@ -67,8 +67,8 @@ class SnapshotBuilder:
         *,
         merge: bool,
     ) -> PreparedSnapshot:
-        """index: complete, where the changes change it; None keeps that of the base. merge: join small manifests on the
-        way. When this raises, what it wrote is deleted again.
+        """index: complete, where the changes change it; None keeps that of the base.
+        merge: join small manifests on the way. When this raises, what it wrote is deleted again.
         """
         files: list[str] = []
         try:

@@ -42,10 +42,12 @@ _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work
 class TableCommit:
     """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
 
-    commit_user: names this stream of commits for ever. guard: see `Publisher`.
+    commit_user: names this stream of commits for ever.
+    guard: see `Publisher`.
     on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
-    jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit succeeds
-    without it. It is also told of buckets that a compaction was committed to which didn't know all of their files.
+        jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit
+        succeeds without it. It is also told of buckets that a compaction was committed to which didn't know all of
+        their files.
     Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
     before (then drop the files with `discard_replayed`), or when there was nothing to commit and an empty snapshot
     isn't asked for.
@@ -95,7 +97,9 @@ class TableCommit:
         return self._publisher.known_latest_of_user
 
     def commit(self, committable: Committable, operation: str | None = None) -> int | None:
-        """Add what was written, then what was compacted: one snapshot or two. operation: what the first says it is.
+        """Add what was written, then what was compacted: one snapshot or two.
+
+        operation: what the first says it is.
 
         An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
         makes none (option `snapshot.ignore-empty-commit`).
@@ -122,8 +126,9 @@ class TableCommit:
         """Replace rows by what was written. No changelog is made.
 
         partition: column -> value; rows of all partitions that agree are replaced, and all files must be in them.
-        Without it, the partitions that files were written to (dynamic), or the whole table. dynamic: None takes option
-        `dynamic-partition-overwrite`, which unpartitioned tables don't heed. Dynamic without files replaces nothing.
+        Without it, the partitions that files were written to (dynamic), or the whole table.
+        dynamic: None takes option `dynamic-partition-overwrite`, which unpartitioned tables don't heed. Dynamic
+            without files replaces nothing.
         """
         is_partitioned = bool(self._context.schema.partition_keys)
         if dynamic is None:

@@ -22,7 +22,10 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 
 def buckets_needing_tombstones(messages: Sequence[CommitMessage], live: Iterable[ManifestEntry]) -> set[Bucket]:
-    """Those that hold files of which the compactions that left deletes out didn't know. live: of their partitions."""
+    """Those that hold files of which the compactions that left deletes out didn't know.
+
+    live: of their partitions.
+    """
     known: dict[Bucket, set[str]] = defaultdict(set)
     for message in messages:
         if message.compact_tombstones:

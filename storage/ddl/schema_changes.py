@@ -54,7 +54,10 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Primary key and options that name the column follow. new_name: without the path."""
+    """Primary key and options that name the column follow.
+
+    new_name: without the path.
+    """
 
     name: ColumnPath
     new_name: str

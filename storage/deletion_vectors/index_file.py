@@ -26,7 +26,10 @@ from storage.format import DELETION_VECTORS_VERSION
 
 @dataclass(frozen=True, slots=True)
 class DeletionVectorMeta:
-    """Where the vector of a data file lies in an index file. cardinality: deleted rows; None in old index manifests."""
+    """Where the vector of a data file lies in an index file.
+
+    cardinality: deleted rows; None in old index manifests.
+    """
 
     data_file: str
     offset: int
@@ -36,7 +39,10 @@ class DeletionVectorMeta:
 
 @dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """The deletion vector of one data file, as a split carries it. Pickles. path: of the index file."""
+    """The deletion vector of one data file, as a split carries it. Pickles.
+
+    path: of the index file.
+    """
 
     path: str
     vector: DeletionVectorMeta
@@ -74,7 +80,10 @@ def _positions(data: bytes, deletion: DeletionFile) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
-    """A vector as bytes, to be written. meta_length: what the index manifest calls its length."""
+    """A vector as bytes, to be written.
+
+    meta_length: what the index manifest calls its length.
+    """
 
     data: bytes
     meta_length: int

@@ -62,7 +62,10 @@ def size_of_stored(data: bytes) -> int:
 
 
 def vector_from_bytes(data: bytes, length: int, path: str, offset: int) -> NDArray[np.int64]:
-    """Positions (n,), ascending. data: from the size on, at least as much as the vector has. length: of the metadata.
+    """Positions (n,), ascending.
+
+    data: from the size on, at least as much as the vector has.
+    length: of the metadata.
 
     path, offset: where the vector lies, for messages. Raises CorruptFile; the CRC is checked (Java passes it over).
     """

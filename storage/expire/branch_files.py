@@ -38,14 +38,20 @@ _State: TypeAlias = tuple[str, str]  # base and delta list: what a tagged snapsh
 
 @dataclass(frozen=True, slots=True)
 class DeletionCandidates:
-    """Names of files that a branch no longer references. data: with creation times, None where unknown."""
+    """Names of files that a branch no longer references.
+
+    data: with creation times, None where unknown.
+    """
 
     data: Mapping[str, int | None] = field(default_factory=dict)
     metadata: Set[str] = frozenset()
 
 
 class BranchFiles:
-    """paths: of the branch. manifests: of any branch of the table. Not thread-safe."""
+    """paths: of the branch.
+    manifests: of any branch of the table.
+    Not thread-safe.
+    """
 
     def __init__(self, context: TableContext, manifests: ManifestStore, paths: TablePaths) -> None:
         self._context = context

@@ -46,7 +46,9 @@ class ChangelogExpiry:
         self._references = References(context, self._manifests)
 
     def run(self, latest_id: int) -> ExpiryRound | None:
-        """One round; None when nothing may go. latest_id: the table's newest snapshot, from which numbers are counted.
+        """One round; None when nothing may go.
+
+        latest_id: the table's newest snapshot, from which numbers are counted.
 
         Raises OSError and CorruptFile; what was not done then is done by the next round.
         """

@@ -32,7 +32,10 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlannedDataFile:
-    """A data file with those beside it. made_ms: None where nobody wrote it."""
+    """A data file with those beside it.
+
+    made_ms: None where nobody wrote it.
+    """
 
     paths: Sequence[str]
     made_ms: int | None
@@ -84,8 +87,10 @@ class DeletionPlanner:
     def deleted_data(
         self, snapshots: Iterable[Snapshot], keep: Callable[[DataFileMeta], bool] = lambda _: False
     ) -> dict[str, PlannedDataFile]:
-        """Data files that these snapshots' deltas delete, but for those that come back (moved to another level, brought
-        back by a rollback). snapshots: oldest first.
+        """Data files that these snapshots' deltas delete, but for those that come back (moved to another level,
+        brought back by a rollback).
+
+        snapshots: oldest first.
         """
         expiring: dict[str, PlannedDataFile] = {}
         for snapshot in snapshots:
@@ -111,7 +116,10 @@ class DeletionPlanner:
         return PlannedDataFile(all_paths(self._directory(entry), entry.file), entry.file.created_epoch_ms)
 
     def lists(self, files: Iterable[ListFile | None], retained: set[str], plan: DeletionPlan) -> None:
-        """Adds manifest lists and the manifests they name, each once. retained: grows by what was added."""
+        """Adds manifest lists and the manifests they name, each once.
+
+        retained: grows by what was added.
+        """
         paths = self._context.paths
         for file in files:
             if file is None:
@@ -133,7 +141,10 @@ class DeletionPlanner:
         return found
 
     def index(self, snapshot: Snapshot, retained: set[str], plan: DeletionPlan) -> None:
-        """Adds index files, the index manifest and statistics. retained: grows by what was added."""
+        """Adds index files, the index manifest and statistics.
+
+        retained: grows by what was added.
+        """
         paths = self._context.paths
         if snapshot.statistics is not None and snapshot.statistics not in retained:
             retained.add(snapshot.statistics)

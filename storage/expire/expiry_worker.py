@@ -24,7 +24,10 @@ Committed: TypeAlias = Callable[[int], None]  # told the id of a snapshot that w
 
 
 class ExpiryWorker:
-    """The thread starts when there is something to do. Thread-safe. is_closing: no more is taken on."""
+    """The thread starts when there is something to do. Thread-safe.
+
+    is_closing: no more is taken on.
+    """
 
     def __init__(self, *, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._now_ms = now_ms
@@ -43,7 +46,9 @@ class ExpiryWorker:
             return self._working is not None or bool(self._waiting)
 
     def watch(self, context: TableContext, *, pins: Pins = tuple) -> Committed:
-        """What to call after each commit to a table. pins: as of SnapshotExpiry.
+        """What to call after each commit to a table.
+
+        pins: as of SnapshotExpiry.
 
         Does nothing for a table that is write-only: maintenance is another job's then (as in Java).
         """

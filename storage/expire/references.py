@@ -72,7 +72,10 @@ class References:
         return found
 
     def scan_from(self, first: int, latest: int) -> int:
-        """The first snapshot that `brought_back` needs to see. latest: smaller than before after a rollback."""
+        """The first snapshot that `brought_back` needs to see.
+
+        latest: smaller than before after a rollback.
+        """
         if latest < self.scanned_to:
             self.scanned_to = 0
             self._overwrites.clear()

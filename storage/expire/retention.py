@@ -14,9 +14,11 @@ from storage.options import TableOptions
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """num_min: how many of the newest always stay, at least one. num_max: how many stay at most, however young.
+    """num_min: how many of the newest always stay, at least one.
+    num_max: how many stay at most, however young.
 
-    time_ms: how long one stays after another has followed it. limit: how many go in a round.
+    time_ms: how long one stays after another has followed it.
+    limit: how many go in a round.
     Raises BadInput when the numbers contradict each other.
     """
 

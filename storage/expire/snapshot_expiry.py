@@ -62,7 +62,8 @@ class SnapshotExpiry:
     """Expires the snapshots of one branch, round by round; remembers what a next round needs not ask for again.
 
     pins: ids of snapshots that must stay, with all that follow them; asked for in each round.
-    now_ms: wall clock. is_cancelled: polled between steps; the next round completes a cancelled one.
+    now_ms: wall clock.
+    is_cancelled: polled between steps; the next round completes a cancelled one.
     One thread at a time; other processes may do the same.
     """
 
@@ -90,7 +91,10 @@ class SnapshotExpiry:
         self._pause_until_ms = 0
 
     def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
-        """Whether a round may find something; costs nothing. patient: rather later than a little now."""
+        """Whether a round may find something; costs nothing.
+
+        patient: rather later than a little now.
+        """
         if latest_id - max(self._retention.num_min, 1) < (self._earliest or FIRST_SNAPSHOT_ID):
             return False
         now_ms = self._now_ms()
@@ -103,7 +107,9 @@ class SnapshotExpiry:
         return too_many > 0 or now_ms >= self._old_enough_at_ms
 
     def run(self, latest_id: int | None = None) -> ExpiryRound | None:
-        """One round; None when nothing may go. latest_id: of a snapshot that was just committed; saves looking.
+        """One round; None when nothing may go.
+
+        latest_id: of a snapshot that was just committed; saves looking.
 
         Raises OSError and CorruptFile; what was not done then is done by the next round.
         """

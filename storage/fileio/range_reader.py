@@ -35,7 +35,9 @@ def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: i
 class RangeReader:
     """A binary file for `pyarrow.PythonFile`, which locks it: one thread at a time.
 
-    fetch(start, end): the bytes [start, end) of the object. tail: its last bytes, kept as long as the reader.
+    fetch(start, end): the bytes [start, end) of the object.
+
+    tail: its last bytes, kept as long as the reader.
     """
 
     def __init__(self, fetch: Callable[[int, int], Buffer], size_bytes: int, tail: Buffer) -> None:

@@ -18,7 +18,8 @@ EMPTY_ROW = bytes(12)
 class SimpleStats:
     """Bounds of some columns over the rows of a file, as stored: rows are serialized BinaryRows (with arity prefix).
 
-    min_values, max_values: one field a column, null where unknown. null_counts: a number a column, None where unknown.
+    min_values, max_values: one field a column, null where unknown.
+    null_counts: a number a column, None where unknown.
     """
 
     min_values: bytes

@@ -58,7 +58,10 @@ def index_path_of_name(context: TableContext, partition: bytes, bucket: int, nam
 def deletion_files_of(
     context: TableContext, partition: bytes, bucket: int, files: Iterable[IndexFileMeta]
 ) -> dict[str, DeletionFile]:
-    """By the name of a data file, where its deletion vector lies. files: of one bucket, of any type."""
+    """By the name of a data file, where its deletion vector lies.
+
+    files: of one bucket, of any type.
+    """
     found: dict[str, DeletionFile] = {}
     for file in files:
         if file.vectors:

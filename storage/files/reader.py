@@ -89,7 +89,8 @@ class _Rows:
     """Which rows of a file count. Positions are those of the file, also where a format leaves parts of it out.
 
     expected: rows of the file, as its manifest says. Another number means another file in its place, which would give
-    wrong rows unnoticed. deleted: positions of rows that don't count.
+        wrong rows unnoticed.
+    deleted: positions of rows that don't count.
     """
 
     def __init__(
@@ -166,10 +167,12 @@ def _opened(io: FileIO, path: str) -> pa.NativeFile:
 
 @dataclass(frozen=True)
 class _ReadPlan:
-    """stored: the columns to read, as the file has them, each once. position: of a wanted column (by id) among them.
+    """stored: the columns to read, as the file has them, each once.
+    position: of a wanted column (by id) among them.
 
-    constants: partition columns and `_LEVEL` (by id) with their one value. never_null: positions among `stored` of
-    columns whose nulls mean that this is another table's file: a column that a file lacks reads as null.
+    constants: partition columns and `_LEVEL` (by id) with their one value.
+    never_null: positions among `stored` of columns whose nulls mean that this is another table's file: a column that a
+        file lacks reads as null.
     """
 
     stored: Sequence[DataField]

@@ -27,7 +27,10 @@ from storage.types import DataField, Root, arrow_type
 
 
 def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """Bounds of the table's columns, by name, in these files. context: under the schema to read with."""
+    """Bounds of the table's columns, by name, in these files.
+
+    context: under the schema to read with.
+    """
     numbers: dict[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None], list[int]] = defaultdict(list)
     for number, file in enumerate(files):
         numbers[file.schema_id, file.value_stats_columns, file.write_columns].append(number)

@@ -28,7 +28,9 @@ _WITHOUT_BOUNDS: Final = _NESTED | {Root.BLOB}
 
 @dataclass(frozen=True, slots=True)
 class StatsMode:
-    """nulls: count them. bounds: keep the smallest and largest value, texts and bytes cut to `length` (None: whole)."""
+    """nulls: count them.
+    bounds: keep the smallest and largest value, texts and bytes cut to `length` (None: whole).
+    """
 
     nulls: bool = False
     bounds: bool = False
@@ -63,7 +65,8 @@ def stats_modes(
 ) -> dict[str, StatsMode]:
     """The mode of each column of a file.
 
-    fields: all of the file, in order. thin_keys: the primary key's columns where the file has no `_KEY_` columns.
+    fields: all of the file, in order.
+    thin_keys: the primary key's columns where the file has no `_KEY_` columns.
     """
     modes = {}
     ordinary = 0  # columns that count for `metadata.stats-keep-first-n-columns`
@@ -119,7 +122,10 @@ class StatsCollector:
     def of_table(
         self, names: Sequence[str], min_max: ColumnMinMax, *, dense: bool
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """(statistics, which columns they are of: None means all of `names`). dense: without unknown columns."""
+        """(statistics, which columns they are of: None means all of `names`).
+
+        dense: without unknown columns.
+        """
         known = [name for name in names if name in self._nulls]
         if not dense or len(known) == len(names):
             return self.of_columns(names, min_max), None

@@ -46,8 +46,10 @@ def file_fields(context: TableContext) -> tuple[DataField, ...]:
 class RollingFileWriter:
     """Writes batches to one file after the other. Not thread-safe.
 
-    directory: the bucket's. names: of the writer's files; None begins a new series. changelog: whether these are
-    changelog files, which have settings of their own and only roll by size. plan: of such files, where it is known.
+    directory: the bucket's.
+    names: of the writer's files; None begins a new series.
+    changelog: whether these are changelog files, which have settings of their own and only roll by size.
+    plan: of such files, where it is known.
     After an exception only `abort` may be called.
     """
 
@@ -79,7 +81,8 @@ class RollingFileWriter:
 
     def write(self, batch: pa.RecordBatch, *, first_sequence_number: int | None = None) -> None:
         """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
-        behind all keys written before. first_sequence_number: of its first row, for a table without one.
+            behind all keys written before.
+        first_sequence_number: of its first row, for a table without one.
 
         Raises BadInput for values that the file format can't hold.
         """

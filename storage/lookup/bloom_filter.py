@@ -25,7 +25,9 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class BloomFilter:
-    """count: of keys. fpp: about the share of absent keys that it takes for present ones."""
+    """count: of keys.
+    fpp: about the share of absent keys that it takes for present ones.
+    """
 
     def __init__(self, count: int, fpp: float) -> None:
         bits_per_key = -math.log(fpp) / math.log(2) ** 2

@@ -60,7 +60,11 @@ class LookupCache:
         read: Callable[[], Iterator[pa.RecordBatch]],
         keys: Keys,
     ) -> Iterator[KeyedRows]:
-        """Rows of the keys that the file has. name: its own among all of the table. read: all of its rows."""
+        """Rows of the keys that the file has.
+
+        name: its own among all of the table.
+        read: all of its rows.
+        """
         kept = self._get(name)
         if kept is None and file.file_size <= self._disk_bytes_max and name not in self._too_large:
             kept = self._keep(file, name, read, keys)

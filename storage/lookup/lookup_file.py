@@ -85,8 +85,11 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Key
 class LookupFile:
     """A data file, decoded, on local disk. It goes when nobody holds it any more.
 
-    blocks: all rows in key order. bloom_fpp: None makes no Bloom filter. row_count: of
-    the file. most_bytes: TooLarge is raised beyond it, and nothing is left behind. Raises OSError for a full disk.
+    blocks: all rows in key order.
+    bloom_fpp: None makes no Bloom filter.
+    row_count: of the file.
+    most_bytes: TooLarge is raised beyond it, and nothing is left behind.
+    Raises OSError for a full disk.
     """
 
     def __init__(

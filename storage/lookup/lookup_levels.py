@@ -31,7 +31,8 @@ IsVisible = Callable[[pa.RecordBatch], NDArray[np.bool_]]
 class LookupLevels:
     """runs: the sorted runs to look into, from the lowest level upwards, each with its files in key order.
 
-    key_fields: of the trimmed primary key. is_visible: which rows count (n,); of the others an older one may come out.
+    key_fields: of the trimmed primary key.
+    is_visible: which rows count (n,); of the others an older one may come out.
     A deleted row is a row: it says that there is none.
     """
 

@@ -47,7 +47,10 @@ _TINY: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # TINYINT, for which Avro h
 
 
 class MetadataWriter(Protocol):
-    """Takes records, and has the whole file in the end. size_bytes: as far as it is known."""
+    """Takes records, and has the whole file in the end.
+
+    size_bytes: as far as it is known.
+    """
 
     @property
     def size_bytes(self) -> int: ...

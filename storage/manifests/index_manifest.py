@@ -22,7 +22,9 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """kind: DELETE only in what a commit changes; manifests hold ADD alone. partition: serialized BinaryRow."""
+    """kind: DELETE only in what a commit changes; manifests hold ADD alone.
+    partition: serialized BinaryRow.
+    """
 
     partition: bytes
     bucket: int
@@ -34,7 +36,11 @@ class IndexEntry:
 
 
 def read_index_manifest(context: TableContext, name: str | None) -> Sequence[IndexEntry]:
-    """All index files of a snapshot. name: None for a snapshot that has none. Raises CorruptFile."""
+    """All index files of a snapshot.
+
+    name: None for a snapshot that has none.
+    Raises CorruptFile.
+    """
     if name is None:
         return ()
     path = context.paths.manifest(name)
@@ -58,7 +64,10 @@ def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[tuple[bytes, in
 
 
 def deletion_files(context: TableContext, name: str | None) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
-    """By (partition, bucket) the deletion vector of each data file that has one. name: of the index manifest."""
+    """By (partition, bucket) the deletion vector of each data file that has one.
+
+    name: of the index manifest.
+    """
     of_buckets = index_files_by_bucket(read_index_manifest(context, name))
     return {bucket: deletion_files_of(context, *bucket, files) for bucket, files in of_buckets.items()}
 

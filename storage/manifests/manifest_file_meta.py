@@ -16,7 +16,8 @@ from storage.manifests.record_file import Record, file_name
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileMeta:
-    """partition_stats: over the partition columns. schema_id: the largest of the entries.
+    """partition_stats: over the partition columns.
+    schema_id: the largest of the entries.
 
     Bounds of buckets, levels and row ids are None where unknown.
     """

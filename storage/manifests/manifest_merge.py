@@ -54,7 +54,10 @@ class MergeLimits:
 def merge_manifests(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits, where: str
 ) -> list[ManifestFileMeta]:
-    """Manifests that say the same as `metas`, hopefully fewer. where: for messages."""
+    """Manifests that say the same as `metas`, hopefully fewer.
+
+    where: for messages.
+    """
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) >= limits.full_bytes:
         rewritten = _merge_fully(manifests, metas, limits)
         if rewritten is not None:

@@ -82,7 +82,10 @@ class ManifestStore:
         return entries
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
-        """All index files of a snapshot. name: None for a snapshot that has none."""
+        """All index files of a snapshot.
+
+        name: None for a snapshot that has none.
+        """
         if name is None:
             return ()
         path = self._paths.manifest(name)

@@ -45,8 +45,9 @@ _AVRO_CODECS: Final = {
 def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_bytes: int | None = None) -> tuple[T, ...]:
     """Every record, decoded one after the other; fields by name.
 
-    path: for messages. size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that
-    happened between two blocks nothing else would tell.
+    path: for messages.
+    size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that happened between
+        two blocks nothing else would tell.
     Raises CorruptFile, also for what `decode` raises: KeyError, TypeError or ValueError for a record of another shape.
     """
     if size_bytes is not None and len(data) < size_bytes:
@@ -98,7 +99,9 @@ class AvroRecordWriter:
     """
 
     def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
-        """schema: a constant, which is never changed. codec: an Avro name, from `avro_codec`."""
+        """schema: a constant, which is never changed.
+        codec: an Avro name, from `avro_codec`.
+        """
         self._parsed, header = _beginning(schema, codec)
         self._compress = _COMPRESSORS[codec]
         self._zstd_level = zstd_level
@@ -148,7 +151,10 @@ def _beginning(schema: AvroSchema, codec: str) -> tuple[Schema, bytes]:
 
 
 def _long(number: int) -> bytes:
-    """Avro's long: zigzag, then seven bits a byte, the lowest first. number: not negative."""
+    """Avro's long: zigzag, then seven bits a byte, the lowest first.
+
+    number: not negative.
+    """
     left, parts = number << 1, bytearray()
     while left > 0x7F:
         parts.append(left & 0x7F | 0x80)

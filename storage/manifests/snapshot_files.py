@@ -77,7 +77,10 @@ def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[Manife
 
 
 def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
-    """The entries of consecutive manifests, merged. where: for the message of CorruptFile."""
+    """The entries of consecutive manifests, merged.
+
+    where: for the message of CorruptFile.
+    """
     try:
         return list(merge_entries(chain.from_iterable(map(manifests.read, metas))).values())
     except ValueError as e:

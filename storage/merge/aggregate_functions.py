@@ -95,7 +95,8 @@ _WITHOUT_ORDER: Final = frozenset({*CONSTRUCTED_ROOTS, Root.VARIANT, Root.BLOB})
 def function_name(column: str, options: Mapping[str, str], keys: Collection[str], sequences: Collection[str]) -> str:
     """Which function merge-engine = aggregation uses for a column.
 
-    keys: the primary key. sequences: the columns of `sequence.field`.
+    keys: the primary key.
+    sequences: the columns of `sequence.field`.
     """
     if column in sequences:
         return AggregateFunction.LAST_VALUE
@@ -110,7 +111,8 @@ class ColumnAggregation:
     """How one column is aggregated: the function, and its options as checked against the column's type.
 
     ignore_retract: rows that take values back leave the accumulator as it is.
-    distinct, delimiter: `collect` and `listagg`. timestamp_field: position in the ROW, `merge_map_with_keytime`.
+    distinct, delimiter: `collect` and `listagg`.
+    timestamp_field: position in the ROW, `merge_map_with_keytime`.
     nested_key, null_keys, nested_sequence, count_limit: `nested_update`; names are fields of the ROW.
     """
 

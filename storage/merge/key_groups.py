@@ -31,9 +31,9 @@ Mask = NDArray[np.bool_]
 class Groups:
     """Rows in merge order, cut where the key changes. A *position* is an index into `rows`.
 
-    rows (n,): indices into the aggregated column, oldest first within a key. A row may occur twice, with two
-    steps (a retract that first fills the row). starts (g,): positions where groups begin; strictly ascending from 0, so
-    no group is empty.
+    rows (n,): indices into the aggregated column, oldest first within a key. A row may occur twice, with two steps (a
+        retract that first fills the row).
+    starts (g,): positions where groups begin; strictly ascending from 0, so no group is empty.
     """
 
     rows: RowIndices
@@ -135,7 +135,8 @@ class Groups:
 class _Rounds:
     """positions: of round k, the k-th row of each group that has one, the longest group first.
 
-    place (g,): where a group lies among them. long: ascending, the groups of which there are more rows than rounds.
+    place (g,): where a group lies among them.
+    long: ascending, the groups of which there are more rows than rounds.
     """
 
     positions: list[RowIndices]

@@ -29,9 +29,10 @@ from storage.types.row_kinds import is_retract, row_kinds
 class MergeOrder:
     """What orders rows: by which columns they are one key, and which row of a key is the newest.
 
-    key_columns: names, most significant first. sequence_fields: user-defined ones, before the sequence number.
+    key_columns: names, most significant first.
+    sequence_fields: user-defined ones, before the sequence number.
     runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those
-    before. Then the sequence number need not be compared, nor read.
+        before. Then the sequence number need not be compared, nor read.
     """
 
     key_columns: tuple[str, ...]

@@ -47,10 +47,11 @@ def multi_pass_merge(
 ) -> Generator[T]:
     """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
 
-    runs: oldest first; a run opens its file when its first batch is asked for. schema: of their batches.
+    runs: oldest first; a run opens its file when its first batch is asked for.
+    schema: of their batches.
     written_first: positions of runs that must not be open beside others (`section.runs_to_spill`).
     spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
-    closed. A full disk raises OSError.
+        closed. A full disk raises OSError.
     """
     with ExitStack() as scratch:
 

@@ -20,9 +20,12 @@ _ON_SEQUENCES: Final = "partial-update.remove-record-on-sequence-group"
 
 @dataclass(frozen=True)
 class PartialUpdateOptions:
-    """What the options say. groups: no two share a column.
+    """What the options say.
 
-    aggregations: of columns that a group protects. removing: sequence fields whose deletes remove the record.
+    groups: no two share a column.
+
+    aggregations: of columns that a group protects.
+    removing: sequence fields whose deletes remove the record.
     """
 
     ignore_delete: bool = False

@@ -30,7 +30,10 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """At most one row of each key. keys (m,): ascending, which of the keys each row has."""
+    """At most one row of each key.
+
+    keys (m,): ascending, which of the keys each row has.
+    """
 
     rows: pa.RecordBatch
     keys: RowIndices
@@ -69,8 +72,10 @@ def row_changes(
 ) -> pa.RecordBatch:
     """Changelog rows in key order, with the columns of `after.rows`, `_VALUE_KIND` among them.
 
-    count: of all keys. before, after: adds; before.rows has the columns too. compared: columns of which one must differ
-    for an update to count (`changelog-producer.row-deduplicate`); None: every update counts.
+    count: of all keys.
+    before, after: adds; before.rows has the columns too.
+    compared: columns of which one must differ for an update to count (`changelog-producer.row-deduplicate`); None:
+        every update counts.
     """
     old, new = before.places(count), after.places(count)
     is_update = (old >= 0) & (new >= 0)

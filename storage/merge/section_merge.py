@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SectionMerge:
-    """runs: oldest first. order: how their rows are ordered; sequence numbers need not be read where runs are."""
+    """runs: oldest first.
+    order: how their rows are ordered; sequence numbers need not be read where runs are.
+    """
 
     context: TableContext
     runs: Sequence[SortedRun]

@@ -21,8 +21,9 @@ NO_ORDER: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """ordered_by: sequence fields, most significant first. protected: columns that a row changes only when its sequence
-    is not older; the sequence fields themselves are not among them.
+    """ordered_by: sequence fields, most significant first.
+    protected: columns that a row changes only when its sequence is not older; the sequence fields themselves are not
+        among them.
     """
 
     option: str

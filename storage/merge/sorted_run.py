@@ -33,7 +33,11 @@ class KeyRange:
 
 
 def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> list[KeyRange]:
-    """Files with comparable bounds, in the order given. key_types: the trimmed primary key's. Raises CorruptFile."""
+    """Files with comparable bounds, in the order given.
+
+    key_types: the trimmed primary key's.
+    Raises CorruptFile.
+    """
     rows = [key for file in files for key in (file.min_key, file.max_key)]
     names = [file.file_name for file in files for _ in range(2)]
     keys = decode_rows_of_files(rows, key_types, names, "keys")

@@ -44,7 +44,9 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file syst
 
 @dataclass(slots=True)
 class _Folder:
-    """lock: its descriptor. numbered: files so far."""
+    """lock: its descriptor.
+    numbered: files so far.
+    """
 
     path: Path
     lock: int
@@ -73,7 +75,10 @@ class SpillFolders:
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
-        """A name nobody else has. directory: None is the system's place for temporary files. Raises OSError.
+        """A name nobody else has.
+
+        directory: None is the system's place for temporary files.
+        Raises OSError.
 
         The first time, folders of processes that have died are removed from the directory.
         """

@@ -13,8 +13,11 @@ from storage.types import DataType, nullable
 
 
 def alter_command(table: str, location: str, *changes: str) -> str:
-    """To be pasted into a shell. table: its full name. location: its root directory; "" where it isn't known, and the
-    command then lacks its warehouse. changes: made by the functions below.
+    """To be pasted into a shell.
+
+    table: its full name.
+    location: its root directory; "" where it isn't known, and the command then lacks its warehouse.
+    changes: made by the functions below.
     """
     warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
     return f"tidelake table alter {shlex.quote(table)}{warehouse} {' '.join(changes)}"

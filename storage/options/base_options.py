@@ -71,7 +71,10 @@ class BaseOptions(Mapping[str, str]):
         return self._optional(key, str)
 
     def parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
-        """The value of an option, or the registry's default. otherwise: for one that has neither."""
+        """The value of an option, or the registry's default.
+
+        otherwise: for one that has neither.
+        """
         option = option_of(key)
         name = self._name_of(key, option)
         if name is None:

@@ -17,8 +17,12 @@ from storage.options.values import OptionType
 
 
 class Operation(StrEnum):
-    """READ: the table at a snapshot. CHANGES: what changed between snapshots. WRITE: adding rows. COMPACT: rewriting
-    files, in a job of its own. EXPIRE: removing snapshots. CREATE: a table, or the next version of its schema.
+    """READ: the table at a snapshot.
+    CHANGES: what changed between snapshots.
+    WRITE: adding rows.
+    COMPACT: rewriting files, in a job of its own.
+    EXPIRE: removing snapshots.
+    CREATE: a table, or the next version of its schema.
     OPEN: a catalog.
     """
 
@@ -54,7 +58,11 @@ class OptionValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of an option that is set: whether its value stands in the way. text: for people. example: a value that does."""
+    """Of an option that is set: whether its value stands in the way.
+
+    text: for people.
+    example: a value that does.
+    """
 
     text: str
     example: str

@@ -43,7 +43,9 @@ _BATCH_ROWS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """Some of a snapshot's changes. rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
+    """Some of a snapshot's changes.
+
+    rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
 
     is_break: the snapshot replaced rows without saying which (OVERWRITE); `rows` is empty, and whoever folds changes
     into a copy must read the table again at this snapshot.
@@ -83,10 +85,14 @@ def _source_among(files: ChangeSource, kind: CommitKind, *, has_changelog: bool)
 
 
 class ChangeReader:
-    """Reads the changes of single snapshots. context: under the schema that rows are mapped to (the latest).
+    """Reads the changes of single snapshots.
 
-    share: of several readers, which this one is. files: which files tell changes; None is as the producer has it, with
-    overwritten rows where the options turn them into changes. sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    context: under the schema that rows are mapped to (the latest).
+
+    share: of several readers, which this one is.
+    files: which files tell changes; None is as the producer has it, with overwritten rows where the options turn them
+        into changes.
+    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
     """
 
     def __init__(
@@ -190,7 +196,10 @@ class ChangeReader:
 def change_batches(
     batches: Iterable[pa.RecordBatch], begin: ChangePosition, end: ChangePosition
 ) -> Iterator[ChangeBatch]:
-    """Rows of one snapshot with the position behind each batch. begin: of the first row. end: behind the last.
+    """Rows of one snapshot with the position behind each batch.
+
+    begin: of the first row.
+    end: behind the last.
 
     A batch is held back until the next one is there, or none: it says whether it is the last.
     """

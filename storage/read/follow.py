@@ -26,7 +26,11 @@ _FIRST_WAIT_MS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a stream ends. end: the last snapshot. watermark_ms: it ends before the first snapshot beyond."""
+    """Where a stream ends.
+
+    end: the last snapshot.
+    watermark_ms: it ends before the first snapshot beyond.
+    """
 
     end: int | None = None
     watermark_ms: int | None = None
@@ -42,9 +46,11 @@ class Follower:
 
     start: where it begins. A consumer that has a position goes on from it, unless `start` is a position itself.
     progress: where the position of a consumer is kept. A batch counts as dealt with when the next one is asked for, so
-    a crash repeats changes rather than losing them.
-    ignores_progress: the consumer begins at `start` nevertheless. bound: `is_done` once all before it was read.
-    share: of several readers, which this one is. sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+        a crash repeats changes rather than losing them.
+    ignores_progress: the consumer begins at `start` nevertheless.
+    bound: `is_done` once all before it was read.
+    share: of several readers, which this one is.
+    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
     shown: what is made of each batch before it is given out.
     """
 

@@ -26,7 +26,10 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ChangesOf:
-    """Snapshots start to end, both included; none when end is before start. files: which of theirs tell changes."""
+    """Snapshots start to end, both included; none when end is before start.
+
+    files: which of theirs tell changes.
+    """
 
     start: int
     end: int
@@ -35,7 +38,10 @@ class ChangesOf:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOf:
-    """What must change for the table at `before` to be the table at `after`. before: None is an empty table."""
+    """What must change for the table at `before` to be the table at `after`.
+
+    before: None is an empty table.
+    """
 
     before: Snapshot | None
     after: Snapshot
@@ -81,7 +87,9 @@ def increment_of(context: TableContext) -> Increment:
 
 
 def increment_between(context: TableContext, ends: Sequence[object], mode: IncrementalScanMode | None) -> Increment:
-    """After the first of two snapshot ids, tags or times, up to the second. mode: None is `auto`.
+    """After the first of two snapshot ids, tags or times, up to the second.
+
+    mode: None is `auto`.
 
     Two tags: the difference of their states, or with mode delta or changelog the changes between them.
     """
@@ -120,7 +128,9 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """mode: which changes of the range. tags_stand_for_snapshots: of two tags, the snapshots between them count."""
+    """mode: which changes of the range.
+    tags_stand_for_snapshots: of two tags, the snapshots between them count.
+    """
 
     context: TableContext
     mode: IncrementalScanMode

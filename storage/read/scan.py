@@ -35,7 +35,9 @@ from storage.types import Root, same_ignoring_nullability
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A question to the table at one snapshot. context: under the schema to read with.
+    """A question to the table at one snapshot.
+
+    context: under the schema to read with.
 
     keep_entry: False leaves a file out, whatever else is known of it.
     in_key_order: of a primary-key table, one split a bucket, whose rows come in the order of their keys.
@@ -62,7 +64,10 @@ class TableScan:
         entries: Iterable[ManifestEntry],
         vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]],
     ) -> list[Split]:
-        """Splits of these files, whatever snapshot they are of. vectors: by partition and bucket."""
+        """Splits of these files, whatever snapshot they are of.
+
+        vectors: by partition and bucket.
+        """
         buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
         for entry in entries:
             buckets[entry.partition, entry.bucket].append(entry.file)

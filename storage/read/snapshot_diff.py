@@ -35,8 +35,9 @@ _Buckets = dict[tuple[bytes, int], Split]
 
 
 class SnapshotDiff:
-    """before: None is an empty table. context: under the schema that rows are mapped to. Raises UnsupportedFeature for
-    a table without a primary key: nothing says which of its rows are the same.
+    """before: None is an empty table.
+    context: under the schema that rows are mapped to.
+    Raises UnsupportedFeature for a table without a primary key: nothing says which of its rows are the same.
     """
 
     def __init__(

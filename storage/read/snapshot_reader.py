@@ -37,7 +37,10 @@ _SPECIAL: Final = (KIND_FIELD.name, SEQUENCE_FIELD.name)
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Where the files of a split lie, and what they have in common. partition: serialized BinaryRow."""
+    """Where the files of a split lie, and what they have in common.
+
+    partition: serialized BinaryRow.
+    """
 
     directory: str
     partition: bytes
@@ -46,7 +49,9 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class SnapshotReader:
-    """Reads splits of one table. columns: names in the order wanted; predicate: applied to every row.
+    """Reads splits of one table.
+
+    columns: names in the order wanted; predicate: applied to every row.
 
     `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns. With the kind, rows come as they are kept: also those
     of keys that were deleted, as -D, where no compaction took them away.

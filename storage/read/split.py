@@ -22,8 +22,9 @@ T = TypeVar("T")
 class Split:
     """Files of one bucket, to be read together. Pickles.
 
-    partition: serialized BinaryRow. sections: in key order; inside one, every run lies in key order and runs may
-    overlap. Files that need no merge are sections of one run with one file.
+    partition: serialized BinaryRow.
+    sections: in key order; inside one, every run lies in key order and runs may overlap. Files that need no merge are
+        sections of one run with one file.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
     """

@@ -21,8 +21,9 @@ _WATERMARK: Final = "watermark-"
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """Which snapshot a scan reads: by one of these, or, when none is set, the latest. files_since_ms: of that, only
-    files made at this time or later.
+    """Which snapshot a scan reads: by one of these, or, when none is set, the latest.
+
+    files_since_ms: of that, only files made at this time or later.
     """
 
     snapshot_id: int | None = None

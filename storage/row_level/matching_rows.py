@@ -25,7 +25,11 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class MatchingRows:
-    """Rows of one file, at least one. partition: serialized BinaryRow. rows: what was asked for, then `_POSITION`."""
+    """Rows of one file, at least one.
+
+    partition: serialized BinaryRow.
+    rows: what was asked for, then `_POSITION`.
+    """
 
     partition: bytes
     bucket: int

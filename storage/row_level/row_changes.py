@@ -41,7 +41,9 @@ _ATTEMPTS_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """where: which rows. assignments: what their columns become; None deletes them."""
+    """where: which rows.
+    assignments: what their columns become; None deletes them.
+    """
 
     where: Predicate
     assignments: Assignments | None = None

@@ -27,7 +27,9 @@ class Snapshot:
     """One committed state of a table.
 
     The state is what the base manifest list says, followed by the delta list; the changelog list is no part of it.
-    total_record_count: rows of all live files, unmerged. delta_record_count: rows added minus rows of files removed.
+
+    total_record_count: rows of all live files, unmerged.
+    delta_record_count: rows added minus rows of files removed.
     time_ms, watermark: epoch milliseconds. None is the JSON's absent member.
     """
 

@@ -83,7 +83,9 @@ class AuditLog(SystemTable):
                 yield from diff.read_as_java()
 
     def _told(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
-        """rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is asked for. is_stream: as changes, in order."""
+        """rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is asked for.
+        is_stream: as changes, in order.
+        """
         numbers = [rows.column(SEQUENCE_COLUMN)] if self.sequence_numbers else []
         columns = [symbols(row_kinds(rows)), *numbers, *(rows.column(name) for name in context.schema.names)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema(context))

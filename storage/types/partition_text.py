@@ -27,7 +27,8 @@ def partition_texts(
 ) -> list[str | None]:
     """One text a value; None for null. `paths.partition_path` makes a directory of them.
 
-    values: in the in-memory form of their types. legacy: option `partition.legacy-name`.
+    values: in the in-memory form of their types.
+    legacy: option `partition.legacy-name`.
     zone: what Java would take from its JVM; only TIMESTAMP WITH LOCAL TIME ZONE without legacy names depends on it.
 
     Raises UnsupportedFeature for types that no directory name can hold.

@@ -54,8 +54,9 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose rows differ, in batches of one row. folded: what its changes come to; there: what the table has; None
-    is no row.
+    """A key whose rows differ, in batches of one row.
+
+    folded: what its changes come to; there: what the table has; None is no row.
     """
 
     key: pa.RecordBatch
@@ -65,10 +66,14 @@ class Difference:
 
 @dataclass(slots=True)
 class ChangelogReport:
-    """start: the state that changes were added to; None is an empty table. end: the snapshot that was compared.
+    """start: the state that changes were added to; None is an empty table.
+    end: the snapshot that was compared.
 
-    keys: compared. changes: rows of the changelog. differing: keys whose rows differ. ill_formed: keys with a kind that
-    does not fit what was there before: a +I of a row that is there, a -U or -D of none, a +U without its -U.
+    keys: compared.
+    changes: rows of the changelog.
+    differing: keys whose rows differ.
+    ill_formed: keys with a kind that does not fit what was there before: a +I of a row that is there, a -U or -D of
+        none, a +U without its -U.
     """
 
     start: int | None
@@ -87,7 +92,8 @@ class ChangelogReport:
 
 
 def check_changelog(context: TableContext, start: int | None = None, end: int | None = None) -> ChangelogReport:
-    """start: None is the earliest state from which all changes are there. end: None is the latest snapshot.
+    """start: None is the earliest state from which all changes are there.
+    end: None is the latest snapshot.
 
     A snapshot that overwrote rows is no change but a new beginning: the check starts behind the last one of the range,
     and names them. Raises UnsupportedFeature for a table without a primary key, SnapshotExpired, BadInput.

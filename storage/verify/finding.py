@@ -8,7 +8,9 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """PROBLEM: a reader or writer may go wrong. NOTE: worth knowing, and explained."""
+    """PROBLEM: a reader or writer may go wrong.
+    NOTE: worth knowing, and explained.
+    """
 
     PROBLEM = "problem"
     NOTE = "note"
@@ -16,7 +18,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """check: a short name for programs, `file-missing`. where: a snapshot, a file, a bucket. what: one sentence.
+    """check: a short name for programs, `file-missing`.
+    where: a snapshot, a file, a bucket.
+    what: one sentence.
 
     remedy: what a person can do.
     """

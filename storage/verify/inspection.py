@@ -59,9 +59,11 @@ def inspect(
 ) -> Report:
     """Look a table over. Changes nothing; other writers, readers and expiry may go on meanwhile.
 
-    snapshot_id: only this one, of this branch. deep: read every row of every file, too.
+    snapshot_id: only this one, of this branch.
+    deep: read every row of every file, too.
     check_history: asked for more findings about the snapshots of each line (main, branches), oldest first; who knows
-    what their properties mean hands it in. orphans_older_than_ms: younger files may belong to a commit under way.
+        what their properties mean hands it in.
+    orphans_older_than_ms: younger files may belong to a commit under way.
     Raises BadInput for a snapshot that is not there.
     """
     listing = FileListing(context.io)

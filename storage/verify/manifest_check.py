@@ -22,7 +22,8 @@ _KEPT_BYTES: Final = 160 << 20  # some 100,000 entries
 
 
 class ManifestCheck:
-    """findings: grow while files are read. names: of every metadata file asked for, below `manifest/`.
+    """findings: grow while files are read.
+    names: of every metadata file asked for, below `manifest/`.
 
     What can't be read is None; is_complete is False from then on: nobody knows what else the table names.
     """

@@ -30,8 +30,9 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """snapshot: that added the file; None where it expired. made_from: for a compaction's file, the names of those that
-    it replaced. is_live: the file is part of the state that was asked for; it is what a read merges.
+    """snapshot: that added the file; None where it expired.
+    made_from: for a compaction's file, the names of those that it replaced.
+    is_live: the file is part of the state that was asked for; it is what a read merges.
     """
 
     snapshot: Snapshot | None
@@ -56,8 +57,8 @@ class ChangeOfRow:
 
 @dataclass(frozen=True, slots=True)
 class RowHistory:
-    """versions, changes: oldest first. visible: what a read of the snapshot shows; None for no row. key and rows are
-    batches of one row.
+    """versions, changes: oldest first.
+    visible: what a read of the snapshot shows; None for no row. key and rows are batches of one row.
     """
 
     key: pa.RecordBatch
@@ -72,7 +73,8 @@ class RowHistory:
 
 
 def row_history(context: TableContext, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowHistory:
-    """key: column -> value, all columns of the primary key. snapshot_id: whose state; None is the latest.
+    """key: column -> value, all columns of the primary key.
+    snapshot_id: whose state; None is the latest.
 
     Raises BadInput for columns that are not the key, and for a snapshot that is not there.
     """

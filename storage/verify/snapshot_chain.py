@@ -24,7 +24,10 @@ from storage.verify.manifest_check import ManifestCheck
 
 
 class SnapshotChain:
-    """Takes the snapshots of one line, oldest first. rows: of the state reached."""
+    """Takes the snapshots of one line, oldest first.
+
+    rows: of the state reached.
+    """
 
     def __init__(self, context: TableContext, manifests: ManifestCheck, files: DataFileCheck) -> None:
         self._context = context

@@ -28,7 +28,9 @@ _CHANGED_BY_ORC: Final = TIMESTAMP_ROOTS | {Root.CHAR, Root.VARCHAR}
 
 @dataclass(slots=True)
 class _Column:
-    """minimum, maximum: None where unknown, or not to be compared. nulls: None likewise."""
+    """minimum, maximum: None where unknown, or not to be compared.
+    nulls: None likewise.
+    """
 
     name: str
     minimum: pa.Scalar | None
@@ -57,7 +59,8 @@ class _Column:
 class StatsCheck:
     """Of one file: `add` each of its batches, then ask for `findings`.
 
-    context: under the schema of the file. columns: those of the batches; `_KEY_x` is held against key statistics.
+    context: under the schema of the file.
+    columns: those of the batches; `_KEY_x` is held against key statistics.
     """
 
     def __init__(self, context: TableContext, file: DataFileMeta, columns: Sequence[DataField]) -> None:

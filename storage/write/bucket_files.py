@@ -85,7 +85,11 @@ class BucketFiles:
         batch_bytes: int = BATCH_BYTES_MAX,
         deletion: DeletionFile | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as they lie in the file. fields: None is `row_fields`. deletion: whose rows are left out."""
+        """Rows as they lie in the file.
+
+        fields: None is `row_fields`.
+        deletion: whose rows are left out.
+        """
         yield from read_data_file(
             self._context,
             file,

@@ -24,7 +24,10 @@ from storage.write.assigners import BucketAssigner, PartitionedRows
 
 @dataclass(frozen=True, slots=True)
 class BucketKey:
-    """A bucket of a partition. partition: the serialized BinaryRow of the partition columns."""
+    """A bucket of a partition.
+
+    partition: the serialized BinaryRow of the partition columns.
+    """
 
     partition: bytes
     bucket: int
@@ -80,7 +83,10 @@ class BucketRouter:
 def split_by_group(
     rows: pa.RecordBatch, groups: NDArray[np.integer[Any]], count: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, in their order. groups (n,): of each row, 0 to count - 1."""
+    """The rows of each group, in their order.
+
+    groups (n,): of each row, 0 to count - 1.
+    """
     # stable: arrival order holds inside a group. Of 16-bit numbers NumPy's stable sort is a radix sort
     order = np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
     ids = groups[order]

@@ -55,7 +55,8 @@ class BucketWriter(Protocol):
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         """Flush; what comes of it waits for `take_increment`.
 
-        wait_compaction: also for what is being compacted. full_compaction: compact everything, and wait for it.
+        wait_compaction: also for what is being compacted.
+        full_compaction: compact everything, and wait for it.
         """
         ...
 
@@ -86,8 +87,9 @@ class BucketWriter(Protocol):
         ...
 
     def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
-        """The table is not as this bucket's compaction knows it. files: what a snapshot has of the bucket; all that was
-        handed over is in it, or never will be.
+        """The table is not as this bucket's compaction knows it.
+
+        files: what a snapshot has of the bucket; all that was handed over is in it, or never will be.
         """
         ...
 
@@ -105,7 +107,10 @@ class BucketWriter(Protocol):
 
 
 class PrimaryKeyBucketWriter:
-    """Every flush makes one sorted run on level 0. compactor: None leaves it there."""
+    """Every flush makes one sorted run on level 0.
+
+    compactor: None leaves it there.
+    """
 
     def __init__(
         self,

@@ -17,8 +17,10 @@ from storage.write.bucket_router import BucketKey
 @dataclass(frozen=True, slots=True)
 class CompactResult:
     """before: files that were read, or raised to another level; after: what takes their place. An upgraded file is in
-    both, with its two levels and one name. changelog: files with the changes that compaction found. reason: why it was
-    picked, for people. tombstones, known_files: see `storage.commit.tombstones`.
+        both, with its two levels and one name.
+    changelog: files with the changes that compaction found.
+    reason: why it was picked, for people.
+    tombstones, known_files: see `storage.commit.tombstones`.
 
     Files of `after` that aren't in `before`, of changelog and of tombstones are durable and nobody's yet.
     """

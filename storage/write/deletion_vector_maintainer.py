@@ -153,7 +153,10 @@ def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[I
 def write_index_changes(
     context: TableContext, maintainers: Mapping[BucketKey, DeletionVectorMaintainer], *, compaction: bool = False
 ) -> list[CommitMessage]:
-    """Of several buckets. compaction: as a part of one. After an exception nothing is left behind."""
+    """Of several buckets.
+
+    compaction: as a part of one. After an exception nothing is left behind.
+    """
     messages: list[CommitMessage] = []
     written: list[tuple[BucketKey, IndexChange]] = []
     try:

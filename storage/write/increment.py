@@ -13,7 +13,10 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Files are durable, and nobody's yet. compacted: several compactions merged into one."""
+    """Files are durable, and nobody's yet.
+
+    compacted: several compactions merged into one.
+    """
 
     new_files: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()

@@ -19,10 +19,12 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class RestoredTable:
-    """The table as its writer found it. snapshot_id: None for a table without snapshots.
+    """The table as its writer found it.
 
-    next_sequence_numbers: of the buckets that have files; any other starts at 0. total_buckets: of each partition
-    with files.
+    snapshot_id: None for a table without snapshots.
+
+    next_sequence_numbers: of the buckets that have files; any other starts at 0.
+    total_buckets: of each partition with files.
     """
 
     snapshot_id: int | None = None

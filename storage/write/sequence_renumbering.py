@@ -26,7 +26,9 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class RenumberedFiles:
-    """messages: without what was compacted, which read the files that these replace. next_numbers: of each bucket."""
+    """messages: without what was compacted, which read the files that these replace.
+    next_numbers: of each bucket.
+    """
 
     messages: Sequence[CommitMessage]
     next_numbers: dict[BucketKey, int]

@@ -149,7 +149,10 @@ class ElementLocation(ValueLocation):
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation(ValueLocation):
-    """Keys or values of maps, all in one array. lists: the maps as lists of entries."""
+    """Keys or values of maps, all in one array.
+
+    lists: the maps as lists of entries.
+    """
 
     parent: ValueLocation
     lists: pa.Array

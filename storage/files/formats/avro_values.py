@@ -93,7 +93,9 @@ def _valid(column: pa.Array, values: Values) -> Values:
 
 
 def from_values(values: Values, data_type: DataType, avro_type: AvroType) -> pa.Array:
-    """A column in its in-memory form. avro_type: of the values, as the file has it.
+    """A column in its in-memory form.
+
+    avro_type: of the values, as the file has it.
 
     Raises pa.ArrowInvalid when they don't fit the type.
     """

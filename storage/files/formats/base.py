@@ -28,7 +28,8 @@ BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets
 
 @dataclass(frozen=True, slots=True)
 class FormatWriterSettings:
-    """compression: the codec as table options spell it. block_size_bytes: of a row group or stripe, None: the default.
+    """compression: the codec as table options spell it.
+    block_size_bytes: of a row group or stripe, None: the default.
 
     options: those meant for the format, with their prefix (`parquet.page.size`).
     bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.

@@ -14,7 +14,9 @@ from storage.types import INT, ArrayType, DataField, DataType, MapType, Multiset
 
 
 def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> pa.Schema:
-    """The schema with an id in the metadata of each field, nested ones included. key: the metadata's key.
+    """The schema with an id in the metadata of each field, nested ones included.
+
+    key: the metadata's key.
 
     schema: of the same shape as `fields`; its leaves may have other types.
     """

@@ -44,7 +44,10 @@ class Stripe:
 
 
 class OrcTail:
-    """What stands at the end of an ORC file. tail: message FileTail, as Arrow hands it out."""
+    """What stands at the end of an ORC file.
+
+    tail: message FileTail, as Arrow hands it out.
+    """
 
     def __init__(self, tail: bytes) -> None:
         message = parse_message(tail)
@@ -88,7 +91,9 @@ class OrcTail:
         return len(known) < 2 or not all(first <= ms <= last for ms in known)
 
     def read_times(self, source: pa.NativeFile, stripe: Stripe, column: str, target: pa.DataType) -> pa.Array:
-        """A top-level timestamp column of a stripe. target: its in-memory type.
+        """A top-level timestamp column of a stripe.
+
+        target: its in-memory type.
 
         Raises UnsupportedFeature where `target` can't hold a time, too; pa.ArrowInvalid for broken content.
         """

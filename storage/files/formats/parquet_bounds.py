@@ -41,7 +41,9 @@ class ChunkMinMax:
         self._row_groups = 0
 
     def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
-        """table: the rows of the next row group, in their in-memory form. lacks_footer: the footer says nothing."""
+        """table: the rows of the next row group, in their in-memory form.
+        lacks_footer: the footer says nothing.
+        """
         for f in self._fields:
             column = table.column(f.name)
             if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
@@ -107,7 +109,10 @@ def _longest(column: pa.Array) -> int:
 
 
 def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, data_type: DataType) -> ColumnBounds:
-    """One column, of an atomic type, in the row groups of a file. leaf: its number; stored: how Arrow would read it."""
+    """One column, of an atomic type, in the row groups of a file.
+
+    leaf: its number; stored: how Arrow would read it.
+    """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
     statistics = [group.column(leaf).statistics for group in groups]

@@ -40,7 +40,8 @@ def choose_encodings(
 ) -> Encodings:
     """table: the first rows of the file, as many as there are.
 
-    dictionary: for all columns, None to decide by sample; per_column overrides it. delta: whether it is allowed.
+    dictionary: for all columns, None to decide by sample; per_column overrides it.
+    delta: whether it is allowed.
     """
     wanted = per_column or {}
     flat = [f.name for f in table.schema if not pa.types.is_nested(f.type)]

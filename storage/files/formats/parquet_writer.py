@@ -297,7 +297,10 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _StoredForm:
-    """How columns lie in a file. schema: with field ids. rebuilt: columns that don't lie as they are in memory.
+    """How columns lie in a file.
+
+    schema: with field ids.
+    rebuilt: columns that don't lie as they are in memory.
     int96_leaves: numbers of the leaves that are INT96.
     """
 

@@ -42,7 +42,9 @@ class Aggregator(Protocol):
     """One function for one column. Immutable, safe to use from several threads."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
-        """One value for each group, of the same type as `values`. steps: None means AGG for every row.
+        """One value for each group, of the same type as `values`.
+
+        steps: None means AGG for every row.
 
         Raises BadInput naming the column: arithmetic overflow, a retract where the function has none.
         """

@@ -86,7 +86,10 @@ def _ages(aggregation: ColumnAggregation, rows: pa.Array) -> list[tuple[int, ...
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What nested rows have in their fields of `nested-key`: equal codes are equal keys. is_row: false for null."""
+    """What nested rows have in their fields of `nested-key`: equal codes are equal keys.
+
+    is_row: false for null.
+    """
 
     aggregation: ColumnAggregation
     is_row: list[bool]

@@ -37,7 +37,10 @@ class RowAggregator(Generic[Item, Accumulator]):
         raise NotImplementedError
 
     def aggregate(self, items: Sequence[Item | None], groups: Groups, steps: Steps | None) -> list[Item | None]:
-        """One item for each group. items (n,): of each position, in merge order."""
+        """One item for each group.
+
+        items (n,): of each position, in merge order.
+        """
         aggregated = []
         what = None if steps is None else steps.tolist()
         for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):

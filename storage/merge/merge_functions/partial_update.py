@@ -51,7 +51,9 @@ NO_RETRACTS: Final = (
 @dataclass(frozen=True)
 class PartialUpdate:
     """columns: names of the table's columns without those of the primary key; of others, such as `_KEY_x`, the newest
-    row counts. aggregators: of `options.aggregations`, by column. required: columns that take no nulls.
+        row counts.
+    aggregators: of `options.aggregations`, by column.
+    required: columns that take no nulls.
     """
 
     table_name: str
@@ -225,9 +227,11 @@ class _Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """adds, retracts, fills (n,): see above. counted (n,): rows whose sequence number may be the result's.
+    """adds, retracts, fills (n,): see above.
+    counted (n,): rows whose sequence number may be the result's.
 
-    removals (n,): rows that remove the record. no_retracts: every row is an add, or stays as it is.
+    removals (n,): rows that remove the record.
+    no_retracts: every row is an add, or stays as it is.
     """
 
     adds: NDArray[np.bool_]

@@ -21,8 +21,8 @@ from storage.merge.merge_functions.sequences import Sequences
 def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], groups: Groups) -> NDArray[np.bool_]:
     """(n,) which positions remove the record of their key.
 
-    sequences: of the groups whose deletes may. deletes (n,): positions of -D rows; a row that is left alone by the
-    engine is not marked.
+    sequences: of the groups whose deletes may.
+    deletes (n,): positions of -D rows; a row that is left alone by the engine is not marked.
     """
     removing = np.zeros(len(deletes), np.bool_)
     affected = np.flatnonzero(groups.any(deletes))

@@ -25,7 +25,10 @@ _TICKS_PER_MILLI: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def table_size(most: int) -> int:
-    """Bins of a `HashMap` or `HashSet`. most: entries there were when the table last had occasion to grow."""
+    """Bins of a `HashMap` or `HashSet`.
+
+    most: entries there were when the table last had occasion to grow.
+    """
     size = 16
     while most * 4 > size * 3:
         size *= 2
@@ -33,7 +36,10 @@ def table_size(most: int) -> int:
 
 
 class _Table(NamedTuple):
-    """What stood in [begin, end) went through a table of this size. is_turned: the line stood back to front then."""
+    """What stood in [begin, end) went through a table of this size.
+
+    is_turned: the line stood back to front then.
+    """
 
     size: int
     begin: int
@@ -49,9 +55,9 @@ class HashOrderedList(LinkedList[T]):
     keeps the latter, and remembers the tables that were larger than all later ones. It must not `pop`: places tell
     what a table held.
 
-    hash_of: `hashCode()` of an item's name. newest_first: they are put in by `computeIfAbsent`, before others of their
-    bin, so each table turns the order within its bins. Eight and more entries in a bin, which Java keeps as a tree,
-    would be another matter.
+    hash_of: `hashCode()` of an item's name.
+    newest_first: they are put in by `computeIfAbsent`, before others of their bin, so each table turns the order
+        within its bins. Eight and more entries in a bin, which Java keeps as a tree, would be another matter.
     """
 
     __slots__ = ("_hash_of", "_is_turned", "_newest_first", "_tables")
@@ -78,7 +84,10 @@ class HashOrderedList(LinkedList[T]):
             super().prepend(item)
 
     def rebuild(self, most: int) -> None:
-        """All of them go through a new table. most: as in `table_size`."""
+        """All of them go through a new table.
+
+        most: as in `table_size`.
+        """
         size = table_size(most)
         self._is_turned ^= self._newest_first
         while self._tables and self._tables[-1].size <= size:

@@ -125,7 +125,10 @@ class _Node:
         self.children[byte] = child
 
     def insert(self, leaf: _Leaf, depth: int) -> _Node:
-        """The node that stands in this one's place afterwards. depth: bytes of the key that led here."""
+        """The node that stands in this one's place afterwards.
+
+        depth: bytes of the key that led here.
+        """
         rest = leaf.key[depth:]
         common = _common_length(self.prefix, rest)
         if common < len(self.prefix):
@@ -173,7 +176,9 @@ def _common_length(one: bytes, other: bytes) -> int:
 
 @dataclass(slots=True)
 class _Roaring64:
-    """containers: the list with its unused places; it grows by half. last: the place used last, -1 for none."""
+    """containers: the list with its unused places; it grows by half.
+    last: the place used last, -1 for none.
+    """
 
     root: _Node | _Leaf | None = None
     containers: list[_Container | None] = field(default_factory=list)

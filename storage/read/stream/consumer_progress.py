@@ -57,7 +57,10 @@ class ConsumerProgress:
         return self._of_another_count()
 
     def moved(self, position: ChangePosition, *, is_end: bool = False) -> None:
-        """The reader is done with all before this position. is_end: it won't go on."""
+        """The reader is done with all before this position.
+
+        is_end: it won't go on.
+        """
         if position == self._written or (self._is_lazy and not self._is_due(position, is_end)):
             return
         members = position.to_members()

@@ -36,8 +36,8 @@ def is_read_first(level: int, options: TableOptions) -> bool:
 
 
 class FullRead:
-    """files_since_ms: only files made at this time or later; None is all. sequence_numbers: rows come with
-    `_SEQUENCE_NUMBER`.
+    """files_since_ms: only files made at this time or later; None is all.
+    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
     """
 
     def __init__(
