@@ -28,6 +28,7 @@ from compaction.report import CompactionReport
 from storage.ddl.schema_changes import SchemaChange
 from storage.expire.expire_now import ExpiryResult
 from storage.read.changes import ChangeBatch
+from storage.read.follow import Follower
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.read.stream.start import StartAt
@@ -59,6 +60,26 @@ async def _iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
         close = getattr(iterator, "close", None)
         if close is not None:
             await run_uncancellable(close)
+
+
+async def _wait(follower: Follower) -> None:
+    """Until there is a snapshot, or until it is time to look for other news."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(there.set)
+
+    cancel = follower.when_there(wake)
+    if cancel is None:
+        await asyncio.sleep(follower.wait_ms / 1000)
+        return
+    try:
+        async with asyncio.timeout(follower.longest_wait_ms / 1000):
+            await there.wait()
+    except TimeoutError:
+        pass
+    finally:
+        cancel()
 
 
 class Catalog:
@@ -217,7 +238,7 @@ class Table:
                 changes = await step(follower.step)
                 if changes is None:
                     if not follower.is_done:
-                        await asyncio.sleep(follower.wait_ms / 1000)
+                        await _wait(follower)
                     continue
                 async with aclosing(_iterate(partial(iter, changes))) as found:
                     async for change in found:

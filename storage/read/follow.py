@@ -5,12 +5,14 @@ Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/Bou
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from storage.clock import epoch_ms
 from storage.errors import BadInput
+from storage.fileio.file_watch import when_there
 from storage.read.changes import ChangeBatch, ChangeReader, change_batches, without_first
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.stream.consumer_progress import ConsumerProgress
@@ -51,6 +53,7 @@ class Follower:
     bound: `is_done` once all before it was read.
     share: of several readers, which this one is.
     sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    longest_wait_ms: between two looks where somebody watches for the next snapshot (`when_there`).
     shown: what is made of each batch before it is given out.
     """
 
@@ -75,10 +78,11 @@ class Follower:
         self._progress = progress
         self._bound = bound or Bound()
         self._delay_ms = context.options.snapshot_delay_ms
-        self._longest_wait_ms = context.options.discovery_interval_ms
+        self.longest_wait_ms = context.options.discovery_interval_ms
         self._now_ms = now_ms
         self._idle_steps = 0
         self._is_beyond = False
+        self._is_held_back = False
         self._start = Start.of(start)
         self.position = self._first(ignores_progress)
 
@@ -115,7 +119,8 @@ class Follower:
         if self.position is None:
             self.position = first_position(self._context, self._start)
         snapshot = None if self.position is None else self._next(self.position)
-        if self.position is None or snapshot is None or self._is_too_young(snapshot):
+        self._is_held_back = snapshot is not None and self._is_too_young(snapshot)
+        if self.position is None or snapshot is None or self._is_held_back:
             self._idle_steps += 1
             return None
         self._idle_steps = 0
@@ -178,7 +183,18 @@ class Follower:
     @property
     def wait_ms(self) -> int:
         """How long to wait before the next `step`: short after news, longer the longer nothing came."""
-        return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self._longest_wait_ms))
+        return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self.longest_wait_ms))
+
+    def when_there(
+        self, call: Callable[[], None], or_when: Callable[[], bool] | None = None
+    ) -> Callable[[], None] | None:
+        """`call` is called, in another thread, when the next snapshot is there or `or_when` holds. What is returned
+        ends the waiting; None where nobody watches, as in an object store.
+        """
+        if self._is_held_back:  # it is there, and not old enough
+            return None
+        path = self._context.paths.snapshot(self.next_snapshot_id)
+        return when_there(self._context.io, path, call, or_when)
 
     def _check_reachable(self, snapshot_id: int) -> None:
         latest = self._reader.history.latest_id()
@@ -222,6 +238,19 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
             if changes is not None:
                 yield from changes
             elif not follower.is_done:
-                stop.wait(follower.wait_ms / 1000)
+                _wait(follower, stop)
     finally:
         follower.close()
+
+
+def _wait(follower: Follower, stop: CancelEvent) -> None:
+    """Until there is a snapshot, or until it is time to look for other news."""
+    there = threading.Event()
+    cancel = follower.when_there(there.set, stop.is_set) if isinstance(stop, threading.Event) else None
+    if cancel is None:
+        stop.wait(follower.wait_ms / 1000)
+        return
+    try:
+        there.wait(follower.longest_wait_ms / 1000)
+    finally:
+        cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -266,16 +265,8 @@ def follow(
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
-        follower = table.follower(start=start, consumer=consumer, end=until)
-        try:
-            while not follower.is_done:
-                found = follower.step()
-                if found is None and not follower.is_done:
-                    time.sleep(follower.wait_ms / 1000)
-                for change in found or ():
-                    print_changes(out, wanted.of(change), columns)
-        finally:
-            follower.close()
+        for change in table.follow(start=start, consumer=consumer, end=until):
+            print_changes(out, wanted.of(change), columns)
     except KeyboardInterrupt:
         return
 

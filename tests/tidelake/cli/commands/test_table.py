@@ -416,10 +416,10 @@ def test_a_consumer_goes_on_where_it_was(call: Call, warehouse: Path, orders: ti
 def test_following_ends_with_ctrl_c_as_if_that_were_normal(
     warehouse: Path, orders: tidelake.Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(_: float) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tidelake.cli.commands.table.time.sleep", interrupt)
+    monkeypatch.setattr("storage.read.follow._wait", interrupt)
     follow(
         CommandOutput(is_json=False),
         name="shop.orders",

@@ -1,0 +1,96 @@
+"""Tells when a file appears on a local disk: one thread of the process looks for all who wait.
+
+A look costs a microsecond, so a hundred waiting readers cost a process next to nothing, and each hears of its file
+within some twenty milliseconds. The thread ends when nobody waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from storage.fileio.base import FileIO
+from storage.fileio.local import LocalFileIO
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.02
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Wait:
+    path: str
+    call: Callable[[], None]
+    or_when: Callable[[], bool] | None
+
+
+class FileWatch:
+    """Thread-safe. A process that was forked begins with a watch of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waits: set[_Wait] = set()
+        self._thread: threading.Thread | None = None
+
+    def when_there(
+        self, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
+    ) -> Callable[[], None]:
+        """`call` is called once, in another thread, when the file is there or `or_when` holds. What is returned ends
+        the waiting.
+        """
+        wait = _Wait(path, call, or_when)
+        with self._lock:
+            self._waits.add(wait)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="file-watch", daemon=True)
+                self._thread.start()
+
+        def cancel() -> None:
+            with self._lock:
+                self._waits.discard(wait)
+
+        return cancel
+
+    def _look(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waits:
+                    self._thread = None
+                    return
+                waits = tuple(self._waits)
+            exists = os.access
+            over = [
+                wait for wait in waits if exists(wait.path, os.F_OK) or (wait.or_when is not None and wait.or_when())
+            ]
+            if over:
+                self._tell(over)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _tell(self, over: Sequence[_Wait]) -> None:
+        with self._lock:
+            called = [wait for wait in over if wait in self._waits]
+            self._waits.difference_update(called)
+        for wait in called:
+            with suppress(RuntimeError):  # an event loop that was closed meanwhile hears of nothing any more
+                wait.call()
+
+
+_watch = FileWatch()
+
+
+def _begin_anew() -> None:
+    global _watch  # noqa: PLW0603
+    _watch = FileWatch()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def when_there(
+    io: FileIO, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
+) -> Callable[[], None] | None:
+    """See `FileWatch.when_there`. None where files are not on a local disk: ask again after a while."""
+    return _watch.when_there(path, call, or_when) if isinstance(io, LocalFileIO) else None
