@@ -28,7 +28,8 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 class CheckpointPolicy:
     """Upper bounds for what a crash makes us read again, counted from the first uncommitted record.
 
-    interval_ms: also how stale readers may see the table. bytes_max: of source records, undecoded.
+    interval_ms: also how stale readers may see the table.
+    bytes_max: of source records, undecoded.
     """
 
     interval_ms: int

@@ -54,7 +54,10 @@ class EpochFence:
         self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # how far others have read, and who
 
     def start_from(self, snapshots: Sequence[Snapshot]) -> None:
-        """Where we start from is decided by what was there until now. snapshots: since our own newest, oldest first."""
+        """Where we start from is decided by what was there until now.
+
+        snapshots: since our own newest, oldest first.
+        """
         self._start_id = max((snapshot.id for snapshot in snapshots), default=self.known_id)
         self._others = {}
         self._remember_positions(summarize(snapshot, self._table) for snapshot in snapshots)
@@ -137,7 +140,10 @@ class EpochFence:
 
 
 def summarize(snapshot: Snapshot, table: str) -> SnapshotSummary:
-    """As `checkpoint` looks at snapshots. table: for messages."""
+    """As `checkpoint` looks at snapshots.
+
+    table: for messages.
+    """
     return SnapshotSummary(
         id=snapshot.id,
         path=f"{table}, snapshot {snapshot.id}",

@@ -39,8 +39,9 @@ class IdleTable:
     """Which table, and which state of it: all None for one that didn't exist. Such an entry holds for the table that is
     made afterwards, too: its first record is still to come.
 
-    created_ms: see TableState. snapshot_id, manifest_list: of its newest own snapshot. routing: by which records were
-    found not to be for it.
+    created_ms: see TableState.
+    snapshot_id, manifest_list: of its newest own snapshot.
+    routing: by which records were found not to be for it.
     """
 
     created_ms: int | None = None
@@ -50,7 +51,10 @@ class IdleTable:
 
     @classmethod
     def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> IdleTable:
-        """The table as it stands. newest: its newest own snapshot."""
+        """The table as it stands.
+
+        newest: its newest own snapshot.
+        """
         if newest is None:
             return cls(created_ms, routing=routing)
         return cls(created_ms, newest.id, newest.manifest_list, routing)
@@ -62,9 +66,13 @@ class IdleTable:
 
 @dataclass(frozen=True, slots=True)
 class IdleProgress:
-    """reached: next offset of each partition; ranges are empty. tables: those that are idle. active: all others that
-    the pipeline committed to, or was about to, as they were then; `reached` says nothing of them. identifier, epoch:
-    the newest of the pipeline.
+    """What the progress file records.
+
+    reached: next offset of each partition; ranges are empty.
+    tables: idle tables: nothing below `reached` is missing in them.
+    active: the other tables that the pipeline committed to, or was about to, as they were then. `reached` doesn't count
+        for them.
+    identifier, epoch: the newest of the pipeline.
     """
 
     reached: SourcePosition = field(default_factory=SourcePosition)

@@ -26,8 +26,10 @@ MOVED_ROWS_VERSION: Final = 1
 class MovedRowsState:
     """file: its name in the table's directory of such files; None without any.
 
-    rows, nbytes: what is kept. oldest_ms: since when the oldest of them is, epoch milliseconds. dropped: of how many
-    more is only known that they left. read_again: offsets below which records are read another time.
+    rows, nbytes: number and size of the rows that are kept.
+    oldest_ms: when the oldest of them was read, epoch milliseconds.
+    dropped: number of rows whose values were dropped: it is only known that they left.
+    read_again: by partition, the offset below which records are read a second time.
     """
 
     file: str | None = None

@@ -36,8 +36,8 @@ class OffsetRange(NamedTuple):
 class SourceIdentity:
     """Which log the offsets count in; the same offset of another cluster, or of a new topic, is another record.
 
-    cluster_id: None where the source has none. topic_ids: topic to id; topics whose id the broker doesn't tell are
-    absent.
+    cluster_id: None where the source has none.
+    topic_ids: topic to id; topics whose id the broker doesn't tell are absent.
     """
 
     cluster_id: str | None = None
@@ -48,8 +48,8 @@ class SourceIdentity:
 class RecoveryDecision:
     """What a person decided when a pipeline refused to go on.
 
-    way: the command's option and its argument, `--accept-gap shop.orders`. found: what was refused, a word each
-    (`checkpoint.position_problems.ProblemKind`).
+    way: the command's option and its argument, `--accept-gap shop.orders`.
+    found: the problems that were accepted, as `checkpoint.position_problems.ProblemKind`.
     """
 
     way: str
@@ -60,8 +60,10 @@ class RecoveryDecision:
 class SourcePosition:
     """What one snapshot of a pipeline says of its source. Immutable.
 
-    identity: where the offsets count. ranges: every partition ever read for the table, also those without news (start
-    == end). accepted: why it doesn't begin where the last one ended; None as a rule.
+    identity: where the offsets count.
+    ranges: every partition ever read for the table, also those without news (start == end).
+    accepted: why it doesn't begin where the last one ended; None as a rule.
+
     Raises BadInput for a range that ends before it starts, or starts below 0.
     """
 
@@ -107,7 +109,9 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """Two neighbours in a table's history whose positions do not join. reason: one sentence.
+    """Two neighbours in a table's history whose positions do not join.
+
+    reason: one sentence.
 
     accepted: the decision that explains it; None for a break that nobody ever accepted.
     """

@@ -21,7 +21,10 @@ from checkpoint.table_state import SnapshotSummary
 def newest_of_each_user(
     snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
 ) -> list[SnapshotSummary]:
-    """Of each other commit user the newest snapshot that carries a position. snapshots: newest first."""
+    """Of each other commit user the newest snapshot that carries a position.
+
+    snapshots: newest first.
+    """
     newest: dict[str, SnapshotSummary] = {}
     for snapshot in snapshots:
         is_other = snapshot.commit_user != commit_user and snapshot.commit_user not in shared_with
@@ -39,8 +42,11 @@ def overlaps_with_other_users(
 ) -> list[PositionProblem]:
     """What others brought of the partitions that a pipeline takes, beyond where it stands.
 
-    ends: where it stands; partitions it never read are absent. newest_of_others: see `TableState`. identity: of its
-    source. Raises CorruptFile for a position that can't be read, UnsupportedFeature for one of a newer release.
+    ends: where it stands; partitions it never read are absent.
+    newest_of_others: see `TableState`.
+    identity: of its source.
+
+    Raises CorruptFile for a position that can't be read, UnsupportedFeature for one of a newer release.
     """
     findings = []
     for snapshot in newest_of_others:

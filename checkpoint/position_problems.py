@@ -38,7 +38,8 @@ POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, 
 
 @dataclass(frozen=True, slots=True)
 class PositionProblem:
-    """text: one or two sentences that name the thing. partitions: those that can't go on; empty for the whole table.
+    """text: one or two sentences that name the thing.
+    partitions: those that can't go on; empty for the whole table.
 
     reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared.
     """
@@ -52,7 +53,9 @@ class PositionProblem:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The source as it is now. bounds: the oldest offset a partition holds, and its next one.
+    """The source as it is now.
+
+    bounds: the oldest offset a partition holds, and its next one.
 
     A source that can't tell what it holds leaves bounds out.
     """

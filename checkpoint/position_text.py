@@ -69,8 +69,9 @@ def _to_json(position: SourcePosition) -> str:
 def position_from_text(text: str, where: str) -> SourcePosition:
     """The inverse of `position_to_text`.
 
-    where: the file that holds the text, for messages. Raises CorruptFile for text that is no position,
-    UnsupportedFeature for a version this release doesn't know.
+    where: the file that holds the text, for messages.
+
+    Raises CorruptFile for text that is no position, UnsupportedFeature for a version this release doesn't know.
     """
     try:
         read = json.loads(text)

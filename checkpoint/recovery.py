@@ -1,9 +1,10 @@
-"""Where a pipeline stands in a table after a start: its own snapshots decide, what it left beside them may only refuse.
+"""The position of a pipeline in a table after a start. The pipeline's own snapshots decide it.
 
-What the source's group offsets say is a hint for monitoring. A position that can't be proven is refused, never guessed.
+The consumer file and the progress file can only refuse it. Group offsets at the source are a hint for monitoring. A
+position that can't be proven is refused, never guessed.
 
     newest own snapshot     consumer file, progress file        then
-    there                   name it, an older one or none       it stands where the snapshot says
+    there                   name it, an older one or none       the position is the snapshot's
     there                   name a newer one                    that one was rolled back: refused
     gone                    name none                           the pipeline is new to the table; the progress file may
                                                                 know up to where the source has nothing for it
@@ -30,13 +31,15 @@ from storage.errors import CorruptFile
 
 @dataclass(frozen=True, slots=True)
 class RecoveredTable:
-    """Where one table stands.
+    """The position of one table, and whether it is proven.
 
-    position: to go on from, as an empty snapshot would say it now: it starts where the newest own one ended, and ends
-    where the progress file says that the table was read to. Empty for a table that the pipeline is new to, and where
-    nothing is proven. findings: why that is no place to go on from, if it is none.
-    is_fresh: the pipeline never committed to the table. identifier, epoch: at least as large as any it used there.
-    lost: how far the pipeline had read when what is missing was written, where that is known.
+    position: where to go on, as an empty snapshot would record it now. It starts where the newest own snapshot ended,
+        and ends where the progress file says the table was read to. Empty for a table that the pipeline is new to, and
+        where nothing is proven.
+    findings: what speaks against this position. None: it is proven.
+    is_fresh: the pipeline never committed to the table.
+    identifier, epoch: at least as large as any that the pipeline used there.
+    lost: how far the pipeline had read when the missing snapshot was written. None: nobody knows.
     """
 
     position: SourcePosition
@@ -52,8 +55,10 @@ def recover_table(
 ) -> RecoveredTable:
     """What a table proves of itself, before the source is asked.
 
-    routing: as configured now; None compares nothing. Raises CorruptFile for an own snapshot whose epoch or routing
-    can't be read, UnsupportedFeature for what a newer release wrote.
+    routing: as configured now; None compares nothing.
+
+    Raises CorruptFile for an own snapshot whose epoch or routing can't be read, UnsupportedFeature for what a newer
+    release wrote.
     """
     entry = progress.entry(table, table_state)
     seen = entry or progress.active_entry(table, table_state)
@@ -146,7 +151,10 @@ def _last_known(snapshot_id: int) -> str:
 
 
 def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
-    """Own snapshots that consumer file and progress file say were there. seen: the file's entry, idle or active."""
+    """Own snapshots that consumer file and progress file say were there.
+
+    seen: the file's entry, idle or active.
+    """
     ids = (table_state.consumer_snapshot_id, None if seen is None else seen.snapshot_id)
     return [id_ for id_ in ids if id_ is not None]
 
@@ -160,7 +168,10 @@ def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable |
 
 
 def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]:
-    """Oldest first, for `chain_breaks`; what carries no readable position says nothing. own: newest first."""
+    """Oldest first, for `chain_breaks`; what carries no readable position says nothing.
+
+    own: newest first.
+    """
     history = []
     for snapshot in reversed(own):
         with suppress(CorruptFile):

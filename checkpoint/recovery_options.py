@@ -129,7 +129,10 @@ class RefusedTable:
 
 
 def position_refused(refused: Sequence[RefusedTable], source: SourceState, command: str) -> PositionRefused:
-    """The error to raise. command: runs the pipeline; each option adds its flags to it."""
+    """The error to raise.
+
+    command: runs the pipeline; each option adds its flags to it.
+    """
     found = [f"{one.table}: {finding.text}" for one in refused for finding in one.findings]
     found.append(
         "Going on could lose records or bring them twice, so nothing more was read or written; what is in the "

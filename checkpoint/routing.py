@@ -21,7 +21,9 @@ ROUTING_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """format: of the records. match, topics: the table's patterns (`tables[].match`, `tables[].topics`), sorted."""
+    """format: of the records.
+    match, topics: the table's patterns (`tables[].match`, `tables[].topics`), sorted.
+    """
 
     format: str
     match: Sequence[str]
@@ -74,7 +76,8 @@ def takes_topic(patterns: Iterable[str], topic: str) -> bool:
 def routing_of(properties: Mapping[str, str], where: str) -> Routing | None:
     """None where the snapshot doesn't say, or says it in a version that this release doesn't know.
 
-    Raises CorruptFile for text that is no routing. where: the snapshot, for messages.
+    Raises CorruptFile for text that is no routing.
+    where: the snapshot, for messages.
     """
     text = properties.get(ROUTING_PROPERTY)
     if text is None:

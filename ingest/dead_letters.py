@@ -73,7 +73,9 @@ class DeadLetters:
         self.count = 0  # of this life
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
-        """Learn which records have their letter. resume_offsets: where reading goes on; nothing below comes again.
+        """Learn which records have their letter.
+
+        resume_offsets: where reading goes on; nothing below comes again.
 
         Files that lie below by their name are not read. Raises CorruptFile for a file that holds something else.
         """

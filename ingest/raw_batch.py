@@ -37,11 +37,11 @@ class RawBatch:
 
     Keep it far below 2 GiB: what is decoded from it has 32-bit offsets.
 
-    offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers). timestamps_ms (n,): the
-    broker's or producer's time of each record, epoch milliseconds; -1 where it has none. keys, values (n,): the
-    bytes; a null is a null (a null value is a tombstone), an empty value is not. next_offset: where the partition is
-    to be read on. At least `offsets[-1] + 1`; more when the source skipped records that it never hands over, and a
-    batch of no records may carry nothing else.
+    offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers).
+    timestamps_ms (n,): the broker's or producer's time of each record, epoch milliseconds; -1 where it has none.
+    keys, values (n,): the bytes; a null is a null (a null value is a tombstone), an empty value is not.
+    next_offset: where the partition is to be read on. At least `offsets[-1] + 1`; more when the source skipped records
+        that it never hands over, and a batch of no records may carry nothing else.
     headers: row number to those of its headers that the format reads (`Format.kept_headers`); rows without any are
         absent. The source drops the others: a Python object per record costs more than decoding it.
     nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.

@@ -26,7 +26,9 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
     """Read a YAML file; `TIDELAKE_…` variables win over it, flags (`checkpoint.interval_ms=5000`) over both.
 
     environment: None takes the process's. Relative paths count from the current directory. A pipeline without a name
-    gets the file's. Raises ConfigError naming the place, the reason and the remedy.
+        gets the file's.
+
+    Raises ConfigError naming the place, the reason and the remedy.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -43,7 +45,11 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
 def parse_config(
     text: str, name: str, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None, pipeline: str = ""
 ) -> Config:
-    """The same for a text. name: for messages. pipeline: the default of that setting."""
+    """The same for a text.
+
+    name: for messages.
+    pipeline: the default of that setting.
+    """
     given = read_yaml(text, name)
     add_environment(given, environment or {}, Config.__struct_fields__)
     add_flags(given, flags)

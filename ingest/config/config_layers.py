@@ -20,7 +20,9 @@ _LEVEL: Final = "__"
 
 @dataclass(slots=True)
 class ConfigLayers:
-    """values: nested mappings and lists of plain values. places: path of each mapping member and list item."""
+    """values: nested mappings and lists of plain values.
+    places: path of each mapping member and list item.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[Path, SettingPlace] = field(default_factory=dict)
@@ -45,7 +47,12 @@ class ConfigLayers:
 
 
 def read_yaml(text: str, name: str) -> ConfigLayers:
-    """The first layer. name: of the file, for messages. Raises ConfigError for what is no YAML mapping of settings."""
+    """The first layer.
+
+    name: of the file, for messages.
+
+    Raises ConfigError for what is no YAML mapping of settings.
+    """
     values, places = read_settings(text, name)
     if values is None:
         values = {}
@@ -55,7 +62,10 @@ def read_yaml(text: str, name: str) -> ConfigLayers:
 
 
 def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[str]) -> None:
-    """The second layer. known: the outermost names; variables that begin otherwise are somebody else's."""
+    """The second layer.
+
+    known: the outermost names; variables that begin otherwise are somebody else's.
+    """
     for variable, text in sorted(environment.items()):
         if variable.startswith(ENVIRONMENT_PREFIX):
             path = tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split(_LEVEL))

@@ -37,7 +37,8 @@ class ConfigError(BadInput):
 class SettingPlace:
     """Where a setting was written.
 
-    name: `shop.yaml:12`, or a variable or flag. quote: what stands there, secrets hidden.
+    name: `shop.yaml:12`, or a variable or flag.
+    quote: what stands there, secrets hidden.
     """
 
     name: str
@@ -51,7 +52,9 @@ class SettingPlace:
 def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
     """The value of a YAML text (None for an empty one), and where each mapping member and list item stands.
 
-    name: of the file, for messages. Raises ConfigError.
+    name: of the file, for messages.
+
+    Raises ConfigError.
     """
     try:
         loader = yaml.SafeLoader(text)
@@ -188,7 +191,10 @@ def _shown_tag(node: yaml.Node) -> str:
 
 
 class _Secrets:
-    """Where values stand that must not be shown. nodes: how many there are, each counted once."""
+    """Where values stand that must not be shown.
+
+    nodes: how many there are, each counted once.
+    """
 
     def __init__(self, root: yaml.Node) -> None:
         self._spans: set[tuple[int, int]] = set()

@@ -137,7 +137,8 @@ class FailureKind(StrEnum):
 class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
-    row: its number in the raw batch (key, value and headers for a dead letter lie there). offset: its offset.
+    row: its number in the raw batch (key, value and headers for a dead letter lie there).
+    offset: its offset.
     reason: names column, value and type where it can, without the record's position.
     columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
     """
@@ -176,8 +177,10 @@ class UnavailableValues:
 class KeyChange:
     """One half of a primary key change that the source sends as two records: a delete and an insert.
 
-    id: the same in both halves; its first byte is `is_exact`. is_exact: no other key change has this id. If not, those
-    of one row between the same keys have it as well, and order tells them apart. old_key, new_key: JSON, for messages.
+    id: the same in both halves; its first byte is `is_exact`.
+    is_exact: no other key change has this id. If not, those of one row between the same keys have it as well, and order
+        tells them apart.
+    old_key, new_key: JSON, for messages.
     """
 
     id: bytes
@@ -209,8 +212,8 @@ class TableRows:
 
     rows: the table's columns in their in-memory form and order, then int8 `_VALUE_KIND`.
     offsets (n,): the source offset of each row, never falling; equal where one record gave two rows.
-    unavailable: None, or what must be filled in before the rows may be written. key_changes: None, or which rows are
-        halves of key changes.
+    unavailable: None, or what must be filled in before the rows may be written.
+    key_changes: None, or which rows are halves of key changes.
     """
 
     target: Target
@@ -285,8 +288,9 @@ class Format(Protocol):
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
-        """options: `format_options` of a configuration. Raises BadInput for one that the format doesn't have, and for a
-        value that is none of an option's.
+        """options: `format_options` of a configuration.
+
+        Raises BadInput for one that the format doesn't have, and for a value that is none of an option's.
         """
         ...
 

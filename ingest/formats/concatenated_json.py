@@ -31,6 +31,7 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
     """What stands in these rows, one after another; behind `prefix` and without the last brace, if there is one.
 
     values: binary, no nulls in `rows`. Copies nothing when the rows follow one another and there is no prefix.
+
     Raises ValueError when a value is not framed by braces, or does not begin with the prefix.
     """
     positions, data = _layout(values)

@@ -46,9 +46,14 @@ DOUBLE_WORDS: Final = ("double", "float64")
 class SourceType:
     """The type of a value as its producer declares it; the default says that nothing is declared.
 
-    connect: Connect's word (`int32`, `struct`, …), "" where there is no schema. name: the logical type's name, or "".
-    per_second: units of a TIME or TIMESTAMP. scale, precision: of a DECIMAL; precision 0 is undeclared.
-    length: digits of BITS. element: of an array. key, value: of a map. fields: of a struct.
+    connect: Connect's word (`int32`, `struct`, …), "" where there is no schema.
+    name: the logical type's name, or "".
+    per_second: units of a TIME or TIMESTAMP.
+    scale, precision: of a DECIMAL; precision 0 is undeclared.
+    length: digits of BITS.
+    element: of an array.
+    key, value: of a map.
+    fields: of a struct.
     """
 
     connect: str = ""

@@ -38,8 +38,11 @@ _ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # modes in whi
 
 @dataclass(frozen=True, slots=True)
 class NarrowColumn:
-    """path: the column, or a member of it. type: what it is. fits: what would hold the values, and all that it holds.
-    reason: what doesn't fit. can_round: whether only digits would get lost.
+    """path: the column, or a member of it.
+    type: what it is.
+    fits: what would hold the values, and all that it holds.
+    reason: what doesn't fit.
+    can_round: whether only digits would get lost.
     """
 
     path: tuple[str, ...]
@@ -63,7 +66,10 @@ class NarrowColumns(BadValue):
 def narrow_by_schema(
     path: tuple[str, ...], source: SourceType, target: DataType, settings: ConnectorSettings
 ) -> Iterator[NarrowColumn]:
-    """The column, or its members, that can't hold what the record's schema says of them. source: what it says."""
+    """The column, or its members, that can't hold what the record's schema says of them.
+
+    source: what it says.
+    """
     fits = _wider(source, target, settings)
     if fits is not None:
         said = f"the record's schema says {nullable(inferred_type(source))}"

@@ -20,7 +20,10 @@ FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in 
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:
-    """options: `format_options`. Raises UnsupportedFeature for a name that no format has, BadInput for the options."""
+    """options: `format_options`.
+
+    Raises UnsupportedFeature for a name that no format has, BadInput for the options.
+    """
     if name not in FORMATS:
         hint = did_you_mean(name, FORMATS) or "."
         raise UnsupportedFeature(

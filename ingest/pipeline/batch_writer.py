@@ -31,9 +31,9 @@ from storage.write.table_writer import RoutedRows
 class StagedBatch:
     """A batch as far as it can be written: whole, or up to a record that can't be.
 
-    opens_buckets: whether a table must be looked into before it takes its rows. key_changes: by table, halves of key
-    changes in their order, each with what the row held where it leaves its key. next_offset, refused, awaited: as of
-    WriteResult, once this is written.
+    opens_buckets: whether a table must be looked into before it takes its rows.
+    key_changes: by table, halves of key changes in their order, each with what the row held where it leaves its key.
+    next_offset, refused, awaited: see `WriteResult`; they hold once this is written.
     """
 
     raw: RawBatch
@@ -48,12 +48,14 @@ class StagedBatch:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """next_offset: the tables have all of the partition below it. rows: how many they got. dead_letters: how many
-    records were set aside.
+    """next_offset: the tables have all of the partition below it.
+    rows: how many they got.
+    dead_letters: how many records were set aside.
 
-    refused: why nothing from `next_offset` on was taken. awaited: the record there needs what a row held that was not
-    seen leaving its key yet. unblocked: partitions whose awaited row is there now. is_memory_short: `make_room` before
-    the next write.
+    refused: the record at `next_offset` stops the pipeline: nothing from it on was written.
+    awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet.
+    unblocked: partitions whose awaited row came with this batch.
+    is_memory_short: call `make_room` before the next write.
     """
 
     next_offset: int
@@ -68,7 +70,8 @@ class WriteResult:
 class BatchWriter:
     """Every method blocks; call it from one thread at a time.
 
-    sinks: the tables that exist, by name; it may grow, from any thread. moved: rows on their way to another key.
+    sinks: the tables that exist, by name; it may grow, from any thread.
+    moved: rows on their way to another key.
     """
 
     def __init__(
@@ -104,8 +107,10 @@ class BatchWriter:
         which may take long; quick for a batch without any.
 
         It goes up to the first failure that isn't tolerated, or to a record that moved a row which was not seen leaving
-        its key yet; fail_waiting: past such records, as long as this batch can't help them. waiting: what partitions
-        wait for. Raises BadInput when a table refuses rows that could be decoded; then nothing was taken.
+        its key yet; fail_waiting: past such records, as long as this batch can't help them.
+        waiting: what partitions wait for.
+
+        Raises BadInput when a table refuses rows that could be decoded; then nothing was taken.
         """
         new = [self._new_rows(raw, rows, start) for rows in batch.tables]
         fail_up_to = _first_awaited_offset(new, waiting, raw.next_offset) if fail_waiting else None
@@ -135,8 +140,9 @@ class BatchWriter:
         )
 
     def write(self, staged: StagedBatch, waiting: Mapping[TopicPartition, AwaitedRow]) -> WriteResult:
-        """Quick where no bucket is opened. Failures that are tolerated become dead letters. waiting: what partitions
-        wait for.
+        """Quick where no bucket is opened. Failures that are tolerated become dead letters.
+
+        waiting: what partitions wait for.
 
         After an error all that was written since the last commit must be dropped.
         """
@@ -172,8 +178,9 @@ class BatchWriter:
         return slice_by_offset(rows, max(floor, start), None)
 
     def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledRows:
-        """With left-out cells filled in; records whose cells could not be are left out. fail_up_to: up to this offset
-        no record waits for anything any more.
+        """With left-out cells filled in; records whose cells could not be are left out.
+
+        fail_up_to: up to this offset no record waits for anything any more.
         """
         moved = self._moved.of(rows.target.name)
         read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
@@ -257,8 +264,10 @@ def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[Awaite
 class _FilledRows:
     """A table's rows as they came, and those that can be written.
 
-    filled: the rows that came, with their cells. read_again: which of those the table has had before. failures: records
-    without rows. awaited: by the first of them that may find its values later.
+    filled: the rows that came, with their cells.
+    read_again: which of those the table has had before.
+    failures: records without rows.
+    awaited: by the first of them that may find its values later.
     """
 
     came: TableRows

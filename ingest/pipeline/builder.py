@@ -61,9 +61,11 @@ def build_pipeline(
 ) -> Pipeline:
     """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
 
-    recovery_flags: what a person decided about positions that can't be proven. command: what runs this pipeline, for
-    messages. io, source, clock: in place of those that the configuration names, and of the system's clock. Raises
-    BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    recovery_flags: what a person decided about positions that can't be proven.
+    command: what runs this pipeline, for messages.
+    io, source, clock: in place of those that the configuration names, and of the system's clock.
+
+    Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
     options = config.warehouse_options
     catalog = open_catalog(config.warehouse, options, io)
@@ -131,9 +133,11 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
-    sinks: the tables that exist, by name; it may grow when `create_tables` is called. start: for tables that have no
-    position yet. queue_bytes: what each of the two channels may hold. routings: what the configuration says of each
-    table. progress: None keeps none.
+    sinks: the tables that exist, by name; it may grow when `create_tables` is called.
+    start: for tables that have no position yet.
+    queue_bytes: what each of the two channels may hold.
+    routings: what the configuration says of each table.
+    progress: None keeps none.
     """
     metrics = RunMetrics()
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock)
@@ -200,7 +204,10 @@ async def run(
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
-    """kept_headers: see `Format`. Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on."""
+    """kept_headers: see `Format`.
+
+    Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on.
+    """
     match config.source:
         case FolderSettings() as settings:
             return ChangeLogFolder(

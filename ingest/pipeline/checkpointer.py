@@ -33,8 +33,9 @@ _log = get_logger(__name__)
 
 
 class Checkpointer:
-    """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet. routings: what the configuration
-    says of each table. metrics: counts checkpoints and snapshots.
+    """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
+    routings: what the configuration says of each table.
+    metrics: counts checkpoints and snapshots.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Checkpointer:
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
-        """Publish an empty snapshot with a new epoch, and with the position found, in every table. fenced: told each.
+        """Publish an empty snapshot with a new epoch, and with the position found, in every table.
+
+        fenced: told each.
 
         Raises RecoveryOutdated where an older process committed since, WriterFenced where a newer one did.
         *Crash in between: some tables are at an epoch that nobody has; the next process goes above it.*
@@ -88,7 +91,10 @@ class Checkpointer:
         return coordinator
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
-        """Nothing may be written meanwhile. always_publish: tables that get a snapshot even without files."""
+        """Nothing may be written meanwhile.
+
+        always_publish: tables that get a snapshot even without files.
+        """
         self._times.begin()
         try:
             identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
@@ -145,7 +151,9 @@ class Checkpointer:
         self._dead_letters_logged = dead_letters
 
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
-        """Publish, a few tables at a time. committed: told each table whose snapshot exists.
+        """Publish, a few tables at a time.
+
+        committed: told each table whose snapshot exists.
 
         Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are
         published all the same: the tables that got through know how far they are.

@@ -42,8 +42,9 @@ TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 class Flow:
     """Run it once. `stop_reading` may be called at any time from the same event loop.
 
-    create_tables: called for records that no table takes. tables_of_topic: whose position must tell how far a topic
-    was read. existing: the tables that exist; it may grow when `create_tables` is called.
+    create_tables: called for records that no table takes.
+    tables_of_topic: whose position must tell how far a topic was read.
+    existing: the tables that exist; it may grow when `create_tables` is called.
     """
 
     def __init__(
@@ -82,9 +83,10 @@ class Flow:
     ) -> None:
         """Until the source ends, `stop_reading` is called, or something fails; everything that was read is committed.
 
-        starts: the next offset of each partition. chosen: tables that get a snapshot with their first position as soon
-        as they exist. Raises what a task raised, as a group; and what the source raised, once everything before it is
-        committed.
+        starts: the next offset of each partition.
+        chosen: tables that get a snapshot with their first position as soon as they exist.
+
+        Raises what a task raised, as a group; and what the source raised, once everything before it is committed.
         """
         self._coordinator = coordinator
         self._without_first_position = set(chosen) - set(self._existing)

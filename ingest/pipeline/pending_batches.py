@@ -22,7 +22,8 @@ from ingest.tables.unavailable_values import AwaitedRow
 class PendingBatch:
     """A batch whose records from offset `start` on are not written.
 
-    came_ms: when it came. awaited: what the first of them waits for; None before it was tried.
+    came_ms: when it came.
+    awaited: what the first of them waits for; None before it was tried.
     """
 
     raw: RawBatch
@@ -37,7 +38,9 @@ class PendingBatch:
 
 
 class PendingBatches:
-    """limit_ms: how long after it came a batch may wait. limit_bytes: how much may wait in all."""
+    """limit_ms: how long after it came a batch may wait.
+    limit_bytes: how much may wait in all.
+    """
 
     def __init__(self, limit_ms: int, limit_bytes: int) -> None:
         self._limit_ms = limit_ms

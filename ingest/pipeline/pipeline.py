@@ -25,8 +25,9 @@ _log = get_logger(__name__)
 class Pipeline:
     """`run` it once, or `plan`; `stop` may be called at any time from the same event loop.
 
-    next_start: what the next start does, without the flags of this one. sinks: the tables that exist, by name; it may
-    grow. expiry: of the tables' snapshots, beside the commits.
+    next_start: what the next start does, without the flags of this one.
+    sinks: the tables that exist, by name; it may grow.
+    expiry: of the tables' snapshots, beside the commits.
     """
 
     def __init__(

@@ -37,10 +37,14 @@ _TABLES_AT_ONCE: Final = 32
 class RecoveredPipeline:
     """Where a run begins.
 
-    positions: how far each table is. starts: the next offset of each partition there is. fresh: tables that this
-    pipeline never committed to. chosen: those of them for which `start` chose a place that is another one tomorrow.
-    last_identifier, last_epoch: the largest of the pipeline. progress: what the progress file said. moved_rows: by
-    table, what is on its way to another key. moved_row_files: by table, the files that its snapshots name for that.
+    positions: of each table.
+    starts: the next offset of each partition there is.
+    fresh: tables that this pipeline never committed to.
+    chosen: tables with partitions that begin where `start` says, other than at the oldest record.
+    last_identifier, last_epoch: the largest of the pipeline.
+    progress: what the progress file said.
+    moved_rows: by table, what is on its way to another key.
+    moved_row_files: by table, the files that its snapshots name for that.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -57,7 +61,8 @@ class RecoveredPipeline:
 class PipelineRecovery:
     """routings: what the configuration says of each table; tables that are absent are not compared.
 
-    start: for tables that the pipeline is new to. command: runs the pipeline, for messages.
+    start: for tables that the pipeline is new to.
+    command: runs the pipeline, for messages.
     """
 
     def __init__(

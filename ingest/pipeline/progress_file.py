@@ -17,7 +17,10 @@ def progress_path(warehouse: str, pipeline: str) -> str:
 
 
 class ProgressFile:
-    """Methods block. path: see `progress_path`."""
+    """Methods block.
+
+    path: see `progress_path`.
+    """
 
     def __init__(self, io: FileIO, path: str) -> None:
         self._io = io

@@ -31,8 +31,10 @@ _log = get_logger(__name__)
 
 
 class ProgressTracker:
-    """sinks: all tables that exist, by name; it may grow. tables: all that are configured. routings: what is said of
-    them. file: None keeps none.
+    """sinks: all tables that exist, by name; it may grow.
+    tables: all that are configured.
+    routings: what is said of them.
+    file: None keeps none.
 
     Call what is about progress between checkpoints, or with writing excluded.
     """

@@ -18,10 +18,13 @@ RewindTo = Earliest | AtTimestamp | AtOffsets
 
 @dataclass(frozen=True, slots=True)
 class RecoveryFlags:
-    """For each table at most one. texts: each table's option as it was written.
+    """For each table at most one.
 
-    rewinds: read again from there. snapshots: go on where this snapshot of the table ended. A table of `texts` that is
-    in neither goes on beyond what is lost.
+    texts: each table's option as it was written.
+
+    rewinds: read again from there.
+    snapshots: go on where this snapshot of the table ended. A table of `texts` that is in neither goes on beyond what
+        is lost.
     """
 
     rewinds: Mapping[str, RewindTo] = field(default_factory=dict)
@@ -36,7 +39,10 @@ class RecoveryFlags:
 def parse_recovery_flags(
     accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], tables: Collection[str]
 ) -> RecoveryFlags:
-    """accept_gap: `TABLE`. rewind_to: `TABLE=WHERE`. from_snapshot: `TABLE=ID`. tables: all of the pipeline.
+    """accept_gap: `TABLE`.
+    rewind_to: `TABLE=WHERE`.
+    from_snapshot: `TABLE=ID`.
+    tables: all of the pipeline.
 
     WHERE is `earliest`, an ISO time, or `TOPIC:PARTITION:OFFSET,…`. Raises BadInput.
     """

@@ -19,7 +19,8 @@ _log = get_logger(__name__)
 class WriteStage:
     """Nothing may be committed while a method runs. The coordinator learns how far each partition was written.
 
-    pending: what partitions hold back. metrics: counts records, rows and dead letters.
+    pending: what partitions hold back.
+    metrics: counts records, rows and dead letters.
     """
 
     def __init__(

@@ -48,7 +48,11 @@ _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | No
 
 
 class BadLine(Exception):
-    """A line that is no record. offset: where it begins in its block. reason: what is wrong with it."""
+    """A line that is no record.
+
+    offset: where it begins in its block.
+    reason: what is wrong with it.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -85,7 +89,9 @@ class PartitionRecords:
 def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> list[PartitionRecords]:
     """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
 
-    kept_headers: names of the headers to keep. Raises BadLine for the first line that is no record.
+    kept_headers: names of the headers to keep.
+
+    Raises BadLine for the first line that is no record.
     """
     parts: dict[TopicPartition, list[PartitionRecords]] = {}
     try:

@@ -38,8 +38,9 @@ def query_user(query: str, context: TableContext) -> str:
 class BatchCommits:
     """Made again for each batch. Call `is_committed`; if not, `next_position` and `publish`.
 
-    query: the query's id, None where Spark doesn't tell it. reread: see `sink`; None for typed rows, which bring no
-    offsets. accept_gap: see `sink`.
+    query: the query's id, None where Spark doesn't tell it.
+    reread: see `sink`; None for typed rows, which bring no offsets.
+    accept_gap: see `sink`.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class BatchCommits:
         self._based_on = 0
 
     def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
-        """Whether the batch is in the table. offsets: of the batch; asked for only where they decide.
+        """Whether the batch is in the table.
+
+        offsets: of the batch; asked for only where they decide.
 
         Raises PositionRefused for a batch that can't be the replay of what was committed under its number or a greater
         one.

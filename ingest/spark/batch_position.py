@@ -32,8 +32,10 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True, slots=True)
 class BatchPosition:
-    """What the snapshot of a batch says. reads_new_partitions: the query reads some partition for the first time, which
-    must be told even if no row comes of it.
+    """What the snapshot of a batch says.
+
+    reads_new_partitions: the query reads some partition for the first time, which must be told even if no row comes of
+        it.
     """
 
     position: SourcePosition
@@ -50,7 +52,10 @@ class BatchPosition:
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Where a table stands when a batch comes. unread: partitions of the position that the batch's query never read."""
+    """Where a table stands when a batch comes.
+
+    unread: partitions of the position that the batch's query never read.
+    """
 
     table: str
     position: SourcePosition
@@ -66,7 +71,8 @@ class TablePosition:
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
-        """found: the offsets of the batch. reread, accept_gap: see `sink`.
+        """found: the offsets of the batch.
+        reread, accept_gap: see `sink`.
 
         Raises PositionRefused for offsets that are in the table, and for those that a query begins with past its end.
         """

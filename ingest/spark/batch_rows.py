@@ -82,8 +82,9 @@ class BatchInput(Protocol):
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """Columns of the table by name, optionally `_VALUE_KIND`. order_by: columns, the last decides last; may be extra
-    ones.
+    """Columns of the table by name, optionally `_VALUE_KIND`.
+
+    order_by: columns, the last decides last; may be extra ones.
     """
 
     order_by: tuple[str, ...] = ()
@@ -210,7 +211,10 @@ def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[s
 
 
 def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    """kept_headers: see `Format`. Raises BadInput for other columns, and for a line that is no record."""
+    """kept_headers: see `Format`.
+
+    Raises BadInput for other columns, and for a line that is no record.
+    """
     names = set(batch.schema.names)
     if {"topic", "partition", "offset", "value"} <= names:
         yield from _from_kafka_columns(batch, kept_headers)

@@ -70,7 +70,8 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     Call what it returns once for each batch, with the whole of it. It raises PositionRefused for a batch that is older
     than the newest of the commit user, or has its number and other offsets; for offsets that the table holds already;
     and for a query that begins past them.
-    table, warehouse: where the rows go; the table exists. options: of the store, as for `tidelake.open_catalog`.
+    table, warehouse: where the rows go; the table exists.
+    options: of the store, as for `tidelake.open_catalog`.
     format: None for columns of the table (and optionally `_VALUE_KIND`), the `format` of a configuration for raw change
         records: Kafka's columns, or one text column `value` with the lines of a change-log folder.
     match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.

@@ -20,7 +20,8 @@ T = TypeVar("T")
 class KeyChangePairs(Generic[T]):
     """Halves whose other half has not come yet. T: what is kept of a row that left.
 
-    left: by id, oldest first. early: ids of rows that came before they were seen leaving, and how many.
+    left: by id, oldest first.
+    early: ids of rows that came before they were seen leaving, and how many.
     """
 
     left: dict[bytes, deque[T]] = field(default_factory=dict)

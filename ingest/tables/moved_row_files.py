@@ -54,7 +54,11 @@ _log = get_logger(__name__)
 
 
 class MovedRowFiles:
-    """Of one table and one pipeline. directory: where they lie. commit_user: the pipeline's. Methods block."""
+    """The files of one table and one pipeline. Methods block.
+
+    directory: where they lie.
+    commit_user: the pipeline's.
+    """
 
     def __init__(self, io: FileIO, directory: str, commit_user: str, schema: TableSchema) -> None:
         self._io = io
@@ -83,8 +87,10 @@ class MovedRowFiles:
         )
 
     def read(self, state: MovedRowsState, moved: MovedRows, *, only_exact: bool) -> None:
-        """Fill `moved` with what a snapshot says. only_exact: offsets may have been left out since, so that order does
-        not tell any more which halves belong together.
+        """Fill `moved` with what a snapshot says.
+
+        only_exact: offsets may have been left out since, so that order does not tell any more which halves belong
+            together.
 
         A file that is gone (the table was rolled back further than they are kept) is told in the log: records that
         need its rows are then refused.
@@ -201,7 +207,8 @@ class MovedRowsStore:
     def restore(self, named: Mapping[str, Collection[str]], decided: Collection[str]) -> None:
         """No other process commits any more: learn what is on its way.
 
-        named: by table, files that its snapshots name. decided: tables whose position a person chose.
+        named: by table, files that its snapshots name.
+        decided: tables whose position a person chose.
         """
         self._named = dict(named)
         for table, state in self._states.items():

@@ -42,8 +42,10 @@ _log = get_logger(__name__)
 class MovedRow:
     """A row as it was when it left its key.
 
-    values: one row with the table's columns; None where none is known. unknown: columns whose value is not.
-    why_unknown: for people. since_ms: when it was read, epoch milliseconds.
+    values: one row with the table's columns. None: no value is known.
+    unknown: columns whose value is not known.
+    why_unknown: the reason, for messages.
+    since_ms: when its record was read, epoch milliseconds.
     """
 
     change: KeyChange
@@ -62,7 +64,10 @@ class MovedRow:
 
 @dataclass(slots=True)
 class MovedRowsBudget:
-    """What all tables of a pipeline together keep. used_bytes: now."""
+    """What all tables of a pipeline together keep.
+
+    used_bytes: now.
+    """
 
     limit_ms: int = 86_400_000
     limit_bytes: int = 64 << 20

@@ -27,8 +27,9 @@ _log = get_logger(__name__)
 class PipelineTables:
     """All methods block; `create` may run beside the others' use of `sinks`.
 
-    differences: where the configuration contradicts tables that exist. open_sink: makes the writer of an opened table,
-    and reads nothing. infer: columns and key of the table behind a record.
+    differences: where the configuration contradicts tables that exist.
+    open_sink: makes the writer of an opened table, and reads nothing.
+    infer: columns and key of the table behind a record.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PipelineTables:
         """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
 
         unrouted: source tables with the row of their first record in the batch.
+
         Raises BadInput when a record doesn't tell what the table needs.
         """
         created = False

@@ -39,8 +39,9 @@ _FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """setting: as in the configuration. configured, found: as texts. command: alters the table; None where it can't be
-    altered, or had better not be by the way.
+    """setting: as in the configuration.
+    configured, found: as texts.
+    command: alters the table; None where it can't be altered, or had better not be by the way.
     """
 
     table: str

@@ -25,7 +25,10 @@ _log = get_logger(__name__)
 
 
 class TableHistory:
-    """Reads each time; remembers nothing. commit_user: the pipeline's. shared_with: see `tables[].shared_with`.
+    """Reads each time; remembers nothing.
+
+    commit_user: the pipeline's.
+    shared_with: see `tables[].shared_with`.
     history_snapshots: how many are looked at for holes.
     """
 
@@ -65,8 +68,8 @@ class TableHistory:
         )
 
     def read_state(self, latest_of_user: Snapshot | None, since: Sequence[Snapshot]) -> TableState:
-        """latest_of_user: the pipeline's newest snapshot, None if it has none. since: what came after it, oldest first;
-        what is older is passed over.
+        """latest_of_user: the pipeline's newest snapshot, None if it has none.
+        since: what came after it, oldest first; what is older is passed over.
         """
         first = latest_of_user or self._snapshots.latest()
         history = list(self._back_from(first)) if first is not None else []

@@ -125,7 +125,8 @@ class TableSink(RowLookup, Protocol):
 class StorageTableSink:
     """A table of `storage`, written under the pipeline's commit user.
 
-    memory, expiry: shared by all tables of the pipeline. expiry: None lets nothing expire.
+    memory, expiry: shared by all tables of the pipeline.
+    expiry: None lets nothing expire.
     """
 
     def __init__(

@@ -46,16 +46,20 @@ class RowLookup(Protocol):
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
         """The row of each key, as the table's merge engine makes it.
 
-        keys (m,): columns of the primary key. Returns found (m,), and m rows with the table's columns; rows of keys
-        that were not found, or deleted, are all null.
+        keys (m,): columns of the primary key.
+
+        Returns found (m,), and m rows with the table's columns; rows of keys that were not found, or deleted, are all
+        null.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilledRows:
-    """rows: the batch's n rows, left-out cells filled in. lost (n,): which of them could not be: they must not be
-    written. reasons: of those, by row. waiting: of those, what has yet to be told in another batch.
+    """rows: the batch's n rows, left-out cells filled in.
+    lost (n,): which of them could not be: they must not be written.
+    reasons: of those, by row.
+    waiting: of those, what has yet to be told in another batch.
     """
 
     rows: pa.RecordBatch
@@ -118,7 +122,8 @@ def rows_leaving_key(
 ) -> list[MovedRow]:
     """What rows held that leave their key and don't come in this batch.
 
-    batch: as it came; filled: its cells. at (k,): the rows that leave, rising.
+    batch: as it came; filled: its cells.
+    at (k,): the rows that leave, rising.
     """
     assert batch.key_changes is not None
     changes = [batch.key_changes.changes[place] for place in np.searchsorted(batch.key_changes.rows, at).tolist()]
@@ -179,7 +184,8 @@ class _ValueSources:
     """Of the m flagged rows of a batch.
 
     keys (m,), before (m,): the row with this key before that row of the batch, for those that `are_looked_up` (m,).
-    kept: index to the row that left, as it is kept. unknown: index to why what a moved row held is not known.
+    kept: index to the row that left, as it is kept.
+    unknown: index to why what a moved row held is not known.
     waiting: row of the batch to the key change whose other half has not come.
     """
 
@@ -315,7 +321,9 @@ def _newest_before(
 ) -> NDArray[np.int64]:
     """For each of `rows` the nearest candidate before it whose code is the wanted one; -1 where there is none.
 
-    codes (n,): of all rows. candidates, rows: row numbers. wanted (m,): a code for each of `rows`.
+    codes (n,): of all rows.
+    candidates, rows: row numbers.
+    wanted (m,): a code for each of `rows`.
     """
     width = len(codes) + 1
     ordered = np.sort(codes[candidates] * width + candidates)

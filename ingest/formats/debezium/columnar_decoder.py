@@ -103,7 +103,8 @@ class ColumnarDecoder:
     def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> DecodedRows:
         """The rows of n records. Old keys of moved rows are left out. Raises one of NOT_COLUMNAR.
 
-        payloads: n JSON objects one after another, each from brace to brace. rows (n,): where they are in the batch.
+        payloads: n JSON objects one after another, each from brace to brace.
+        rows (n,): where they are in the batch.
         keys: those of the whole raw batch.
         """
         with _garbage_collection_paused():

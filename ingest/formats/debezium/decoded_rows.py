@@ -21,7 +21,9 @@ _KIND_FIELD = pa.field(KIND_COLUMN, pa.int8(), False)
 class DecodedRows:
     """n rows of one target.
 
-    rows (n,): row of the raw batch that each came from. kinds (n,): int8 row kinds. columns: in the table's order.
+    rows (n,): row of the raw batch that each came from.
+    kinds (n,): int8 row kinds.
+    columns: in the table's order.
     flags: column name to (n,) flags of cells whose old value must stay.
     old_keys: for flagged rows that came to their key from another one, the primary key they had, as cells.
     """

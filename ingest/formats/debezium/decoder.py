@@ -79,7 +79,8 @@ class _DecodeState:
 class DebeziumJsonDecoder:
     """Decodes Debezium JSON; see `ingest.formats.base.Decoder`.
 
-    target_of: where a source table's rows go. settings: what the records don't say about their connector.
+    target_of: where a source table's rows go.
+    settings: what the records don't say about their connector.
     truncates: what an op `t` is: a failure, or skipped and counted. A truncate has no place among the records of other
         partitions, so it is never carried out.
     inexact_values: what a value is that has more digits than its column's type: a failure, or rounded.

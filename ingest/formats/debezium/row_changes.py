@@ -20,7 +20,8 @@ from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowTyp
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """cells: in the table's order. flagged: columns whose old value must stay; their cells are None.
+    """cells: in the table's order.
+    flagged: columns whose old value must stay; their cells are None.
     old_key: the primary key it lies under, where the row has flagged columns and came from another key.
     """
 

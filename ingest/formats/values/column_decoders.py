@@ -48,8 +48,8 @@ times as much, and pyarrow 26 makes other numbers of Decimals with some 39 digit
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecoder:
-    """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an
-    exponent in an `Any` are what `float_hook` makes of them.
+    """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an exponent
+        in an `Any` are what `float_hook` makes of them.
     to_arrow: n such values to n cells, and the flags, or None when no value is a placeholder.
     """
 
@@ -369,8 +369,11 @@ def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> 
 
 
 def _rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
-    """Counts in another unit. rounds: cut downwards, also before 1970. Raises ValueError for a count that would be cut
-    otherwise, and when one leaves 64 bits.
+    """Counts in another unit.
+
+    rounds: cut downwards, also before 1970.
+
+    Raises ValueError for a count that would be cut otherwise, and when one leaves 64 bits.
     """
     if wanted >= per_second:
         return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)

@@ -29,8 +29,9 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 
 
 def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Exact; zeros at the end of a fraction count for nothing. rounds: half up to the column's scale instead, as
-    databases round on assignment.
+    """Exact; zeros at the end of a fraction count for nothing.
+
+    rounds: half up to the column's scale instead, as databases round on assignment.
     """
 
     def decode(raw: bytes) -> Decimal:

@@ -20,8 +20,11 @@ class BadValue(ValueError):
 class TooNarrow(BadValue):
     """A good value that the type of its column, or of a member of it, can't hold exactly.
 
-    reason: the value, and why. target: that type. fits: a type that holds it. can_round: whether it would lose nothing
-    but digits. path: from the column to the member, without the column (see `nested.UnknownField`).
+    reason: the value, and why.
+    target: that type.
+    fits: a type that holds it.
+    can_round: whether it would lose nothing but digits.
+    path: from the column to the member, without the column (see `nested.UnknownField`).
     """
 
     def __init__(

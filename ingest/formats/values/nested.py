@@ -21,8 +21,9 @@ from storage.types import ArrayType, DataField, MapType, RowType, VectorType
 
 
 class UnknownField(BadValue):
-    """A field that a ROW lacks. path: from the column to the field, without the column; `element` and `value` lead
-    into an ARRAY and a MAP.
+    """A field that a ROW lacks.
+
+    path: from the column to the field, without the column; `element` and `value` lead into an ARRAY and a MAP.
     """
 
     def __init__(self, path: tuple[str, ...], target: RowType) -> None:

@@ -80,7 +80,9 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
 
 
 def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """NaN and the infinities as Debezium's texts; a finite value never turns infinite. rounds: the nearest there is.
+    """NaN and the infinities as Debezium's texts; a finite value never turns infinite.
+
+    rounds: the nearest there is.
 
     Else a number must be one that the column gives back: what the source holds as FLOAT or DOUBLE in a column that is
     no narrower (such a number stands for the nearest there is), anything else if no digit gets lost (`keeps_digits`).
@@ -129,7 +131,9 @@ def _float32_keeps(number: float, value: float) -> bool:
 
 def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
     """Whether a float gives a number back, printed with as many digits as that has, or with as few as tell it from its
-    neighbours. narrow: of 32 bits.
+    neighbours.
+
+    narrow: of 32 bits.
     """
     digits = significant_digits(number)
     if digits > _FLOAT_DIGITS_MAX:  # no float prints so many but zeros at the end

@@ -53,7 +53,9 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
 
 def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Milliseconds of a day, whatever precision the column declares. rounds: what is finer is cut.
+    """Milliseconds of a day, whatever precision the column declares.
+
+    rounds: what is finer is cut.
 
     Refuses what lies outside one day, as a MariaDB `time` may.
     """
@@ -91,7 +93,10 @@ def _timestamp_with(digits: int, target: AtomicType) -> DataType:
 
 
 def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Units since 1970 in the column's own unit. A text without zone is UTC. rounds: what is finer is cut downwards."""
+    """Units since 1970 in the column's own unit. A text without zone is UTC.
+
+    rounds: what is finer is cut downwards.
+    """
     unit = timestamp_unit(target.precision)
     per_second = PER_SECOND[unit]
 

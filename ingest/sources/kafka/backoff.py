@@ -14,7 +14,10 @@ _BACKOFF: Final = ExponentialBackoff(FIRST_MS, LONGEST_MS, jitter=(0.8, 1.2))
 
 
 class BrokerBackoff:
-    """The waits for one broker, from FIRST_MS to LONGEST_MS. random: from 0 up to 1."""
+    """The waits for one broker, from FIRST_MS to LONGEST_MS.
+
+    random: from 0 up to 1.
+    """
 
     def __init__(self, random: Callable[[], float] = random.random) -> None:
         self._random = random

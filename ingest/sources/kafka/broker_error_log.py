@@ -24,7 +24,11 @@ _ABOUT_BROKERS: Final = re.compile(
 
 
 class BrokerErrorLog(logging.Filter):
-    """log: for our own lines. now_ms: any clock that goes on. `begin` and `end` it."""
+    """log: for our own lines.
+    now_ms: any clock that goes on.
+
+    `begin` and `end` it.
+    """
 
     def __init__(self, log: structlog.stdlib.BoundLogger, now_ms: Callable[[], int]) -> None:
         super().__init__()

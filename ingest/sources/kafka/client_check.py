@@ -12,7 +12,10 @@ _RELIABLE: Final = "0.14.*"  # what our tests run with
 
 
 def unsupported_client(found: str) -> UnsupportedFeature:
-    """The error to raise. found: what is not as we know it."""
+    """The error to raise.
+
+    found: what is not as we know it.
+    """
     return UnsupportedFeature(
         f"aiokafka {AIOKAFKA}",
         f"{found}. The Kafka source relies on it to notice topics that were deleted or created again: it doesn't open",

@@ -70,7 +70,9 @@ def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKaf
 
 
 async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
-    """Learn the cluster's brokers. arguments: those of the client.
+    """Learn the cluster's brokers.
+
+    arguments: those of the client.
 
     Raises what the last broker tried has said. aiokafka only logs that; from the outside a wrong password and a
     broker that is down look the same, and the one should not be waited for.

@@ -29,7 +29,9 @@ METADATA: Final = 3  # API key
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """id: as Kafka's tools print it, None where the broker doesn't tell. partitions: how many; they count from 0."""
+    """id: as Kafka's tools print it, None where the broker doesn't tell.
+    partitions: how many; they count from 0.
+    """
 
     id: str | None
     partitions: int

@@ -54,7 +54,10 @@ class PollBatcher:
         return self._offsets[-1] + 1 if self._offsets else 0
 
     def batch(self, partition: TopicPartition, next_offset: int) -> RawBatch:
-        """All of them. next_offset: where the consumer stands, past what it skipped."""
+        """All of them.
+
+        next_offset: where the consumer stands, past what it skipped.
+        """
         return RawBatch(
             partition.topic,
             partition.partition,
