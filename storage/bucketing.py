@@ -83,7 +83,6 @@ class Bucketing:
         """The bucket of each row of a table with fixed buckets.
 
         columns: those of the bucket key, in order.
-
         num_buckets: of the rows' partition, where it differs from the option's after a rescale.
         """
         count = self.num_buckets if num_buckets is None else num_buckets
@@ -187,7 +186,6 @@ def bucket_ids(
     """The bucket of each row, 0 to num_buckets - 1.
 
     columns: the bucket key, in the in-memory form of its types.
-
     function: a value of option `bucket-function.type`. Raises BadInput for types the function can't take.
     """
     if num_buckets < 1:

@@ -39,7 +39,6 @@ def commit_changes(
     """None, one or two.
 
     default_total_buckets: the option `bucket`, for messages that don't say.
-
     ignore_empty: when nothing was written, make no snapshot for it; else an empty one says that the identifier is done.
     Something that deletes files or marks rows deleted is an OVERWRITE: readers of changes can't follow it.
     """

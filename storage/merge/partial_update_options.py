@@ -23,7 +23,6 @@ class PartialUpdateOptions:
     """What the options say.
 
     groups: no two share a column.
-
     aggregations: of columns that a group protects.
     removing: sequence fields whose deletes remove the record.
     """

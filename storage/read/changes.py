@@ -46,7 +46,6 @@ class ChangeBatch:
     """Some of a snapshot's changes.
 
     rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
-
     is_break: the snapshot replaced rows without saying which (OVERWRITE); `rows` is empty, and whoever folds changes
     into a copy must read the table again at this snapshot.
     is_last: no batch of this snapshot comes after it. A reader that stores the rows up to here together with `position`
@@ -88,7 +87,6 @@ class ChangeReader:
     """Reads the changes of single snapshots.
 
     context: under the schema that rows are mapped to (the latest).
-
     share: of several readers, which this one is.
     files: which files tell changes; None is as the producer has it, with overwritten rows where the options turn them
         into changes.

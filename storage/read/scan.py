@@ -38,7 +38,6 @@ class TableScan:
     """A question to the table at one snapshot.
 
     context: under the schema to read with.
-
     keep_entry: False leaves a file out, whatever else is known of it.
     in_key_order: of a primary-key table, one split a bucket, whose rows come in the order of their keys.
     """

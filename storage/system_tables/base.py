@@ -24,7 +24,6 @@ class ReadAt:
     """Which part of the table is asked about.
 
     context: under the schema to read with.
-
     snapshot: None for a table without snapshots.
     increment: what came between two snapshots, instead.
     files_since_ms: only files that were made at this time or later; None is all.

@@ -22,7 +22,6 @@ class RestoredTable:
     """The table as its writer found it.
 
     snapshot_id: None for a table without snapshots.
-
     next_sequence_numbers: of the buckets that have files; any other starts at 0.
     total_buckets: of each partition with files.
     """

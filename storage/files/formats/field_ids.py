@@ -17,7 +17,6 @@ def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> 
     """The schema with an id in the metadata of each field, nested ones included.
 
     key: the metadata's key.
-
     schema: of the same shape as `fields`; its leaves may have other types.
     """
     return pa.schema([_tagged(s, f.type, f.id, f.id, 0, key) for s, f in zip(schema, fields, strict=True)])
