@@ -1,6 +1,6 @@
 """A catalog that is a directory: `WAREHOUSE/<database>.db/<table>/schema/schema-0`.
 
-Nothing else is kept: what is there is what lies there, whoever made it.
+Nothing else is kept. A directory with a schema is a table, whatever engine made it.
 
 Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`.
 """

@@ -15,7 +15,7 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
 
 class ConcurrentWrites:
-    """Knows the snapshots of one range of ids, which grows with what it is told and asked. Not thread-safe.
+    """Remembers what the snapshots of one range of ids wrote. `observe` and `after` extend the range. Not thread-safe.
 
     delta_entries: reads what a snapshot added and deleted.
     """

@@ -42,15 +42,15 @@ _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work
 class TableCommit:
     """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
 
-    commit_user: names this stream of commits for ever.
+    commit_user: names this stream of commits. It never changes.
     guard: see `Publisher`.
-    on_lost_compaction: what was compacted beside the rows may meet a conflict when the rows are published already (two
-        jobs compact one bucket). Then it is thrown away: its files are deleted, this is told whose, and the commit
-        succeeds without it. It is also told of buckets that a compaction was committed to which didn't know all of
-        their files.
-    Commits and overwrites return the id of the last snapshot they made; None when (user, identifier) was committed
-    before (then drop the files with `discard_replayed`), or when there was nothing to commit and an empty snapshot
-    isn't asked for.
+    on_lost_compaction: called with the messages of a compaction that met a conflict after the rows beside it were
+        published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also called
+        with buckets whose compaction was committed without knowing all of their files.
+
+    Commits and overwrites return the id of the last snapshot they made. They return None when (user, identifier) was
+    committed before (then drop the files with `discard_replayed`), and when there was nothing to commit and no empty
+    snapshot was asked for.
 
     What an error says:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
@@ -125,10 +125,10 @@ class TableCommit:
     ) -> int | None:
         """Replace rows by what was written. No changelog is made.
 
-        partition: column -> value; rows of all partitions that agree are replaced, and all files must be in them.
-        Without it, the partitions that files were written to (dynamic), or the whole table.
-        dynamic: None takes option `dynamic-partition-overwrite`, which unpartitioned tables don't heed. Dynamic
-            without files replaces nothing.
+        partition: column -> value. Rows of all partitions that agree are replaced; all files must lie in them. None
+            replaces the partitions that files were written to (dynamic), or the whole table.
+        dynamic: None takes option `dynamic-partition-overwrite`, which has no effect on unpartitioned tables. A dynamic
+            overwrite without files replaces nothing.
         """
         is_partitioned = bool(self._context.schema.partition_keys)
         if dynamic is None:

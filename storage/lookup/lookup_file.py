@@ -176,7 +176,7 @@ class LookupFile:
         self._touched_bytes = 0
 
     def close(self) -> None:
-        """Its file goes; whoever looks up in it may go on."""
+        """Deletes the file. Lookups that are under way may go on."""
         self._remove()
 
 

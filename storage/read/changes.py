@@ -46,10 +46,10 @@ class ChangeBatch:
     """Some of a snapshot's changes.
 
     rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
-    is_break: the snapshot replaced rows without saying which (OVERWRITE); `rows` is empty, and whoever folds changes
-    into a copy must read the table again at this snapshot.
-    is_last: no batch of this snapshot comes after it. A reader that stores the rows up to here together with `position`
-    has each change exactly once.
+    is_break: the snapshot replaced rows without saying which (OVERWRITE). `rows` is empty; a copy of the table must
+        be read again at this snapshot.
+    is_last: no batch of this snapshot comes after it. A reader that stores the rows up to here together with
+        `position` has each change exactly once.
     position: where to go on once these rows are dealt with, for `follow(start=position)`.
     """
 

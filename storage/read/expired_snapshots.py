@@ -46,7 +46,10 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
 
 
 def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
-    """With the snapshots there are now; changes: with those whose changes are told."""
+    """The error for a snapshot that expired; its message names the snapshots that there are now.
+
+    changes: name those whose changes can be read, too.
+    """
     store = context.history if changes else context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"

@@ -285,11 +285,11 @@ class SnapshotStore:
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
 
     def hint_earliest(self, snapshot_id: int) -> bool:
-        """For readers that begin with the earliest. Durable: expiry then deletes what is below, and who finds no hint
-        lists the directory, where snapshots may lie that it had begun with.
+        """For readers that begin with the earliest. Durable, as expiry deletes the snapshots below next: a reader
+        without the hint would list the directory and find one that is half deleted.
 
-        Returns whether the hint `LATEST` had to go (`write_durable_hint`): readers list the directory until the next
-        `hint_latest`.
+        Returns whether the hint `LATEST` had to go (`write_durable_hint`). Readers then list the directory until the
+        next `hint_latest`.
         """
         return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
@@ -311,8 +311,10 @@ def read_hint(io: FileIO, path: str) -> int | None:
 
 
 def write_durable_hint(io: FileIO, path: str, number: int, *, instead_of: str) -> bool:
-    """Expiry is what frees a full disk, and this is what it writes first. Without room it takes that of another hint,
-    which is no loss: whoever doesn't find it lists the directory. Returns whether that one had to go.
+    """Expiry frees a full disk, and writes this first. Without room it deletes another hint and takes its place.
+
+    instead_of: that hint. Readers that don't find it list the directory.
+    Returns whether it was deleted.
     """
     data = str(number).encode()
     try:

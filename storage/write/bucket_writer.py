@@ -1,8 +1,7 @@
 """One bucket being written: rows in, data files out.
 
-Two kinds, one protocol: a bucket of a primary-key table sorts and merges what arrives between flushes; a bucket of an
-append table only gathers it. Both may be told by the memory budget, at any moment and from any thread, to give memory
-back.
+Two kinds, one protocol. A bucket of a primary-key table sorts and merges the rows between two flushes. A bucket of an
+append table only gathers them. The memory budget may flush either one at any moment, from any thread.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `append/AppendOnlyWriter.java`.
 """
@@ -229,7 +228,7 @@ class PrimaryKeyBucketWriter:
             self._compactor.trigger(full=full_compaction)
 
     def _wait_for_fewer_runs(self, compactor: Compactor) -> None:
-        """Back-pressure: whoever writes faster than the bucket is compacted waits, or reads would decay."""
+        """Back-pressure: a writer that is faster than the compaction of its bucket waits, or reads would slow down."""
         started = time.monotonic()
         excess_runs = compactor.excess_runs
         self._take_compacted(wait=True)

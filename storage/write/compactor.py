@@ -1,4 +1,4 @@
-"""What a bucket writer knows of compaction: a protocol. Who compacts, and how, is handed in (package `compaction`).
+"""The protocol by which a bucket writer compacts. Package `compaction` implements it, and is handed in.
 
 Source: Java `compact/CompactManager.java`, `compact/CompactResult.java`.
 """
@@ -16,13 +16,13 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """before: files that were read, or raised to another level; after: what takes their place. An upgraded file is in
-        both, with its two levels and one name.
+    """before: files that were read, or raised to another level.
+    after: what takes their place. An upgraded file is in both, with its two levels and one name.
     changelog: files with the changes that compaction found.
     reason: why it was picked, for people.
     tombstones, known_files: see `storage.commit.tombstones`.
 
-    Files of `after` that aren't in `before`, of changelog and of tombstones are durable and nobody's yet.
+    Files of `after` that aren't in `before`, of changelog and of tombstones are durable; no snapshot names them yet.
     """
 
     before: tuple[DataFileMeta, ...] = ()

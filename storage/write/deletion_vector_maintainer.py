@@ -32,7 +32,7 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Index files that were written, durable and nobody's yet, and those that they replace."""
+    """Index files that were written, and those that they replace. They are durable; no snapshot names them yet."""
 
     new: tuple[IndexFileMeta, ...] = ()
     deleted: tuple[IndexFileMeta, ...] = ()

@@ -64,7 +64,7 @@ class MemoryBudget:
             holder.flush_memory()
 
     def _largest(self) -> MemoryOwner | None:
-        """Who has to give back next."""
+        """The owner that must flush next; None when all is within the limits."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
         largest = max(held, key=held.__getitem__, default=None)

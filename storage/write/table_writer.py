@@ -236,7 +236,7 @@ class TableWriter:
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
     def cancel_compactions(self) -> None:
-        """Compact no more; what is being compacted ends soon, without result, and whoever waits for it goes on.
+        """Compact no more. What is being compacted ends soon, without result; callers that wait for it go on.
 
         From any thread, and quick. Writing and committing go on.
         """

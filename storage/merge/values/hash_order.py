@@ -1,7 +1,7 @@
-"""The order in which Java's hash collections hand out what was put in: that of nested rows and distinct elements.
+"""The order in which Java's hash collections return their elements: that of nested rows and distinct elements.
 
-Nobody should rely on it. Yet with it, an array that Java merged and one that we merged are the same, and comparing two
-tables needs no excuse.
+The arrays of `collect` and `nested_update` reach disk in this order, so readers see it. With it, an array that Java
+merged and one that was merged here are equal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def table_size(most: int) -> int:
 class _Table(NamedTuple):
     """What stood in [begin, end) went through a table of this size.
 
-    is_turned: the line stood back to front then.
+    is_turned: the list was reversed then.
     """
 
     size: int
@@ -48,12 +48,12 @@ class _Table(NamedTuple):
 
 
 class HashOrderedList(LinkedList[T]):
-    """What Java keeps in an array and puts into a new hash table for every row; the array then has the table's order.
+    """An array that Java puts into a new hash table for each row; afterwards it has the order of the table.
 
-    Entries of one bin come out as they were put in. So the order after many tables is that of the last one's bins;
-    within a bin, that of the newest larger table before it; and so on, down to the order in which they came. The line
-    keeps the latter, and remembers the tables that were larger than all later ones. It must not `pop`: places tell
-    what a table held.
+    Entries of one bin keep their order. So after many tables the array is ordered by the bins of the last one; within
+    a bin, by those of the newest larger table before it; and so on, down to the order of arrival. The list keeps the
+    order of arrival and the tables that were larger than all later ones. It must not `pop`: places tell what a table
+    held.
 
     hash_of: `hashCode()` of an item's name.
     newest_first: they are put in by `computeIfAbsent`, before others of their bin, so each table turns the order

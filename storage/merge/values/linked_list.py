@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LinkedList(Generic[T]):
-    """name_of: what an item is known by. Several may have one name; then the foremost of them is meant."""
+    """name_of: the name of an item. Of several with one name, operations take the foremost."""
 
     __slots__ = ("_begin", "_end", "_foremost", "_items", "_name_of", "_others")
 
@@ -22,7 +22,7 @@ class LinkedList(Generic[T]):
         self._items: dict[int, T] = {}  # by place
         self._foremost: dict[Hashable, int] = {}  # place, by name
         self._others: dict[Hashable, deque[int]] = {}  # places behind the foremost, by name
-        self._begin = self._end = 0  # places lie in [begin, end); who has left leaves a gap
+        self._begin = self._end = 0  # places lie in [begin, end); an item that was taken leaves a gap
 
     def __len__(self) -> int:
         return len(self._items)
@@ -56,7 +56,7 @@ class LinkedList(Generic[T]):
             self.append(item)
 
     def prepend_all(self, items: list[T]) -> None:
-        """They stand in front afterwards, in their order."""
+        """Put them in front, in their order."""
         for item in reversed(items):
             self.prepend(item)
 
@@ -65,7 +65,7 @@ class LinkedList(Generic[T]):
         self._items[self._foremost[self._name_of(item)]] = item
 
     def take(self, name: Hashable) -> T:
-        """It leaves."""
+        """Remove it."""
         item = self._items.pop(self._foremost.pop(name))
         if name in self._others:
             self._foremost[name] = self._others[name].popleft()
@@ -74,19 +74,19 @@ class LinkedList(Generic[T]):
         return item
 
     def take_all(self, name: Hashable) -> None:
-        """Those of this name leave, if there are any."""
+        """Remove all items of this name, if there are any."""
         while name in self._foremost:
             self.take(name)
 
     def take_repeated(self) -> None:
-        """One of each name stays, the foremost."""
+        """Remove all but the foremost item of each name."""
         for places in self._others.values():
             for place in places:
                 del self._items[place]
         self._others.clear()
 
     def pop(self) -> T:
-        """The last one leaves."""
+        """Remove the last item."""
         while self._end - 1 not in self._items:
             self._end -= 1
         self._end -= 1
