@@ -36,6 +36,8 @@ class Meaning(StrEnum):
     DATE = "date"  # days since 1970-01-01, or ISO text
     TIME = "time"  # units since midnight, or ISO text
     TIMESTAMP = "timestamp"  # units since 1970-01-01T00:00Z, or ISO text
+    LATIN1 = "latin-1"  # bytes as a text, one character each
+    BIT_NUMBER = "bit number"  # the bits of a MySQL BIT as a decimal number
 
 
 FLOAT_WORDS: Final = ("float", "float32")  # Connect's, and those of its API
@@ -50,7 +52,10 @@ class SourceType:
     name: the logical type's name, or "".
     per_second: units of a TIME or TIMESTAMP.
     scale, precision: of a DECIMAL; precision 0 is undeclared.
-    length: digits of BITS.
+    length: digits of BITS and BIT_NUMBER.
+    labels: of an ENUM that comes as the number of its label, from 1.
+    flags: labels of a SET that comes as a number with one bit each.
+    column_type: the column type that the source declares.
     element: of an array.
     key, value: of a map.
     fields: of a struct.
@@ -63,6 +68,9 @@ class SourceType:
     scale: int = 0
     precision: int = 0
     length: int = 0
+    labels: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    column_type: DataType | None = None
     doc: str | None = None
     element: SourceType | None = None
     key: SourceType | None = None
@@ -71,6 +79,10 @@ class SourceType:
 
 
 UNDECLARED: Final = SourceType()
+"""Of Debezium's records: what they leave open, the column's type and the connector's settings say."""
+
+JSON_VALUE: Final = SourceType("json")
+"""Of records that declare nothing: what the JSON says. No number counts days or time, unless somebody says so."""
 
 _LOGICAL: Final[Mapping[str, tuple[Meaning, int]]] = {
     "org.apache.kafka.connect.data.Decimal": (Meaning.DECIMAL, 0),

@@ -51,6 +51,8 @@ def inferred_type(source: SourceType) -> DataType:
     times of day finer than a millisecond: a TIME has no finer ones, whatever it declares. MySQL's come so, and may have
     more hours than a day.
     """
+    if source.column_type is not None:
+        return source.column_type
     match source.meaning:
         case Meaning.UNSIGNED:
             return decimal(20, 0)

@@ -83,6 +83,8 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
     """A type for both, where the source's is wider."""
     if not isinstance(target, AtomicType):
         return None
+    if isinstance(source.column_type, AtomicType):
+        return _wider_of(source.column_type, target)
     match source.meaning:
         case Meaning.DECIMAL if target.root is Root.DECIMAL:
             whole_digits = max(0, source.precision - source.scale) if source.precision else 0
@@ -93,6 +95,20 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
             if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):
                 return AtomicType(target.root, precision=len(str(source.per_second)) - 1)
         case Meaning.PLAIN if target.root is Root.FLOAT and source.connect in DOUBLE_WORDS:
+            return DOUBLE
+    return None
+
+
+def _wider_of(declared: AtomicType, target: AtomicType) -> DataType | None:
+    match declared.root:
+        case Root.DECIMAL if target.root is Root.DECIMAL:
+            whole_digits = declared.precision - declared.scale
+            if declared.scale > target.scale or whole_digits > target.precision - target.scale:
+                return wide_decimal(target, whole_digits, declared.scale)
+        case Root.TIMESTAMP if target.root in TIMESTAMP_ROOTS:
+            if PER_SECOND[timestamp_unit(declared.precision)] > PER_SECOND[timestamp_unit(target.precision)]:
+                return AtomicType(target.root, precision=declared.precision)
+        case Root.DOUBLE if target.root is Root.FLOAT:
             return DOUBLE
     return None
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.debezium.decoded_rows import DecodedRows
 from ingest.formats.debezium.record_key import KeyColumnsCheck
-from ingest.formats.debezium.record_schema import RecordSchema
 from ingest.formats.debezium.replica_identity import has_values_outside_key
+from ingest.formats.decoded_rows import DecodedRows
+from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
-from ingest.formats.connect_schema import ConnectorSettings
+from ingest.formats.connect_schema import ConnectorSettings, source_type
 from ingest.formats.debezium.columnar_decoder import NOT_COLUMNAR, ColumnarDecoder
-from ingest.formats.debezium.decoded_rows import DecodedRows, merge_decoded
 from ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
+from ingest.formats.debezium.key_changes import find_key_changes
 from ingest.formats.debezium.record_key import columns_of_key
-from ingest.formats.debezium.record_schema import RecordSchema
 from ingest.formats.debezium.row_decoder import RowDecoder
+from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
+from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 from ingest.raw_batch import RawBatch
 
 Truncates: TypeAlias = Literal["fail", "skip"]
@@ -112,10 +114,10 @@ class DebeziumJsonDecoder:
             self._decode_chunk(state, chunk)
         tombstones = len(batch) - len(present)
         return DecodedBatch(
-            tuple(merge_decoded(pieces, batch) for pieces in state.pieces.values()),
-            tuple(sorted(row_decoder.failures, key=lambda failure: failure.row)),
-            row_decoder.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
-            row_decoder.unrouted,
+            tuple(merge_decoded(pieces, batch, find_key_changes) for pieces in state.pieces.values()),
+            tuple(sorted(row_decoder.found.failures, key=lambda failure: failure.row)),
+            row_decoder.found.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
+            row_decoder.found.unrouted,
         )
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
@@ -177,14 +179,14 @@ class DebeziumJsonDecoder:
 
     def _decode_by_row(self, state: _DecodeState, known: _KnownSchema | None, rows: NDArray[np.int64]) -> None:
         batch, row_decoder = state.batch, state.row_decoder
-        failures = len(row_decoder.failures)
+        failures = len(row_decoder.found.failures)
         for row in rows.tolist():
             key: bytes | None = batch.keys[row].as_py()
             row_decoder.read(row, int(batch.offsets[row]), key, batch.values[row].as_py(), batch.headers.get(row, ()))
         self.row_decoded_records += len(rows)
-        for piece in row_decoder.take_pieces():
+        for piece in row_decoder.found.take_pieces():
             state.add(piece)
-        if known is not None and len(row_decoder.failures) == failures:
+        if known is not None and len(row_decoder.found.failures) == failures:
             self._read_by_value(known, batch, rows)
 
     def _read_by_value(self, known: _KnownSchema, batch: RawBatch, rows: NDArray[np.int64]) -> None:
@@ -227,9 +229,15 @@ class DebeziumJsonDecoder:
         return known
 
     def _new(self, key: _RecordSchemaKey, target: Target) -> _KnownSchema:
-        declared = None if key.schema is None else image_schema(key.schema)
+        fields = () if key.schema is None else image_schema(key.schema).fields
         record_schema = RecordSchema(
-            target, declared, key.key_columns, key.connector, self._settings, rounds=self._rounds
+            target,
+            {f.field: source_type(f) for f in fields if f.field},
+            key.key_columns,
+            key.connector,
+            self._settings,
+            placeholders=UnavailablePlaceholders(self._settings.unavailable_value_placeholder),
+            rounds=self._rounds,
         )
         columnar = None
         if not record_schema.narrow:

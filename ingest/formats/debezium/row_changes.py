@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
-from ingest.formats.base import Target
+from ingest.formats.changed_row import ChangedRow, changed_row
 from ingest.formats.debezium.envelope import OLD_KEY_HEADER, DebeziumEnvelope
 from ingest.formats.debezium.record_key import key_members
-from ingest.formats.debezium.record_schema import RecordColumn, RecordSchema
 from ingest.formats.debezium.replica_identity import has_values_outside_key
+from ingest.formats.record_schema import RecordSchema
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import Headers
 from storage.format import RowKind
-from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedRow:
-    """cells: in the table's order.
-    flagged: columns whose old value must stay; their cells are None.
-    old_key: the primary key it lies under, where the row has flagged columns and came from another key.
-    """
-
-    kind: RowKind
-    cells: Sequence[object]
-    flagged: tuple[str, ...] = ()
-    old_key: Sequence[object] | None = None
 
 
 def decode_change(
@@ -51,7 +37,7 @@ def _new_row(envelope: DebeziumEnvelope, kind: RowKind, record_schema: RecordSch
     members = _members(envelope.after, "after")
     if members is None:
         raise BadValue(f"op {envelope.op} without an after image")
-    row = _row(kind, members, record_schema)
+    row = changed_row(kind, members, record_schema)
     header = dict(headers).get(OLD_KEY_HEADER)
     if header is None or not row.flagged:
         return row
@@ -72,9 +58,9 @@ def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, hea
     old_key = _key_left_behind(before, after, record_schema)
     if old_key is not None:
         moved = replace(after, kind=RowKind.INSERT, old_key=old_key if after.flagged else None)
-        return [_row(RowKind.DELETE, before, record_schema), moved]
+        return [changed_row(RowKind.DELETE, before, record_schema), moved]
     if record_schema.target.emit_update_before:
-        return [_row(RowKind.UPDATE_BEFORE, before, record_schema), after]
+        return [changed_row(RowKind.UPDATE_BEFORE, before, record_schema), after]
     return [after]
 
 
@@ -114,7 +100,7 @@ def _deleted_row(envelope: DebeziumEnvelope, record_schema: RecordSchema, key: b
         raw for name, raw in before.items() if name not in record_schema.key_columns
     ):
         raise BadValue(_needs_old_image(record_schema, "the delete knows no column outside its key"))
-    return _row(RowKind.DELETE, before, record_schema)
+    return changed_row(RowKind.DELETE, before, record_schema)
 
 
 def _needs_old_image(record_schema: RecordSchema, what: str) -> str:
@@ -146,53 +132,6 @@ def _members(image: msgspec.Raw, which: str) -> dict[str, bytes] | None:
         return read_object(image)
     except BadValue as e:
         raise BadValue(f"{which} image: {e}") from None
-
-
-def _row(kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
-    unknown = [name for name in members if name not in record_schema.by_name]
-    if unknown:
-        raise record_schema.unknown([(name,) for name in unknown])
-    cells: list[object] = []
-    flagged: list[str] = []
-    for column in record_schema.columns:
-        raw = members.get(column.name, b"null")
-        cell: object = None
-        if record_schema.placeholders.stands_for(raw):
-            flagged.append(column.name)
-        elif raw != b"null":
-            cell = record_schema.read_value(column, raw)
-        if cell is None and not column.type.nullable and (column.in_primary_key or column.name not in flagged):
-            cell = _instead_of_null(column, kind, record_schema.target)
-        cells.append(cell)
-    return ChangedRow(kind, cells, tuple(flagged))
-
-
-def _instead_of_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
-    """A deleted row may lack all but its key; where the table wants a value, it gets one as empty as Debezium's own."""
-    if kind is RowKind.DELETE and not column.in_primary_key:
-        return _zero_value(column.type)
-    role = "a column of the primary key" if column.in_primary_key else "NOT NULL"
-    raise BadValue(f"column {column.name} has no value, and is {role} in {target.name}")
-
-
-def _zero_value(type_: DataType) -> object:
-    match type_:
-        case AtomicType(root=Root.CHAR | Root.VARCHAR):
-            return ""
-        case AtomicType(root=Root.BINARY | Root.VARBINARY | Root.BLOB):
-            return b""
-        case AtomicType(root=Root.BOOLEAN):
-            return False
-        case AtomicType():
-            return 0
-        case VectorType():
-            return [_zero_value(type_.element)] * type_.length
-        case ArrayType() | MapType():
-            return []
-        case RowType():
-            return {f.name: None if f.type.nullable else _zero_value(f.type) for f in type_.fields}
-        case _:
-            raise BadValue(f"{type_} has no empty value")
 
 
 def _old_key(record_schema: RecordSchema, header: bytes | None, cells: Sequence[object]) -> Sequence[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+from typing import Final
 
 from ingest.formats.connect_schema import VARYING, Meaning, SourceType
 from ingest.formats.values.json_text import (
@@ -17,22 +18,52 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import BYTES, AtomicType, Root
 
+_BIT_DIGITS_MAX: Final = 20  # of 64 bits
+
 
 def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
-    """base64 (both alphabets) or hex; bits become big-endian, `bit(10)` two bytes. Refuses more bytes than declared."""
+    """base64 (both alphabets), hex, or a character a byte. Bits become big-endian, `bit(10)` two bytes.
+
+    Refuses more bytes than declared.
+    """
 
     def decode(raw: bytes) -> bytes:
-        if kind_of(raw) is not JsonKind.TEXT:
+        if kind_of(raw) is not JsonKind.TEXT and source.meaning is not Meaning.BIT_NUMBER:
             raise wrong_kind(raw, str(target))
-        text = read_text(raw)
-        data = hex_bytes(text) if source.meaning is Meaning.HEX else base64_bytes(text)
-        if source.meaning is Meaning.BITS:
-            data = data[::-1]
+        data = _bytes(read_text(raw) if kind_of(raw) is JsonKind.TEXT else raw.decode(), source)
         if target.root is not Root.BLOB and len(data) > target.length:
             raise TooNarrow(f"{len(data)} bytes {shown(raw)} are too long for {target}", target, BYTES)
         return data
 
     return decode
+
+
+def _bytes(text: str, source: SourceType) -> bytes:
+    match source.meaning:
+        case Meaning.HEX:
+            return hex_bytes(text)
+        case Meaning.BITS:
+            return base64_bytes(text)[::-1]
+        case Meaning.LATIN1:
+            try:
+                return text.encode("latin-1")
+            except UnicodeEncodeError:
+                raise BadValue(f"text {shown(text.encode())!r} has characters that are no bytes") from None
+        case Meaning.BIT_NUMBER:
+            return _bit_number(text).to_bytes((source.length + 7) // 8, "big")
+        case _:
+            return base64_bytes(text)
+
+
+def _bit_number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > _BIT_DIGITS_MAX:
+        raise BadValue(f"{shown(text.encode())!r} is no number of bits")
+    return int(text)
+
+
+def bit_number_as_digits(text: str, length: int) -> str:
+    """Zeros and ones, as many as were declared."""
+    return f"{_bit_number(text):0{length}b}"
 
 
 def base64_bytes(text: str) -> bytes:

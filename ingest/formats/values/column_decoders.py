@@ -8,7 +8,7 @@ values is decided.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, PER_SECOND, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, Meaning, SourceType
 from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.numbers import rounds_twice
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
@@ -46,6 +46,13 @@ float_hook: Final = str.encode
 times as much, and pyarrow 26 makes other numbers of Decimals with some 39 digits or more."""
 
 
+_FLOATING_WORDS: Final = ("", JSON_VALUE.connect, *FLOAT_WORDS, *DOUBLE_WORDS)
+_TEXT_WORDS: Final = ("", JSON_VALUE.connect, "string", "bytes")
+_SPECIAL_FLOATS: Final = ("NaN", "Infinity", "-Infinity")
+_SAFE_DIGITS: Final = 15  # of a double
+_BOOLEANS: Final[Mapping[bool | int | str, bool]] = {True: True, False: False, "1": True, "0": False}
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnDecoder:
     """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an exponent
@@ -57,7 +64,7 @@ class ColumnDecoder:
     to_arrow: Callable[[Sequence[Any]], tuple[pa.Array, Flags | None]]
 
 
-def value_by_value(decode: ValueDecoder, target: DataType, placeholders: UnavailablePlaceholders) -> ColumnDecoder:
+def value_by_value(decode: ValueDecoder, target: DataType, placeholders: Placeholders) -> ColumnDecoder:
     """Any column, one value at a time."""
     in_memory = arrow_type(target)
 
@@ -73,7 +80,7 @@ def value_by_value(decode: ValueDecoder, target: DataType, placeholders: Unavail
 
 
 def column_decoder_for(
-    source: SourceType, target: DataType, placeholders: UnavailablePlaceholders, *, rounds: bool = False
+    source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool = False
 ) -> ColumnDecoder | None:
     """The decoder for values of `source` (as `completed`) in a column of type `target`, where there is a short one.
 
@@ -84,22 +91,30 @@ def column_decoder_for(
         return _list_decoder(source, target, placeholders)
     if not isinstance(target, AtomicType):
         return None
+    if (source.labels or source.flags) and root not in INTEGER_ROOTS:
+        return None
     match meaning:
         case Meaning.PLAIN if root is Root.BOOLEAN:
-            return _unflagged(bool | None, lambda values: pa.array(values, pa.bool_()))
-        case Meaning.PLAIN if root is Root.DOUBLE and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
-            return _unflagged(int | float | str | None, _float64s)
-        case Meaning.PLAIN if root is Root.FLOAT and source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS):
+            return _unflagged(bool | int | str | None, _booleans)
+        case Meaning.PLAIN if root is Root.DOUBLE and source.connect in _FLOATING_WORDS:
+            return _unflagged(int | float | str | None, _doubles)
+        case Meaning.PLAIN if root is Root.FLOAT and source.connect in _FLOATING_WORDS:
             is_nearest = rounds or source.connect in FLOAT_WORDS
             return _unflagged(int | float | str | None, _float32s if is_nearest else _same_float32s)
-        case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in ("", "string", "bytes"):
+        case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in _TEXT_WORDS:
             return ColumnDecoder(str | None, _text_decoder(target, placeholders))
-        case Meaning.BASE64 | Meaning.HEX | Meaning.BITS if root in BINARY_ROOTS:
+        case Meaning.BASE64 | Meaning.HEX | Meaning.BITS | Meaning.LATIN1 if root in BINARY_ROOTS:
             return ColumnDecoder(str | None, _binary_decoder(meaning, target, placeholders))
         case Meaning.PLAIN | Meaning.DECIMAL if root is Root.DECIMAL:
             return _unflagged(Any, _decimal_decoder(source, target))
         case Meaning.UNSIGNED if root is Root.DECIMAL and target.scale == 0:
             return _unflagged(int | None, _unsigned_decoder(target))
+        case Meaning.PLAIN if root is Root.DATE and source.connect == JSON_VALUE.connect:
+            return _unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.date32()))
+        case Meaning.PLAIN if root is Root.TIME and source.connect == JSON_VALUE.connect:
+            return _unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.time32("ms")))
+        case Meaning.PLAIN if root in TIMESTAMP_ROOTS and source.connect == JSON_VALUE.connect:
+            return _unflagged(str | None, _timestamp_decoder(source, target, rounds))
         case Meaning.DATE if root is Root.DATE:
             return _unflagged(int | str | None, _dates)
         case Meaning.TIME if root is Root.TIME:
@@ -107,8 +122,7 @@ def column_decoder_for(
         case Meaning.TIMESTAMP if root in TIMESTAMP_ROOTS:
             return _unflagged(int | str | None, _timestamp_decoder(source, target, rounds))
         case Meaning.PLAIN | Meaning.DATE | Meaning.TIME | Meaning.TIMESTAMP if root in INTEGER_ROOTS:
-            in_memory = arrow_type(target)
-            return _unflagged(int | None, lambda values: pa.array(values, in_memory))
+            return _unflagged(int | str | None, _integer_decoder(target))
         case _:
             return None
 
@@ -125,9 +139,7 @@ def _first(values: Sequence[Any]) -> Any:
 # ---------------------------------------------------------------- texts, bytes, lists
 
 
-def _text_decoder(
-    target: AtomicType, placeholders: UnavailablePlaceholders
-) -> Callable[..., tuple[pa.Array, Flags | None]]:
+def _text_decoder(target: AtomicType, placeholders: Placeholders) -> Callable[..., tuple[pa.Array, Flags | None]]:
     def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
         column = pa.array(values, pa.string())
         flags = placeholders.in_texts(column)
@@ -141,9 +153,9 @@ def _text_decoder(
 
 
 def _binary_decoder(
-    meaning: Meaning, target: AtomicType, placeholders: UnavailablePlaceholders
+    meaning: Meaning, target: AtomicType, placeholders: Placeholders
 ) -> Callable[..., tuple[pa.Array, Flags | None]]:
-    read: Callable[[str], bytes] = binascii.a2b_hex if meaning is Meaning.HEX else _strict_base64
+    read = {Meaning.HEX: binascii.a2b_hex, Meaning.LATIN1: _latin1}.get(meaning, _strict_base64)
 
     def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
         flags = placeholders.in_texts(pa.array(values, pa.string()))
@@ -160,6 +172,10 @@ def _binary_decoder(
     return to_arrow
 
 
+def _latin1(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
 def _strict_base64(text: str) -> bytes:
     return binascii.a2b_base64(text, strict_mode=True)
 
@@ -171,7 +187,7 @@ _PLAIN_ELEMENTS: Final = {
 }
 
 
-def _list_decoder(source: SourceType, target: ArrayType, placeholders: UnavailablePlaceholders) -> ColumnDecoder | None:
+def _list_decoder(source: SourceType, target: ArrayType, placeholders: Placeholders) -> ColumnDecoder | None:
     """Lists whose elements are in JSON what they are in Arrow."""
     element = target.element
     plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
@@ -200,6 +216,40 @@ def _without(column: pa.Array, flags: Flags) -> pa.Array:
 # ---------------------------------------------------------------- numbers
 
 
+def _booleans(values: Sequence[bool | int | str | None]) -> pa.Array:
+    """Arrow refuses what is left as a number or a text."""
+    if set(map(type, values)) <= {bool, type(None)}:
+        return pa.array(values, pa.bool_())
+    return pa.array([None if value is None else _BOOLEANS.get(value, value) for value in values], pa.bool_())
+
+
+def _integer_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
+    in_memory = arrow_type(target)
+
+    def to_array(values: Sequence[int | str | None]) -> pa.Array:
+        if not isinstance(_first(values), str):
+            return pa.array(values, in_memory)
+        texts = pa.array(values, pa.string())
+        _refuse_octets_but(b"-0123456789", texts)  # Arrow reads 0x1F, too
+        return texts.cast(in_memory)
+
+    return to_array
+
+
+def _refuse_octets_but(allowed: bytes, texts: pa.Array) -> None:
+    _, positions, data = texts.buffers()
+    end = np.frombuffer(positions, np.int32)[len(texts)]
+    if end and data.to_pybytes()[:end].translate(None, allowed):
+        raise BadValue("texts that are no digits")
+
+
+def _doubles(values: Sequence[Any]) -> pa.Array:
+    """Numbers, or texts of them."""
+    if set(map(type, values)) <= {str, type(None)}:
+        return pa.array([None if value is None else _float_of_text(value) for value in values], pa.float64())
+    return _float64s(values)
+
+
 def _float64s(values: Sequence[float | str | None]) -> pa.Array:
     """Arrow refuses integers beyond 2**53, which may have more digits than a double."""
     try:
@@ -208,8 +258,17 @@ def _float64s(values: Sequence[float | str | None]) -> pa.Array:
         return pa.array([_special_float(v) if type(v) is str else v for v in values], pa.float64())
 
 
+def _float_of_text(text: str) -> float:
+    """Of so few digits that a double keeps them."""
+    if text in _SPECIAL_FLOATS:
+        return float(text)
+    if len(text) > _SAFE_DIGITS or not text.isascii() or text.strip("+-.0123456789"):
+        raise BadValue(f"text {text!r} is left to the value decoder")
+    return float(text) + 0.0  # the text -0 is an integer
+
+
 def _special_float(text: str) -> float:
-    if text not in ("NaN", "Infinity", "-Infinity"):
+    if text not in _SPECIAL_FLOATS:
         raise BadValue(f"text {text!r} is left to the value decoder")
     return float(text)
 

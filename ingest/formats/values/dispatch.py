@@ -7,13 +7,14 @@ from dataclasses import replace
 from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
 from ingest.formats.values.binaries import binary_decoder
 from ingest.formats.values.decimals import decimal_decoder
+from ingest.formats.values.enum_numbers import by_name
 from ingest.formats.values.json_text import ValueDecoder
 from ingest.formats.values.nested import array_decoder, map_decoder, row_decoder, vector_decoder
 from ingest.formats.values.numbers import boolean_decoder, floating_decoder, integer_decoder
 from ingest.formats.values.temporals import date_decoder, time_decoder, timestamp_decoder
 from ingest.formats.values.texts import text_decoder
 from storage.errors import UnsupportedFeature
-from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
+from storage.types import INTEGER_ROOTS, ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
 
 
 def value_decoder_for(
@@ -27,6 +28,9 @@ def value_decoder_for(
     def inner(inner_source: SourceType | None, inner_target: DataType) -> ValueDecoder:
         return value_decoder_for(inner_source or UNDECLARED, inner_target, connector, settings, rounds=rounds)
 
+    if (source.labels or source.flags) and target.root not in INTEGER_ROOTS:
+        named = replace(source, labels=(), flags=())
+        return by_name(source, value_decoder_for(named, target, connector, settings, rounds=rounds))
     source = completed(source, target, connector, settings)
     match target:
         case AtomicType():

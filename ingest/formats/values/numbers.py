@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, Meaning, SourceType
 from ingest.formats.values.binaries import bits_as_int
 from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
 from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown, wrong_kind
@@ -23,6 +23,7 @@ _BITS_OF: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT
 _WIDER_INTEGERS: Final = ((16, SMALLINT), (32, INT), (64, BIGINT))
 _SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _FLOAT_DIGITS_MAX: Final = 767  # of a 64-bit float, written out
+_FLOATING_WORDS: Final = ("", JSON_VALUE.connect, *FLOAT_WORDS, *DOUBLE_WORDS)
 _DECIMAL_MEANINGS: Final = frozenset({Meaning.DECIMAL, Meaning.VARIABLE_DECIMAL})
 
 
@@ -90,7 +91,7 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
     """
     narrow = target.root is Root.FLOAT
     nearest = nearest_float32 if narrow else float
-    is_floating = source.connect in ("", *FLOAT_WORDS, *DOUBLE_WORDS) and source.meaning not in _DECIMAL_MEANINGS
+    is_floating = source.connect in _FLOATING_WORDS and source.meaning not in _DECIMAL_MEANINGS
     is_no_wider = is_floating and (not narrow or source.connect in FLOAT_WORDS)
 
     def decode(raw: bytes) -> float:

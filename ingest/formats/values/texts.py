@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingest.formats.connect_schema import Meaning, SourceType
-from ingest.formats.values.binaries import bits_as_digits
+from ingest.formats.values.binaries import bit_number_as_digits, bits_as_digits
 from ingest.formats.values.decimals import exact_decimal, plain_text, unsigned
 from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown
 from ingest.formats.values.temporals import date_text, interval_text, timestamp_text
@@ -35,6 +35,8 @@ def _printed(raw: bytes, source: SourceType) -> str:
             return plain_text(exact_decimal(raw, source))
         case Meaning.BITS if kind is JsonKind.TEXT:
             return bits_as_digits(raw, source.length)
+        case Meaning.BIT_NUMBER if kind in (JsonKind.TEXT, JsonKind.NUMBER):
+            return bit_number_as_digits(read_text(raw) if kind is JsonKind.TEXT else raw.decode(), source.length)
         case Meaning.ESCAPED_ENUM if kind is JsonKind.TEXT:
             return read_text(raw).replace(r"\,", ",")
         case Meaning.UNSIGNED if raw.lstrip(b"-").isdigit():

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -20,6 +20,35 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.values.json_text import compact
+
+
+class Placeholders(Protocol):
+    """Which values stand for one that the source does not have."""
+
+    def stands_for(self, raw: bytes) -> bool:
+        """Whether a raw JSON value is one."""
+        ...
+
+    def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        """Which rows of a string column are; None when none is."""
+        ...
+
+    def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
+        """The same for a column of lists."""
+        ...
+
+
+class NoPlaceholders:
+    """Of sources that send every value as it is, or none."""
+
+    def stands_for(self, raw: bytes) -> bool:
+        return False
+
+    def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        return None
+
+    def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
+        return None
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import TableRows, Target, UnavailableValues
-from ingest.formats.debezium.key_changes import find_key_changes
+from ingest.formats.base import KeyChanges, TableRows, Target, UnavailableValues
 from ingest.raw_batch import RawBatch
 from storage.format import KIND_COLUMN
 
@@ -36,8 +36,17 @@ class DecodedRows:
     old_keys: Mapping[int, Sequence[object]] = field(default_factory=dict)
 
 
-def merge_decoded(pieces: Sequence[DecodedRows], batch: RawBatch) -> TableRows:
-    """The pieces of one target as one batch, in source order. At least one piece."""
+FindKeyChanges: TypeAlias = Callable[[NDArray[np.int64], RawBatch, Collection[int]], KeyChanges | None]
+"""(row of the raw batch that each row came from, the batch, rows with an old key) to the halves of key changes."""
+
+
+def merge_decoded(
+    pieces: Sequence[DecodedRows], batch: RawBatch, find_key_changes: FindKeyChanges | None = None
+) -> TableRows:
+    """The pieces of one target as one batch, in source order. At least one piece.
+
+    find_key_changes: for a format that makes two records of a key change.
+    """
     target = pieces[0].target
     schema = target.schema.arrow
     rows = np.concatenate([piece.rows for piece in pieces])
@@ -52,7 +61,8 @@ def merge_decoded(pieces: Sequence[DecodedRows], batch: RawBatch) -> TableRows:
         flags = {name: of_column[order] for name, of_column in flags.items()}
         old_keys = {int(place[row]): key for row, key in old_keys.items()}
     unavailable = _unavailable(flags, whole.select(target.schema.primary_keys), old_keys) if flags else None
-    return TableRows(target, whole, batch.offsets[rows], unavailable, find_key_changes(rows, batch, old_keys))
+    key_changes = None if find_key_changes is None else find_key_changes(rows, batch, old_keys)
+    return TableRows(target, whole, batch.offsets[rows], unavailable, key_changes)
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

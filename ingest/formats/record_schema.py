@@ -14,10 +14,8 @@ from ingest.formats.base import Target
 from ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
-    ConnectSchema,
     SourceType,
     completed,
-    source_type,
     spelled_source_type,
 )
 from ingest.formats.inferred_types import inferred_type
@@ -26,7 +24,7 @@ from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_
 from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from ingest.formats.values.nested import UnknownField
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.messages.alter_command import add_column, alter_command
 from storage.types import STRING, DataType, arrow_type
 
@@ -68,28 +66,31 @@ class RecordColumn:
 class RecordSchema:
     """One source table, one schema of its records, one target. Built once, used for many batches.
 
-    image_schema: the Connect schema of the row images, None where the records carry none.
+    declared: column to what the records declare of it; empty where they carry no types.
+    undeclared: what is said of all other columns.
     key_columns: the columns in the records' keys; none where they have no key that names columns.
     connector: `source.connector`, "" where there is none.
+    placeholders: what stands for a value that did not change.
     rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's.
     """
 
     def __init__(
         self,
         target: Target,
-        image_schema: ConnectSchema | None,
+        declared: Mapping[str, SourceType],
         key_columns: frozenset[str],
         connector: str,
         settings: ConnectorSettings,
         *,
+        placeholders: Placeholders,
+        undeclared: SourceType = UNDECLARED,
         rounds: bool = False,
     ) -> None:
         self.target = target
         self.connector = connector
         self.key_columns = key_columns
-        self.placeholders = UnavailablePlaceholders(settings.unavailable_value_placeholder)
-        declared = {} if image_schema is None else {f.field: source_type(f) for f in image_schema.fields if f.field}
-        self._declared = declared
+        self.placeholders = placeholders
+        self.declared = declared
         spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
         # Never keys: rows that differ at the source would become one.
         rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
@@ -102,7 +103,7 @@ class RecordSchema:
             for narrow in narrow_by_schema((f.name,), declared[f.name], f.type, settings)
         )
         self.columns = tuple(
-            self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or UNDECLARED, settings)
+            self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or undeclared, settings)
             for f in target.schema.fields
         )
         self.by_name: Mapping[str, RecordColumn] = {column.name: column for column in self.columns}
@@ -146,7 +147,7 @@ class RecordSchema:
         return UnknownColumns(self.target, paths, [self._type_at(path) for path in paths])
 
     def _type_at(self, path: tuple[str, ...]) -> DataType | None:
-        source: SourceType | None = self._declared.get(path[0])
+        source: SourceType | None = self.declared.get(path[0])
         for step in path[1:]:
             if source is None:
                 break

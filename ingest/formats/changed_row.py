@@ -1,0 +1,76 @@
+"""One row of a change record: its image, read column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.formats.base import Target
+from ingest.formats.record_schema import RecordColumn, RecordSchema
+from ingest.formats.values.json_text import BadValue
+from storage.format import RowKind
+from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """cells: in the table's order.
+    flagged: columns whose old value must stay; their cells are None.
+    old_key: the primary key it lies under, where the row has flagged columns and came from another key.
+    """
+
+    kind: RowKind
+    cells: Sequence[object]
+    flagged: tuple[str, ...] = ()
+    old_key: Sequence[object] | None = None
+
+
+def changed_row(kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
+    """The row of an image. members: column to raw JSON; columns that it lacks are null.
+
+    Raises UnknownColumns, NarrowColumns, or BadValue with the column's name.
+    """
+    unknown = [name for name in members if name not in record_schema.by_name]
+    if unknown:
+        raise record_schema.unknown([(name,) for name in unknown])
+    cells: list[object] = []
+    flagged: list[str] = []
+    for column in record_schema.columns:
+        raw = members.get(column.name, b"null")
+        cell: object = None
+        if record_schema.placeholders.stands_for(raw):
+            flagged.append(column.name)
+        elif raw != b"null":
+            cell = record_schema.read_value(column, raw)
+        if cell is None and not column.type.nullable and (column.in_primary_key or column.name not in flagged):
+            cell = _instead_of_null(column, kind, record_schema.target)
+        cells.append(cell)
+    return ChangedRow(kind, cells, tuple(flagged))
+
+
+def _instead_of_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
+    """A deleted row may lack all but its key; where the table wants a value, it gets one as empty as Debezium's own."""
+    if kind is RowKind.DELETE and not column.in_primary_key:
+        return _zero_value(column.type)
+    role = "a column of the primary key" if column.in_primary_key else "NOT NULL"
+    raise BadValue(f"column {column.name} has no value, and is {role} in {target.name}")
+
+
+def _zero_value(type_: DataType) -> object:
+    match type_:
+        case AtomicType(root=Root.CHAR | Root.VARCHAR):
+            return ""
+        case AtomicType(root=Root.BINARY | Root.VARBINARY | Root.BLOB):
+            return b""
+        case AtomicType(root=Root.BOOLEAN):
+            return False
+        case AtomicType():
+            return 0
+        case VectorType():
+            return [_zero_value(type_.element)] * type_.length
+        case ArrayType() | MapType():
+            return []
+        case RowType():
+            return {f.name: None if f.type.nullable else _zero_value(f.type) for f in type_.fields}
+        case _:
+            raise BadValue(f"{type_} has no empty value")

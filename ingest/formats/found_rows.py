@@ -1,0 +1,94 @@
+"""What reading records one by one finds: rows, failures, and records that rightly give no row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target
+from ingest.formats.changed_row import ChangedRow
+from ingest.formats.decoded_rows import DecodedRows
+from ingest.formats.narrow_columns import NarrowColumns
+from ingest.formats.record_schema import UnknownColumns
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue
+
+
+class FoundRows:
+    """Collects. row: always the record's number in the raw batch."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _TargetRows] = {}
+        self.failures: list[DecodeFailure] = []
+        self.skipped: dict[Skipped, int] = {}
+        self.unrouted: dict[SourceTable, int] = {}
+
+    def add(self, row: int, changed: Sequence[ChangedRow], target: Target) -> None:
+        self._rows.setdefault(target.name, _TargetRows(target)).add(row, changed)
+
+    def skip(self, kind: Skipped, count: int = 1) -> None:
+        self.skipped[kind] = self.skipped.get(kind, 0) + count
+
+    def skip_unrouted(self, row: int, source: SourceTable) -> None:
+        self.skip(Skipped.UNROUTED)
+        self.unrouted.setdefault(source, row)
+
+    def fail(self, row: int, offset: int, error: BadValue, source: SourceTable | None) -> None:
+        kind = FailureKind.BAD_RECORD
+        columns: tuple[str, ...] = ()
+        match error:
+            case UnknownColumns():
+                kind, columns = FailureKind.UNKNOWN_COLUMN, error.columns
+            case NarrowColumns():
+                kind, columns = FailureKind.NARROW_COLUMN, error.columns
+            case Truncated():
+                kind = FailureKind.TRUNCATE
+        self.failures.append(DecodeFailure(row, offset, kind, str(error), source, columns))
+
+    def take_pieces(self) -> list[DecodedRows]:
+        """The rows found since the last call, one piece a target."""
+        pieces = [rows.piece() for rows in self._rows.values()]
+        self._rows.clear()
+        return pieces
+
+
+class Truncated(BadValue):
+    """The source emptied a table. It has no place among the records of other partitions, so it is never carried out."""
+
+    def __init__(self, source: SourceTable, target: Target) -> None:
+        super().__init__(
+            f"the source emptied {source}; {target.name} still has its rows. Delete them, or leave them and skip "
+            "truncates (truncates: skip)"
+        )
+
+
+@dataclass(slots=True)
+class _TargetRows:
+    """Rows of one target as they are found."""
+
+    target: Target
+    numbers: list[int] = field(default_factory=list)
+    rows: list[ChangedRow] = field(default_factory=list)
+
+    def add(self, number: int, rows: Sequence[ChangedRow]) -> None:
+        self.numbers += [number] * len(rows)
+        self.rows += rows
+
+    def piece(self) -> DecodedRows:
+        flags: dict[str, Any] = {}
+        for place, row in enumerate(self.rows):
+            for name in row.flagged:
+                flags.setdefault(name, np.zeros(len(self.rows), np.bool_))[place] = True
+        by_column = zip(*(row.cells for row in self.rows), strict=True)
+        return DecodedRows(
+            self.target,
+            np.array(self.numbers, np.int64),
+            np.array([row.kind for row in self.rows], np.int8),
+            [pa.array(cells, f.type) for cells, f in zip(by_column, self.target.schema.arrow, strict=True)],
+            flags,
+            {place: row.old_key for place, row in enumerate(self.rows) if row.old_key is not None},
+        )

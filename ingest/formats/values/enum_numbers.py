@@ -1,0 +1,41 @@
+"""Values of MySQL's ENUM and SET that come as numbers, as its binlog holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ingest.formats.connect_schema import SourceType
+from ingest.formats.values.json_text import BadValue, JsonKind, ValueDecoder, kind_of, read_text, shown
+
+_DIGITS_MAX = 20  # of 64 bits
+
+
+def by_name(source: SourceType, decode: ValueDecoder) -> ValueDecoder:
+    """`decode`, given the label of an ENUM's number, or the labels of a SET's bits with commas between.
+
+    A text that is no number is taken for labels already. ENUM 0 is MySQL's empty text for a value it refused.
+    """
+
+    def named(raw: bytes) -> object:
+        text = read_text(raw) if kind_of(raw) is JsonKind.TEXT else raw.decode()
+        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+            return decode(raw)
+        number = int(text)
+        label = _flags(number, source.flags, raw) if source.flags else _label(number, source.labels, raw)
+        return decode(msgspec.json.encode(label))
+
+    return named
+
+
+def _label(number: int, labels: Sequence[str], raw: bytes) -> str:
+    if number > len(labels):
+        raise BadValue(f"{shown(raw)} is the number of no label: the ENUM has {len(labels)}")
+    return labels[number - 1] if number else ""
+
+
+def _flags(number: int, flags: Sequence[str], raw: bytes) -> str:
+    if number >> len(flags):
+        raise BadValue(f"{shown(raw)} has more bits than the SET has labels: {len(flags)}")
+    return ",".join(flag for i, flag in enumerate(flags) if number >> i & 1)
