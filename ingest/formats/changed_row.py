@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingest.formats.base import Target
@@ -25,8 +25,11 @@ class ChangedRow:
     old_key: Sequence[object] | None = None
 
 
-def changed_row(kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
-    """The row of an image. members: column to raw JSON; columns that it lacks are null.
+def changed_row(
+    kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema, left_out: Collection[str] = ()
+) -> ChangedRow:
+    """The row of an image. members: column to raw JSON; columns that it lacks are null. left_out: columns that it lacks
+    because their value did not change.
 
     Raises UnknownColumns, NarrowColumns, or BadValue with the column's name.
     """
@@ -38,7 +41,7 @@ def changed_row(kind: RowKind, members: Mapping[str, bytes], record_schema: Reco
     for column in record_schema.columns:
         raw = members.get(column.name, b"null")
         cell: object = None
-        if record_schema.placeholders.stands_for(raw):
+        if column.name in left_out or record_schema.placeholders.stands_for(raw):
             flagged.append(column.name)
         elif raw != b"null":
             cell = record_schema.read_value(column, raw)

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ingest.formats.base import Format
+from ingest.formats.canal.format import CanalJson
 from ingest.formats.debezium.format import DebeziumJson
+from ingest.formats.maxwell.format import MaxwellJson
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
 
-_CLASSES: Final[tuple[type[Format], ...]] = (DebeziumJson,)
+_CLASSES: Final[tuple[type[Format], ...]] = (DebeziumJson, CanalJson, MaxwellJson)
 
 FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in _CLASSES}
 

@@ -259,12 +259,15 @@ def _float64s(values: Sequence[float | str | None]) -> pa.Array:
 
 
 def _float_of_text(text: str) -> float:
-    """Of so few digits that a double keeps them."""
+    """Of so few digits that a double keeps them, or of those that it prints."""
     if text in _SPECIAL_FLOATS:
         return float(text)
-    if len(text) > _SAFE_DIGITS or not text.isascii() or text.strip("+-.0123456789"):
+    if not text.isascii() or text.strip("+-.0123456789"):
         raise BadValue(f"text {text!r} is left to the value decoder")
-    return float(text) + 0.0  # the text -0 is an integer
+    value = float(text) + 0.0  # the text -0 is an integer
+    if len(text) > _SAFE_DIGITS and repr(value) != text:
+        raise BadValue(f"text {text!r} is left to the value decoder")
+    return value
 
 
 def _special_float(text: str) -> float:
@@ -417,6 +420,8 @@ def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> 
 
     def to_array(values: Sequence[int | str | None]) -> pa.Array:
         first = _first(values)
+        if first is None:
+            return pa.nulls(len(values), in_memory)
         if not isinstance(first, str):
             counts = pa.array(values, pa.int64())
             return _rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)

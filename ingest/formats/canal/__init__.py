@@ -1,0 +1,1 @@
+"""`canal-json`: what Alibaba Canal, TiCDC and others write as Canal's flat messages."""

@@ -1,0 +1,101 @@
+"""A flat message of Canal.
+
+Source: Canal `FlatMessage`, `MQMessageUtils`; TiCDC's canal-json. Paimon: `cdc/format/canal/CanalRecordParser.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.connect_schema import SourceType
+from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.mysql_types import mysql_source_type
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+
+_OPS: Final = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "TRUNCATE": Op.TRUNCATE}
+_EVENTS: Final = {
+    **dict.fromkeys(("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"), Skipped.SCHEMA_CHANGE),
+    **dict.fromkeys(("GTID", "XACOMMIT", "XAROLLBACK"), Skipped.TRANSACTION),
+    **dict.fromkeys(("MHEARTBEAT", "TIDB_WATERMARK"), Skipped.HEARTBEAT),
+}
+_STATEMENTS_WITH_ROWS: Final = ("insert", "update", "delete", "replace", "load")
+
+
+class CanalEnvelope(Envelope):
+    """data: rows. old: of an UPDATE, as many rows of the columns that changed. mysqlType: column to MySQL's type."""
+
+    FORMAT: ClassVar = "canal-json"
+    OLD_IS_PARTIAL: ClassVar = True
+
+    type: str | None = None
+    data: list[msgspec.Raw] | None = None
+    old: list[msgspec.Raw] | None = None
+    is_ddl: bool | None = msgspec.field(default=False, name="isDdl")
+    database: str | None = None
+    table: str | None = None
+    mysql_type: msgspec.Raw = msgspec.field(default=NULL, name="mysqlType")
+    pk_names: list[str] | None = msgspec.field(default=None, name="pkNames")
+    sql: str | None = None
+
+    def event(self) -> Op | Skipped:
+        op = _OPS.get(self.type or "")
+        if op is not None and (not self.is_ddl or op is Op.TRUNCATE):
+            return op
+        if self.type is None:
+            raise NotThisFormat("it has no member `type`")
+        if self.is_ddl:
+            return Skipped.SCHEMA_CHANGE
+        if self.type in _EVENTS:
+            return _EVENTS[self.type]
+        if self.type == "QUERY" and not self.data:
+            if (self.sql or "").lstrip().lower().startswith(_STATEMENTS_WITH_ROWS):
+                raise BadValue("a statement in place of the rows it changed: set binlog_format=ROW at the source")
+            return Skipped.MESSAGE
+        raise BadValue(f"unknown type {self.type!r}")
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic, self.database or None, None, self.table or None)
+
+    def shape(self) -> Hashable:
+        is_change = self.type in _OPS and not self.is_ddl
+        return (self.database, self.table, bytes(self.mysql_type)) if is_change else (self.database, self.table, None)
+
+    def declared_types(self) -> Mapping[str, SourceType]:
+        if bytes(self.mysql_type) == b"null":
+            return {}
+        try:
+            types: dict[str, str] = msgspec.json.decode(self.mysql_type, type=dict[str, str])
+        except msgspec.MsgspecError as e:
+            raise BadValue(f"mysqlType: {e}") from None
+        return {name: mysql_source_type(text) for name, text in types.items()}
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        return self.pk_names or ()
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        if not self.data or (self.type == "UPDATE" and self.old is None):
+            raise ValueError("rows are missing")
+        return self.data, self.old if self.type == "UPDATE" else None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        if not self.data:
+            raise Empty(f"a record of type {self.type}", "data")
+        rows = [_image(raw, "data") for raw in self.data]
+        if op is not Op.UPDATE:
+            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row) for row in rows]
+        if self.old is None or len(self.old) != len(rows):
+            raise BadValue(f"an UPDATE of {len(rows)} rows, with {len(self.old or ())} in `old`")
+        # Row by row in order: equal rows of one message are different rows.
+        return [RowChange(op, {**row, **_image(old, "old")}, row) for row, old in zip(rows, self.old, strict=True)]
+
+
+def _image(raw: msgspec.Raw, member: str) -> Mapping[str, bytes]:
+    try:
+        return read_object(raw)
+    except BadValue as e:
+        raise BadValue(f"{member}: {e}") from None

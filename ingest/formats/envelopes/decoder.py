@@ -1,0 +1,257 @@
+"""Records of a format of envelopes: columnar where records are alike, record by record where they are not.
+
+A batch is cut into chunks. The envelopes of a chunk are decoded at once, with their row images left raw, and told apart
+by source table and declared types. The images of each kind are then read as columns (see `columnar_images`). Where that
+refuses, smaller and smaller parts are tried, and what remains is read record by record, which decides what every record
+means. Both ways give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from ingest.formats.concatenated_json import concatenate_objects, split_rows
+from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
+from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.envelopes.columnar_images import NOT_COLUMNAR, ColumnarImages
+from ingest.formats.envelopes.envelope import Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.options import EnvelopeOptions
+from ingest.formats.envelopes.reader import EnvelopeReader
+from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.row_changes import rows_of_change
+from ingest.formats.found_rows import FoundRows, Truncated
+from ingest.formats.record_schema import RecordSchema
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue
+from ingest.formats.values.unavailable_placeholders import NoPlaceholders
+from ingest.raw_batch import RawBatch
+
+CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: what stays in the processor's cache decodes faster
+CHUNK_BYTES_MAX: Final = 32 << 20
+_BY_RECORD_MAX: Final = 64  # records of a part that is no longer divided
+_PARTS: Final = 8
+_SHAPES_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
+
+
+@dataclass(slots=True, eq=False)
+class _KnownShape:
+    """How records of one shape are read. columnar: None where they can only be read one by one."""
+
+    record_schema: RecordSchema
+    columnar: ColumnarImages | None
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Records of one shape. known: None for records without a row change, and for a table that goes nowhere."""
+
+    known: _KnownShape | None
+    source: SourceTable | None
+    rows: list[int] = field(default_factory=list)
+    records: list[Envelope] = field(default_factory=list)
+
+
+_Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
+
+
+@dataclass(slots=True, eq=False)
+class _DecodeState:
+    """What one `decode` has found so far."""
+
+    batch: RawBatch
+    found: FoundRows = field(default_factory=FoundRows)
+    targets: _Targets = field(default_factory=dict)
+    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
+
+    def add(self, piece: DecodedRows) -> None:
+        self.pieces.setdefault(piece.target.name, []).append(piece)
+
+
+class EnvelopeDecoder:
+    """See `ingest.formats.base.Decoder`. target_of: where a source table's rows go."""
+
+    def __init__(self, target_of: TargetOf, reader: EnvelopeReader, options: EnvelopeOptions) -> None:
+        self._target_of = target_of
+        self._reader = reader
+        self._options = options
+        self._settings = ConnectorSettings(binary_handling_mode=options.binary_handling_mode)
+        self._known: dict[tuple[str, Hashable], _KnownShape] = {}
+        self.row_decoded_records = 0
+        """Records that were read one by one since construction; for benchmarks and tests."""
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
+        state = _DecodeState(batch)
+        present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
+        if tombstones := len(batch) - len(present):
+            state.found.skip(Skipped.TOMBSTONE, tombstones)
+        for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
+            self._decode_chunk(state, chunk)
+        return DecodedBatch(
+            tuple(merge_decoded(pieces, batch) for pieces in state.pieces.values()),
+            tuple(sorted(state.found.failures, key=lambda failure: failure.row)),
+            state.found.skipped,
+            state.found.unrouted,
+        )
+
+    def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+        try:
+            records = self._reader.read_all(concatenate_objects(state.batch.values, rows), len(rows))
+        except NOT_COLUMNAR:
+            for row in rows.tolist():
+                self._decode_unread(state, row)
+            self._take_pieces(state)
+            return
+        groups: dict[Hashable, _Group] = {}
+        for row, record in zip(rows.tolist(), records, strict=True):
+            shape = record.shape()
+            group = groups.get(shape)
+            if group is None:
+                group = groups[shape] = self._group_of(state, shape, record)
+            group.rows.append(row)
+            group.records.append(record)
+        for group in groups.values():
+            self._decode_group(state, group, 0, len(group.rows))
+
+    def _group_of(self, state: _DecodeState, shape: Hashable, record: Envelope) -> _Group:
+        try:
+            event = record.event()
+            source = record.source_table(state.batch.topic)
+            return _Group(self._known_of(state, shape, source, record) if isinstance(event, Op) else None, source)
+        except BadValue:
+            return _Group(None, None)  # reading its records one by one will say what is wrong
+
+    # ------------------------------------------------------------ columnar
+
+    def _decode_group(self, state: _DecodeState, group: _Group, begin: int, end: int) -> None:
+        """The records from `begin` to before `end`."""
+        if group.known is None or group.known.columnar is None:
+            self._decode_by_record(state, group, begin, end)
+        elif self._try_columnar(state, group.known, group.records[begin:end], group.rows[begin:end]):
+            pass
+        elif end - begin <= _BY_RECORD_MAX:
+            self._decode_by_record(state, group, begin, end)
+        else:
+            step = max(_BY_RECORD_MAX, -(-(end - begin) // _PARTS))
+            for at in range(begin, end, step):
+                self._decode_group(state, group, at, min(at + step, end))
+
+    def _try_columnar(
+        self, state: _DecodeState, known: _KnownShape, records: Sequence[Envelope], rows: Sequence[int]
+    ) -> bool:
+        assert known.columnar is not None
+        try:
+            piece = known.columnar.read(records, np.array(rows, np.int64))
+        except NOT_COLUMNAR:
+            return False
+        state.add(piece)
+        return True
+
+    # ------------------------------------------------------------ record by record
+
+    def _decode_by_record(self, state: _DecodeState, group: _Group, begin: int, end: int) -> None:
+        failures = len(state.found.failures)
+        for row, record in zip(group.rows[begin:end], group.records[begin:end], strict=True):
+            self._decode_record(state, row, record)
+        self._take_pieces(state)
+        known = group.known
+        if known is not None and known.columnar is not None and len(state.found.failures) == failures:
+            # Good records were not read fast: from now on the columns at fault are read value by value.
+            with suppress(*NOT_COLUMNAR):  # it is not for their columns
+                refused = known.columnar.columns_to_read_by_value(group.records[begin:end])
+                if not refused <= known.columnar.by_value:
+                    known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
+
+    def _decode_unread(self, state: _DecodeState, row: int) -> None:
+        try:
+            record = self._reader.read(state.batch.values[row].as_py())
+        except BadValue as error:
+            state.found.fail(row, int(state.batch.offsets[row]), error, None)
+            return
+        self._decode_record(state, row, record)
+
+    def _decode_record(self, state: _DecodeState, row: int, record: Envelope) -> None:
+        """Adds the record's rows, or counts it, or adds a failure; never raises for what it holds."""
+        self.row_decoded_records += 1
+        source: SourceTable | None = None
+        try:
+            event = record.event()
+            source = record.source_table(state.batch.topic)
+            if not isinstance(event, Op):
+                state.found.skip(event)
+            elif (known := self._known_of(state, record.shape(), source, record)) is None:
+                state.found.skip_unrouted(row, source)
+            else:
+                self._change(state, row, record, event, known.record_schema, source)
+        except NotThisFormat as error:
+            value: bytes = state.batch.values[row].as_py()
+            reason = BadValue(f"no {self._reader.format} record: {error}{hint(value, self._reader.format)}")
+            state.found.fail(row, int(state.batch.offsets[row]), reason, source)
+        except BadValue as error:
+            state.found.fail(row, int(state.batch.offsets[row]), error, source)
+
+    def _change(
+        self,
+        state: _DecodeState,
+        row: int,
+        record: Envelope,
+        op: Op,
+        record_schema: RecordSchema,
+        source: SourceTable,
+    ) -> None:
+        if op is not Op.TRUNCATE:
+            record_schema.check_types()
+            changes = record.changes(op, record_schema.by_name.keys())
+            rows = [changed for change in changes for changed in rows_of_change(change, record_schema)]
+            state.found.add(row, rows, record_schema.target)
+        elif self._options.truncates == "fail":
+            raise Truncated(source, record_schema.target)
+        else:
+            state.found.skip(Skipped.TRUNCATE)
+
+    def _take_pieces(self, state: _DecodeState) -> None:
+        for piece in state.found.take_pieces():
+            state.add(piece)
+
+    # ------------------------------------------------------------ shapes
+
+    def _known_of(
+        self, state: _DecodeState, shape: Hashable, source: SourceTable, record: Envelope
+    ) -> _KnownShape | None:
+        """None for a table that goes nowhere. Raises BadValue when the declared types can't be read."""
+        if source not in state.targets:
+            state.targets[source] = self._target_of(source)
+        target = state.targets[source]
+        if target is None:
+            return None
+        key = (state.batch.topic, shape)
+        known = self._known.get(key)
+        if known is None or known.record_schema.target is not target:
+            if len(self._known) >= _SHAPES_MAX:
+                self._known.clear()
+            known = self._known[key] = self._new(target, record)
+        return known
+
+    def _new(self, target: Target, record: Envelope) -> _KnownShape:
+        record_schema = RecordSchema(
+            target,
+            record.declared_types(),
+            frozenset(),
+            "",
+            self._settings,
+            placeholders=NoPlaceholders(),
+            undeclared=JSON_VALUE,
+            rounds=self._options.inexact_values == "round",
+        )
+        columnar = None
+        if not record_schema.narrow:
+            with suppress(ValueError):  # a column's name has characters that msgspec cannot match
+                columnar = ColumnarImages(record_schema)
+        return _KnownShape(record_schema, columnar)

@@ -1,0 +1,93 @@
+"""What a record says, whichever format it has: an operation, images of rows, the table they are of."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.connect_schema import SourceType
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue
+
+NULL: Final = msgspec.Raw(b"null")
+
+
+class Op(Enum):
+    """What a record does to its table. UPDATE_BEFORE: the old image of an update whose new one is another record."""
+
+    INSERT = auto()
+    UPDATE = auto()
+    UPDATE_BEFORE = auto()
+    DELETE = auto()
+    TRUNCATE = auto()
+
+
+class NotThisFormat(BadValue):
+    """The record lacks what every record of the format has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row of a record.
+
+    before, after: column to raw JSON; None for an image that the record does not have.
+    knows_old_row: whether `before` holds old values alone, none of which is taken from the new row without need.
+    """
+
+    op: Op
+    before: Mapping[str, bytes] | None
+    after: Mapping[str, bytes] | None
+    knows_old_row: bool = True
+
+
+class Envelope(msgspec.Struct, gc=False, kw_only=True):
+    """A record of one format, decoded as far as every format goes: images are raw JSON.
+
+    FORMAT: the format's name. OLD_IS_PARTIAL: whether old images hold the changed columns, and no others.
+    """
+
+    FORMAT: ClassVar[str]
+    OLD_IS_PARTIAL: ClassVar[bool]
+
+    @abstractmethod
+    def event(self) -> Op | Skipped:
+        """What the record is. Raises NotThisFormat, or BadValue for an operation that the format does not have."""
+
+    @abstractmethod
+    def source_table(self, topic: str) -> SourceTable: ...
+
+    @abstractmethod
+    def shape(self) -> Hashable:
+        """Equal for records of one source table whose values are read alike."""
+
+    def declared_types(self) -> Mapping[str, SourceType]:
+        """Column to what the record declares of it; empty where it declares nothing. Raises BadValue."""
+        return {}
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        """Columns of the source table's primary key, as far as the record, or its key, tells."""
+        return ()
+
+    @abstractmethod
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        """New images, of UPDATE_BEFORE and DELETE the old ones; and for an UPDATE as many old images, or None.
+
+        Raises ValueError for a record that `changes` has to judge.
+        """
+
+    @abstractmethod
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        """The rows of the record, in order. At least one. columns: those of the table. Raises BadValue."""
+
+
+class Empty(BadValue):
+    """A record that should have rows and has none."""
+
+    def __init__(self, operation: str, member: str) -> None:
+        super().__init__(f"{operation} without rows: `{member}` is null, empty or left out")

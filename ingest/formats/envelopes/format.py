@@ -1,0 +1,40 @@
+"""What formats of envelopes are made of: a class with a name and an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.envelopes.decoder import EnvelopeDecoder
+from ingest.formats.envelopes.envelope import Envelope
+from ingest.formats.envelopes.options import EnvelopeOptions
+from ingest.formats.envelopes.reader import EnvelopeReader
+from ingest.formats.envelopes.table_inference import infer_table, refused
+from ingest.formats.values.json_text import BadValue
+from ingest.raw_batch import RawBatch
+
+
+@dataclass(frozen=True)
+class EnvelopeFormat:
+    """See `ingest.formats.base.Format`. ENVELOPE: what its records are decoded into."""
+
+    NAME: ClassVar[str]
+    KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()
+    ENVELOPE: ClassVar[type[Envelope]]
+
+    options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> Self:
+        return cls(EnvelopeOptions.parsed(cls.NAME, options))
+
+    def decoder(self, target_of: TargetOf) -> EnvelopeDecoder:
+        return EnvelopeDecoder(target_of, EnvelopeReader(self.ENVELOPE), self.options)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        try:
+            return infer_table(EnvelopeReader(self.ENVELOPE).read(batch.values[row].as_py() or b""), batch, row)
+        except BadValue as error:
+            raise refused(batch, row, error) from None

@@ -1,0 +1,39 @@
+"""Bytes to envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ingest.formats.envelopes.envelope import Envelope
+from ingest.formats.envelopes.recognition import hint
+from ingest.formats.values.json_text import BadValue
+
+
+class EnvelopeReader:
+    """Of one format."""
+
+    def __init__(self, envelope: type[Envelope]) -> None:
+        self.format = envelope.FORMAT
+        decoder: Any = msgspec.json.Decoder(envelope)
+        self._read = decoder.decode
+        self._read_all = decoder.decode_lines
+
+    def read(self, value: bytes) -> Envelope:
+        """Raises BadValue for a record whose envelope is none of the format."""
+        try:
+            record: Envelope = self._read(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+            raise BadValue(f"no {self.format} record: {e}{hint(value, self.format)}") from None
+        return record
+
+    def read_all(self, values: bytes | memoryview, n: int) -> Sequence[Envelope]:
+        """n records, each an object, one after another. Raises ValueError, or an error of msgspec's, for one that is
+        none of the format.
+        """
+        records: list[Envelope] = self._read_all(values)
+        if len(records) != n:
+            raise ValueError("not one record each")
+        return records

@@ -1,0 +1,102 @@
+"""What a row of a change record means for a table: every rule about keys and images, in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ingest.formats.changed_row import ChangedRow, changed_row
+from ingest.formats.envelopes.envelope import Op, RowChange
+from ingest.formats.record_schema import RecordSchema
+from ingest.formats.values.json_text import BadValue
+from storage.format import RowKind
+
+
+def rows_of_change(change: RowChange, record_schema: RecordSchema) -> Sequence[ChangedRow]:
+    """In the order they are to be written. Raises BadValue when the change can't be read, or is not known enough."""
+    before, after = _known(change.before, record_schema), _known(change.after, record_schema)
+    match change.op:
+        case Op.UPDATE if after is not None:
+            return _rows_of_update(replace(change, before=before), after, record_schema)
+        case Op.INSERT if after is not None:
+            return [changed_row(RowKind.INSERT, after, record_schema)]
+        case Op.DELETE | Op.UPDATE_BEFORE if before is not None:
+            _check_old_row(change, before, record_schema)
+            kind = RowKind.DELETE if change.op is Op.DELETE else RowKind.UPDATE_BEFORE
+            return [changed_row(kind, before, record_schema)]
+        case _:
+            raise BadValue(f"a row of {change.op.name} without its image")
+
+
+def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> Mapping[str, bytes] | None:
+    """Where the record says which columns its table has, a member that is none of them is left out."""
+    if members is None or not record_schema.declared:
+        return members
+    names = record_schema.declared.keys() | record_schema.by_name.keys()
+    return {name: raw for name, raw in members.items() if name in names}
+
+
+def _rows_of_update(change: RowChange, after: Mapping[str, bytes], record_schema: RecordSchema) -> Sequence[ChangedRow]:
+    """+U alone, after -U where the target wants it, or -D and +I when the row moves to another key.
+
+    A column that neither image has did not change. Without an old image the update is an upsert.
+    """
+    target, before = record_schema.target, change.before
+    whole = after if before is None else {**before, **after}
+    left_out: Sequence[str] = ()
+    if target.schema.primary_keys and target.holds_source_rows:
+        left_out = [column.name for column in record_schema.columns if column.name not in whole]
+    new = changed_row(RowKind.UPDATE_AFTER, whole, record_schema, left_out)
+    if target.needs_retractions:
+        _check_old_row(change, before or {}, record_schema)
+    if before is None:
+        return [new]
+    old_key = _key_left_behind(before, new, record_schema)
+    if old_key is not None:
+        moved = replace(new, kind=RowKind.INSERT, old_key=old_key if new.flagged else None)
+        return [changed_row(RowKind.DELETE, {**_key_of(whole, record_schema), **before}, record_schema), moved]
+    if target.emit_update_before:
+        return [changed_row(RowKind.UPDATE_BEFORE, {**_key_of(whole, record_schema), **before}, record_schema), new]
+    return [new]
+
+
+def _key_of(members: Mapping[str, bytes], record_schema: RecordSchema) -> Mapping[str, bytes]:
+    """What an old image leaves out of the key is as in the new one."""
+    return {column.name: members[column.name] for column in record_schema.primary_key if column.name in members}
+
+
+def _key_left_behind(
+    before: Mapping[str, bytes], new: ChangedRow, record_schema: RecordSchema
+) -> Sequence[object] | None:
+    """The row's old primary key, where it differs from the new one."""
+    new_key = [new.cells[place] for place in record_schema.primary_key_places]
+    old_key = [
+        record_schema.read_value(column, before[column.name]) if before.get(column.name, b"null") != b"null" else cell
+        for column, cell in zip(record_schema.primary_key, new_key, strict=True)
+    ]
+    return None if old_key == new_key else old_key
+
+
+def _check_old_row(change: RowChange, before: Mapping[str, bytes], record_schema: RecordSchema) -> None:
+    """Whoever takes values back must know them all; so must a delete where columns say which row is the newest."""
+    target = record_schema.target
+    lacking = [column.name for column in record_schema.columns if column.name not in before]
+    if not lacking and change.knows_old_row:
+        return
+    what = "has no old values" if not before else f"has no old value of {', '.join(lacking or ['every column'])}"
+    if target.needs_retractions:
+        raise BadValue(
+            f"the {_called(change.op)} {what}, and {target.name} aggregates: they can't be taken out of it again. Have "
+            "the source send whole old rows, or, where values are only ever to be added, set the table option "
+            "ignore-delete"
+        )
+    if target.is_ordered_by_columns and lacking:
+        raise BadValue(
+            f"the {_called(change.op)} {what}, and columns say which row of {target.name} is the newest "
+            "(sequence.field, or sequence groups): it would count as the oldest, and the row would stay. Have the "
+            "source send whole old rows, or have a table without such columns"
+        )
+
+
+def _called(op: Op) -> str:
+    return "delete" if op is Op.DELETE else "update"

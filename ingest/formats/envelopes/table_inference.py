@@ -1,0 +1,45 @@
+"""The columns and the primary key of a table that does not exist yet, from one record of its source table.
+
+Where the record declares types, these; elsewhere every column is STRING, as in Paimon's own ingestion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingest.formats.base import InferredTable
+from ingest.formats.connect_schema import JSON_VALUE, SourceType
+from ingest.formats.envelopes.envelope import Envelope, Op
+from ingest.formats.inferred_types import inferred_type
+from ingest.formats.values.json_text import BadValue
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from storage.types import DataField, not_null
+
+
+def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:
+    """record: the one in that row. Raises BadValue when it tells no columns."""
+    columns = _columns(record)
+    primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
+    fields = []
+    for number, (name, source) in enumerate(columns.items()):
+        column_type = inferred_type(source)
+        fields.append(DataField(number, name, not_null(column_type) if name in primary_key else column_type))
+    return InferredTable(tuple(fields), primary_key)
+
+
+def _columns(record: Envelope) -> Mapping[str, SourceType]:
+    event = record.event()
+    if not isinstance(event, Op) or event is Op.TRUNCATE:
+        raise BadValue("it has no row")
+    if declared := record.declared_types():
+        return declared
+    change = record.changes(event, ())[0]
+    image = change.before if change.after is None else {**change.after, **(change.before or {})}
+    return dict.fromkeys(image or {}, JSON_VALUE)
+
+
+def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:
+    """The error for a record that tells no table, with its position."""
+    where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
+    return BadInput(f"{where}: no table can be derived from this record: {reason}")

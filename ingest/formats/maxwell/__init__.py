@@ -1,0 +1,1 @@
+"""`maxwell-json`: what Maxwell's Daemon writes."""

@@ -1,0 +1,79 @@
+"""A record of Maxwell's Daemon.
+
+Source: Maxwell `RowMap`, `DDLMap`, its data format page. Paimon: `cdc/format/maxwell/MaxwellRecordParser.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+
+_OPS: Final = {"insert": Op.INSERT, "bootstrap-insert": Op.INSERT, "update": Op.UPDATE, "delete": Op.DELETE}
+_SKIPPED: Final = {
+    **dict.fromkeys(("bootstrap-start", "bootstrap-complete"), Skipped.MESSAGE),
+    "heartbeat": Skipped.HEARTBEAT,
+    **dict.fromkeys(
+        (f"{what}-{how}" for what in ("table", "database") for how in ("create", "alter", "drop")),
+        Skipped.SCHEMA_CHANGE,
+    ),
+}
+_KEY_PREFIX: Final = "pk."
+
+
+class MaxwellEnvelope(Envelope):
+    """data: the row. old: of an update, the columns that changed."""
+
+    FORMAT: ClassVar = "maxwell-json"
+    OLD_IS_PARTIAL: ClassVar = True
+
+    type: str | None = None
+    data: msgspec.Raw = NULL
+    old: msgspec.Raw = NULL
+    database: str | None = None
+    table: str | None = None
+    primary_key_columns: list[str] | None = None
+
+    def event(self) -> Op | Skipped:
+        event = _OPS.get(self.type or "") or _SKIPPED.get(self.type or "")
+        if event is None:
+            if self.type is None:
+                raise NotThisFormat("it has no member `type`")
+            raise BadValue(f"unknown type {self.type!r}")
+        return event
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic, self.database or None, None, self.table or None)
+
+    def shape(self) -> Hashable:
+        return self.database, self.table, self.type in _OPS
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        """`primary_key_columns`, which Maxwell sends when told to; else the members `pk.<column>` of the key."""
+        if self.primary_key_columns is not None or key is None:
+            return self.primary_key_columns or ()
+        try:
+            members: Any = msgspec.json.decode(key)
+        except msgspec.MsgspecError:
+            return ()
+        names = members if isinstance(members, dict) else ()
+        return [name.removeprefix(_KEY_PREFIX) for name in names if name.startswith(_KEY_PREFIX)]
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        return (self.data,), (self.old,) if self.type == "update" else None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        if bytes(self.data) == b"null":
+            raise Empty(f"a record of type {self.type}", "data")
+        row = read_object(self.data)
+        if op is not Op.UPDATE:
+            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row)]
+        if bytes(self.old) == b"null":
+            raise BadValue("an update without `old`: whether it changed the key is not known")
+        return [RowChange(op, {**row, **read_object(self.old)}, row)]

@@ -1,0 +1,15 @@
+"""`maxwell-json`: what Maxwell's Daemon writes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.maxwell.envelope import MaxwellEnvelope
+
+
+class MaxwellJson(EnvelopeFormat):
+    """See `ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "maxwell-json"
+    ENVELOPE: ClassVar = MaxwellEnvelope

@@ -1,0 +1,67 @@
+"""One history of rows, told in every format, gives one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from ingest.formats.base import DecodedBatch, Target
+from ingest.formats.envelopes import decoder as decoder_module
+from ingest.formats.envelopes.decoder import EnvelopeDecoder
+from ingest.formats.registry import FORMATS, open_format
+from tests.ingest.formats.conftest import NoColumnarDecoder
+from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of, rows_of
+from tests.ingest.formats.envelopes.histories import RENDERED, SCHEMA, Change, debezium, histories
+from tests.support.levels import examples
+
+DEBEZIUM = ("debezium-json",)
+
+
+def test_every_format_is_told_the_histories() -> None:
+    assert {*RENDERED, *DEBEZIUM} == FORMATS.keys()
+
+
+@pytest.mark.parametrize("name", RENDERED)
+@pytest.mark.parametrize("emit_update_before", [False, True], ids=["new rows", "old rows, too"])
+@given(history=histories())
+@settings(max_examples=examples(100), deadline=None)
+def test_a_history_gives_the_rows_that_debezium_gives(
+    name: str, emit_update_before: bool, history: Sequence[Change]
+) -> None:
+    target = Target("shop.orders", SCHEMA, emit_update_before)
+    records = list(RENDERED[name](history))
+    expected = _decode("debezium-json", target, list(debezium(history)))
+    assert not expected.failures
+    found = _decode(name, target, records)
+    assert not found.failures
+    assert rows_of(found) == rows_of(expected)
+    assert_same(found, _by_record(name, target, records))
+
+
+def _decode(name: str, target: Target, records: Sequence[Record]) -> DecodedBatch:
+    return open_format(name, {}).decoder(lambda source: target).decode(batch_of(records))
+
+
+def _by_record(name: str, target: Target, records: Sequence[Record]) -> DecodedBatch:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder_module, "ColumnarImages", NoColumnarDecoder)
+        decoder: Any = open_format(name, {}).decoder(lambda source: target)
+        assert isinstance(decoder, EnvelopeDecoder)
+        decoded = decoder.decode(batch_of(records))
+        assert decoder.row_decoded_records == len(records)
+        return decoded
+
+
+@pytest.mark.parametrize("name", RENDERED)
+@pytest.mark.parametrize("emit_update_before", [False, True], ids=["new rows", "old rows, too"])
+def test_ordinary_records_are_read_as_columns(name: str, emit_update_before: bool) -> None:
+    one = {"id": 1, "note": "a", "price": None, "qty": 7, "ratio": 0.5, "flag": True, "at": None, "day": None}
+    row = {**one, "data": b"\xff\0"}
+    history = [Change(None, row), Change(row, {**row, "note": "b"}), Change({**row, "note": "b"}, None)] * 50
+    decoder: Any = open_format(name, {}).decoder(lambda source: Target("shop.orders", SCHEMA, emit_update_before))
+    decoded = decoder.decode(batch_of(list(RENDERED[name](history))))
+    assert len(rows_of(decoded)) == (200 if emit_update_before else 150)
+    assert decoder.row_decoded_records == 0

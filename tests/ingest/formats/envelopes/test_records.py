@@ -1,0 +1,183 @@
+"""What becomes of records that are no plain row changes, and of those that say too little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from ingest.formats.base import DecodedBatch, FailureKind, Skipped, Target
+from ingest.formats.registry import open_format
+from storage.errors import BadInput
+from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
+
+
+def _decode(format_: str, *values: Any, target: Target | None = None, **options: str) -> DecodedBatch:
+    decoder = open_format(format_, options).decoder(lambda source: target or orders())
+    records = [Record(None, value if value is None or isinstance(value, bytes) else as_json(value)) for value in values]
+    return decoder.decode(batch_of(records))
+
+
+def canal(type_: str, *rows: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+    return {"type": type_, "data": list(rows) or None, "database": "shop", "table": "orders", "isDdl": False, **others}
+
+
+def maxwell(type_: str, data: Any = None, **others: Any) -> dict[str, Any]:
+    return {"type": type_, "database": "shop", "table": "orders", "data": data, **others}
+
+
+@dataclass(frozen=True)
+class SkippedCase:
+    id: str
+    format: str
+    value: Any
+    kind: Skipped
+
+
+SKIPPED = (
+    SkippedCase("tombstone", "canal-json", None, Skipped.TOMBSTONE),
+    SkippedCase("a schema change", "canal-json", canal("ALTER", isDdl=True), Skipped.SCHEMA_CHANGE),
+    SkippedCase("a dropped table", "canal-json", canal("ERASE", isDdl=True), Skipped.SCHEMA_CHANGE),
+    SkippedCase("GRANT", "canal-json", canal("QUERY", sql="GRANT ALL ON x TO y"), Skipped.MESSAGE),
+    SkippedCase("TiCDC's watermark", "canal-json", canal("TIDB_WATERMARK"), Skipped.HEARTBEAT),
+    SkippedCase("a schema change", "maxwell-json", maxwell("table-alter", sql="ALTER …"), Skipped.SCHEMA_CHANGE),
+    SkippedCase("the beginning of a bootstrap", "maxwell-json", maxwell("bootstrap-start", {}), Skipped.MESSAGE),
+)
+
+
+@pytest.mark.parametrize("case", SKIPPED, ids=lambda case: f"{case.format}: {case.id}")
+def test_records_without_rows_are_counted_by_their_kind(case: SkippedCase) -> None:
+    decoded = _decode(case.format, case.value)
+    assert (decoded.tables, decoded.failures, dict(decoded.skipped)) == ((), (), {case.kind: 1})
+
+
+@dataclass(frozen=True)
+class FailureCase:
+    id: str
+    format: str
+    value: Any
+    reason: str
+    kind: FailureKind = FailureKind.BAD_RECORD
+
+
+_DEBEZIUM = change("c", after={"id": 1}).value
+FAILURES = (
+    FailureCase("no JSON", "canal-json", b"{", "no canal-json record: Input data was truncated"),
+    FailureCase(
+        "of Debezium",
+        "canal-json",
+        _DEBEZIUM,
+        "no canal-json record: it has no member `type`. It looks like debezium-json: set `format` to what the topic",
+    ),
+    FailureCase("of Debezium", "maxwell-json", _DEBEZIUM, "it has no member `type`. It looks like debezium-json"),
+    FailureCase("data: null", "canal-json", canal("INSERT"), "a record of type INSERT without rows: `data` is null"),
+    FailureCase("data: null", "maxwell-json", maxwell("insert"), "a record of type insert without rows: `data` is"),
+    FailureCase("an UPDATE without old", "canal-json", canal("UPDATE", {"id": "1"}), "an UPDATE of 1 rows, with 0 in"),
+    FailureCase(
+        "an UPDATE with too few old rows",
+        "canal-json",
+        canal("UPDATE", {"id": "1"}, {"id": "2"}, old=[{}]),
+        "an UPDATE of 2 rows, with 1 in `old`",
+    ),
+    FailureCase("an update without old", "maxwell-json", maxwell("update", {"id": 1}), "an update without `old`"),
+    FailureCase("statement", "canal-json", canal("QUERY", sql=" update t set a = 1"), "set binlog_format=ROW"),
+    FailureCase("unknown type", "maxwell-json", maxwell("upsert", {"id": 1}), "unknown type 'upsert'"),
+    FailureCase("no key", "canal-json", canal("INSERT", {"note": "a"}), "column id has no value, and is a column of"),
+    FailureCase("a bad number", "canal-json", canal("INSERT", {"id": "x"}), 'column id: text "x" is no BIGINT'),
+    FailureCase(
+        "a new column",
+        "canal-json",
+        canal("INSERT", {"id": "1", "extra": "1"}, mysqlType={"id": "bigint", "extra": "int(11)"}),
+        "column 'extra' is not in table shop.orders; add it with `tidelake table alter",
+        FailureKind.UNKNOWN_COLUMN,
+    ),
+    FailureCase(
+        "a value beyond its column",
+        "canal-json",
+        canal("INSERT", {"id": "1", "qty": "3000000000"}),
+        "column qty of shop.orders is INT: 3000000000 is out of the range of INT",
+        FailureKind.NARROW_COLUMN,
+    ),
+    FailureCase(
+        "a truncate",
+        "canal-json",
+        canal("TRUNCATE", isDdl=True),
+        "the source emptied shop.orders; shop.orders still has its rows",
+        FailureKind.TRUNCATE,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", FAILURES, ids=lambda case: f"{case.format}: {case.id}")
+def test_a_record_that_gives_no_row_says_why(case: FailureCase) -> None:
+    decoded = _decode(case.format, case.value)
+    (failure,) = decoded.failures
+    assert case.reason in failure.reason
+    assert (failure.kind, failure.offset, decoded.tables, dict(decoded.skipped)) == (case.kind, 100, (), {})
+
+
+@pytest.mark.parametrize("value", [canal("TRUNCATE", isDdl=True)], ids=["canal-json"])
+def test_truncates_are_skipped_on_request(value: Any) -> None:
+    assert dict(_decode("canal-json", value, truncates="skip").skipped) == {Skipped.TRUNCATE: 1}
+
+
+def test_a_bad_record_takes_none_of_its_neighbours_along() -> None:
+    good = [canal("INSERT", {"id": str(i), "note": "a", "qty": "1"}) for i in range(300)]
+    decoded = _decode("canal-json", *good[:150], b"{}", canal("INSERT", {"id": "x"}), *good[150:])
+    assert [failure.row for failure in decoded.failures] == [150, 151]
+    assert [row[1] for row in rows_of(decoded)] == list(range(300))
+
+
+def test_a_record_with_one_bad_row_gives_none() -> None:
+    decoded = _decode("canal-json", canal("INSERT", {"id": "1"}, {"id": "x"}))
+    assert (decoded.tables, len(decoded.failures)) == ((), 1)
+
+
+def test_equal_rows_of_one_update_are_updated_each() -> None:
+    value = canal("UPDATE", {"id": "1", "note": "b"}, {"id": "1", "note": "b"}, old=[{"note": "a"}, {"note": "b"}])
+    rows = rows_of(_decode("canal-json", value, target=orders(emit_update_before=True)))
+    assert [row[:3] for row in rows] == [("-U", 1, "a"), ("+U", 1, "b"), ("-U", 1, "b"), ("+U", 1, "b")]
+
+
+def test_a_column_that_an_update_leaves_out_is_looked_up() -> None:
+    insert, update = canal("INSERT", {"id": "1"}), canal("UPDATE", {"id": "1", "qty": "2"}, old=[{"qty": "1"}])
+    (found,) = _decode("canal-json", insert, update).tables
+    assert found.unavailable is not None
+    assert found.unavailable.rows.tolist() == [1]
+    assert {name: flags.tolist() for name, flags in found.unavailable.columns.items()} == {"note": [True]}
+
+
+def test_a_row_that_moves_is_looked_up_under_its_old_key() -> None:
+    (found,) = _decode("canal-json", canal("UPDATE", {"id": "2", "qty": "2"}, old=[{"id": "1"}])).tables
+    assert found.unavailable is not None
+    assert found.unavailable.keys.to_pylist() == [{"id": 1}]
+
+
+def test_a_table_that_aggregates_refuses_a_delete_without_the_old_values() -> None:
+    target = replace(orders(emit_update_before=True), needs_retractions=True)
+    (failure,) = _decode("canal-json", canal("DELETE", {"id": "1"}), target=target).failures
+    assert "the delete has no old value of note, qty, and shop.orders aggregates" in failure.reason
+
+
+def test_a_member_that_mysql_type_lacks_is_left_out_unless_the_table_has_it() -> None:
+    value = canal("INSERT", {"id": "1", "extra": "x", "note": "a"}, mysqlType={"id": "bigint"})
+    assert rows_of(_decode("canal-json", value)) == [("+I", 1, "a", None)]
+
+
+def test_a_maxwell_record_without_key_columns_has_those_of_its_key() -> None:
+    key = as_json({"database": "shop", "table": "orders", "pk.id": 1, "pk.day": "2024-01-01"})
+    record = Record(key, as_json(maxwell("insert", {"id": 1, "day": "2024-01-01", "note": "a"})))
+    assert open_format("maxwell-json", {}).infer_table(batch_of([record]), 0).primary_key == ("id", "day")
+
+
+@pytest.mark.parametrize("name", ["canal-json", "maxwell-json"])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"truncate": "skip"}, "has no option 'truncate'"), ({"truncates": "yes"}, "is fail or skip, not 'yes'")],
+    ids=["unknown option", "unknown value"],
+)
+def test_options_that_mean_nothing_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        open_format(name, options)

@@ -1,0 +1,199 @@
+"""Samples of each format give the rows that Paimon's own parsers make of them, but where those fail or lose something.
+
+`recorded/formats/README.md` says what the samples are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.formats.base import DecodedBatch, InferredTable, Target
+from ingest.formats.registry import FORMATS, open_format
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from storage.format import KIND_COLUMN, RowKind
+from storage.schema.table_schema import TableSchema
+from storage.types import nullable
+from tests.support.cases import recorded_lines, recording
+
+NOT_YET: Final = frozenset({"aliyun-json", "aws-dms-json", "debezium-avro", "debezium-bson", "json", "ogg-json"})
+# Formats whose records declare no types: Paimon makes the text `null` of their nulls, and prints their numbers anew.
+UNTYPED: Final = frozenset({"aws-dms-json", "json", "maxwell-json", "ogg-json"})
+# Column types that hold what the sample brings, where Paimon's does not.
+OTHER_TYPES: Final = {("canal-json", "t"): "STRING"}  # a time of 26 hours
+# Samples that Paimon refuses, and their rows.
+READ_ALL_THE_SAME: Final[Mapping[tuple[str, str], Sequence[tuple[Any, ...]]]] = {
+    ("maxwell-json", "bootstrap-insert"): [("+I", {"id": "4"})]
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    format: str
+    record: Mapping[str, Any]
+    expected: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return f"{self.format}: {self.expected['what']}"
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.format, self.expected["what"]
+
+    @property
+    def batch(self) -> RawBatch:
+        value, key = self.record["value"], self.record["key"]
+        return RawBatch(
+            self.record["topic"],
+            self.record["partition"],
+            np.array([self.record["offset"]], np.int64),
+            np.array([self.record["timestamp_ms"]], np.int64),
+            pa.array([None if key is None else key.encode()], pa.binary()),
+            pa.array([None if value is None else value.encode()], pa.binary()),
+            self.record["offset"] + 1,
+        )
+
+
+def _samples(folder: Path) -> Iterator[Sample]:
+    expected = {case["offset"]: case for case in json.loads((folder / "expected.json").read_text(encoding="utf-8"))}
+    for record in recorded_lines(folder / "messages.jsonl"):
+        yield Sample(folder.name, record, expected[record["offset"]])
+
+
+FOLDERS: Final = sorted(path for path in recording("formats").iterdir() if path.is_dir())
+SAMPLES: Final = [sample for folder in FOLDERS if folder.name not in NOT_YET for sample in _samples(folder)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_format_with_samples_is_decoded_or_known_as_missing(folder: Path) -> None:
+    assert (folder.name in FORMATS) != (folder.name in NOT_YET)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)
+def test_a_sample_gives_the_rows_that_paimon_makes_of_it(sample: Sample) -> None:
+    if sample.name in READ_ALL_THE_SAME:
+        inferred, decoded = _decoded(sample)
+        assert [(kind, row) for kind, row in _rows(decoded)] == READ_ALL_THE_SAME[sample.name]
+    elif "error" in sample.expected:
+        assert _failure(sample)
+    elif records := sample.expected["records"]:
+        inferred, decoded = _decoded(sample)
+        assert not decoded.failures
+        first = records[-1]
+        assert inferred.primary_key == tuple(first["primary_keys"])
+        types = [[name, OTHER_TYPES.get((sample.format, name), type_)] for name, type_ in first["columns"]]
+        assert [[f.name, str(nullable(f.type))] for f in inferred.fields] == types
+        found = _rows(decoded)
+        assert [kind for kind, _ in found] == _kinds(records)
+        for (_, row), record in zip(found, records, strict=True):
+            expected = {name: record["row"].get(name) for name, _ in types}
+            assert row.keys() == expected.keys()
+            for name, type_ in types:
+                assert _same(row[name], expected[name], type_, sample.format), (name, row[name], expected[name])
+    else:
+        decoder = open_format(sample.format, {}).decoder(lambda source: None)
+        decoded = decoder.decode(sample.batch)
+        assert not decoded.tables
+        assert not decoded.failures
+        assert sum(decoded.skipped.values()) == 1
+        assert not decoded.unrouted
+
+
+def _decoded(sample: Sample) -> tuple[InferredTable, DecodedBatch]:
+    format_ = open_format(sample.format, {})
+    inferred = format_.infer_table(sample.batch, 0)
+    fields = inferred.fields
+    schema = TableSchema(0, fields, len(fields) - 1, (), inferred.primary_key, {"bucket": "1"})
+    target = Target("depot.sample", schema, emit_update_before=True)
+    names = {(record["database"], record["table"]) for record in sample.expected.get("records", ())}
+
+    def target_of(source: Any) -> Target:
+        spelled = [".".join(part for part in name if part) for name in names]
+        assert not spelled or source.spellings[0] in (*spelled, sample.record["topic"])
+        return target
+
+    return inferred, format_.decoder(target_of).decode(sample.batch)
+
+
+def _failure(sample: Sample) -> str:
+    """The reason why the sample gives no row. Its table is that of another sample."""
+    others = [other for other in SAMPLES if other.format == sample.format and other.expected.get("records")]
+    inferred = open_format(sample.format, {}).infer_table(others[0].batch, 0)
+    schema = TableSchema(0, inferred.fields, len(inferred.fields) - 1, (), inferred.primary_key, {"bucket": "1"})
+    target = Target("depot.sample", schema, emit_update_before=True)
+    decoded = open_format(sample.format, {}).decoder(lambda source: target).decode(sample.batch)
+    assert not decoded.tables
+    (failure,) = decoded.failures
+    return failure.reason
+
+
+def _rows(decoded: DecodedBatch) -> list[tuple[str, dict[str, Any]]]:
+    (found,) = decoded.tables
+    return [(RowKind(row.pop(KIND_COLUMN)).symbol, row) for row in found.rows.to_pylist()]
+
+
+def _kinds(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of an update Paimon makes -D and +I; here that is -U and +U, unless its key changes."""
+    kinds = [record["kind"] for record in records]
+    for at, (one, other) in enumerate(pairwise(records)):
+        if (one["kind"], other["kind"]) == ("-D", "+I") and _key(one) == _key(other):
+            kinds[at : at + 2] = ["-U", "+U"]
+    return kinds
+
+
+def _key(record: Mapping[str, Any]) -> list[Any]:
+    return [record["row"].get(name) for name in record["primary_keys"]]
+
+
+def _same(value: Any, text: str | None, type_: str, format_: str) -> bool:
+    if text is None or (text == "null" and format_ in UNTYPED):
+        return value is None
+    return bool(value == _value(text, type_)) or (type_ == "STRING" and _means(value) == _means(text))
+
+
+def _value(text: str, type_: str) -> Any:
+    match type_.partition("(")[0].partition("<")[0]:
+        case "TINYINT" | "SMALLINT" | "INT" | "BIGINT":
+            return int(text)
+        case "DECIMAL":
+            return Decimal(text)
+        case "FLOAT" | "DOUBLE":
+            return float(text)
+        case "BOOLEAN":
+            return {"1": True, "0": False}[text]
+        case "TIMESTAMP":
+            return datetime.fromisoformat(text)
+        case "DATE":
+            return date.fromisoformat(text)
+        case "BINARY" | "VARBINARY" | "BYTES":
+            return text.encode("latin-1")  # Canal's texts have a character a byte
+        case "ARRAY":
+            return text.strip("[]").split(",")
+        case _:
+            return text
+
+
+def _means(text: str | None) -> Any:
+    """Of an untyped value: numbers and nested values by their meaning, not by their spelling."""
+    try:
+        return json.loads(text or "", parse_float=Decimal, parse_int=Decimal)
+    except (ValueError, InvalidOperation):
+        return text
+
+
+def test_a_record_that_tells_no_row_makes_no_table() -> None:
+    ddl = next(sample for sample in SAMPLES if sample.name == ("canal-json", "alter: dropped"))
+    with pytest.raises(BadInput, match=r"topic sample\.canal-json, partition 0, offset 6: no table can be derived"):
+        open_format("canal-json", {}).infer_table(ddl.batch, 0)
