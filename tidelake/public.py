@@ -36,7 +36,8 @@ from storage.read.stream.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.scan import Scan
-from tidelake.table import Table, Writer
+from tidelake.table import Table
+from tidelake.writer import Writer
 
 __version__ = version("tidelake")
 

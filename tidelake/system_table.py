@@ -17,7 +17,8 @@ from storage.read.split import Split
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.types.row_kinds import with_kind
 from tidelake.scan import Scan, projection
-from tidelake.table import Table, Writer
+from tidelake.table import Table
+from tidelake.writer import Writer
 
 
 class ReadOnlyTable(Table):

@@ -17,7 +17,8 @@ from storage.verify import verify
 from tests.support.changelog_fold import check_changelog
 from tests.support.levels import examples
 from tests.support.merge_engines import ENGINES, KIND, SCHEMA, Engine, Rows
-from tidelake.table import Table, Writer
+from tidelake.table import Table
+from tidelake.writer import Writer
 
 OFTEN_COMPACTED: Final = {
     "num-sorted-run.compaction-trigger": "2",

@@ -15,7 +15,7 @@ from storage.format import CommitKind, FileSource
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
 from storage.verify import verify
-from tidelake.table import Writer
+from tidelake.writer import Writer
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 WITH_KIND: Final = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))

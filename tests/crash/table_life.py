@@ -19,7 +19,8 @@ from storage.snapshots.snapshot import SnapshotStore
 from storage.table import TableContext
 from storage.verify import verify
 from tests.support.changelog_fold import check_changelog
-from tidelake.table import Table, Writer
+from tidelake.table import Table
+from tidelake.writer import Writer
 
 NAME: Final = "db.t"
 USER: Final = "etl"

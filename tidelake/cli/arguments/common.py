@@ -1,0 +1,90 @@
+"""What several commands share: their help, the options that every command has, the warehouse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, Final
+
+from tidelake.cli.arguments.values import names, pair
+
+WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
+
+Verbs = Any  # argparse keeps the type of what add_subparsers returns to itself
+
+
+def noun(nouns: Verbs, name: str, summary: str) -> Verbs:
+    parser = nouns.add_parser(name, help=summary, description=sentence(summary), allow_abbrev=False)
+    parser.set_defaults(parser=parser)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=False)
+
+
+def command(
+    verbs: Verbs,
+    name: str,
+    module: str,
+    summary: str,
+    details: str = "",
+    *,
+    log_level: str = "warning",
+    log_format: str = "auto",
+) -> argparse.ArgumentParser:
+    """A verb with the options that every command has. log_level, log_format: unless others are asked for."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=sentence(summary) + (f"\n\n{details}" if details else ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(parser=parser, command=f"tidelake.cli.commands.{module}", default_log_level=log_level)
+    common = parser.add_argument_group("in every command")
+    common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one a line")
+    common.add_argument("--debug", action="store_true", help="show where an error came from")
+    common.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help=f"default: {log_level}")
+    common.add_argument(
+        "--log-format",
+        choices=("auto", "text", "json"),
+        default=log_format,
+        help=f"auto: text on a terminal, else json; default: {log_format}",
+    )
+    return parser
+
+
+def sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
+
+
+def table_command(
+    verbs: Verbs, name: str, summary: str, details: str = "", *, module: str = "table"
+) -> argparse.ArgumentParser:
+    parser = command(verbs, name, f"{module}:{name}", summary, details)
+    parser.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
+    add_warehouse(parser)
+    return parser
+
+
+def add_warehouse(parser: argparse.ArgumentParser) -> None:
+    known = os.environ.get(WAREHOUSE_VARIABLE)
+    parser.add_argument(
+        "-w",
+        "--warehouse",
+        default=known,
+        required=not known,
+        metavar="PATH",
+        help=f"path or URI of the warehouse; or set {WAREHOUSE_VARIABLE}",
+    )
+    parser.add_argument(
+        "--catalog-option",
+        dest="catalog_options",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the object store: s3.endpoint=…, repeatable",
+    )
+
+
+def add_projection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", type=names, metavar="COLUMNS", help="separated by commas, in the order wanted")
+    parser.add_argument("--where", metavar="CONDITION", help="only rows that fulfil it")

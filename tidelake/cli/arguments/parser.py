@@ -1,0 +1,104 @@
+"""All commands, and what was typed of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelake.cli.arguments.common import noun
+from tidelake.cli.arguments.pipelines import add_demo, add_ingest, add_spark
+from tidelake.cli.arguments.tables import add_table
+
+if TYPE_CHECKING:
+    from tidelake.catalog import Catalog
+
+PROGRAM: Final = "tidelake"
+
+_EPILOG: Final = """\
+exit codes:
+  0  done          3  refused: going on would risk data; the message names the options
+  1  failed        4  fenced: a newer writer owns the pipeline
+  2  usage       130  interrupted
+
+Data goes to standard output, everything else to standard error. --json after any command gives output for programs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAddress:
+    """Which warehouse, and how its store is reached."""
+
+    warehouse: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def open(self) -> Catalog:
+        from tidelake.catalog import open_catalog  # heavy
+
+        return open_catalog(self.warehouse, **dict(self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """command: `module:function`; options: its keyword arguments."""
+
+    command: str
+    options: Mapping[str, Any]
+    is_json: bool
+    is_debug: bool
+    log_level: str
+    log_format: str
+
+
+def parse(arguments: Sequence[str] | None = None) -> Invocation:
+    """Exits with code 2 and a message when the arguments are none, with 0 after `--help` and `--version`."""
+    known, unknown = build_parser().parse_known_args(arguments)
+    options = vars(known)
+    if unknown:  # argparse by itself shows the usage of `tidelake`, which doesn't say what the command takes
+        options["parser"].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if "command" not in options:
+        options["parser"].print_help(sys.stderr)
+        raise SystemExit(2)
+    level = options.pop("log_level") or options.pop("default_log_level", "warning")
+    for name in ("default_log_level", "parser", "version"):
+        options.pop(name, None)
+    if "warehouse" in options:
+        options["catalog"] = CatalogAddress(options.pop("warehouse"), tuple(options.pop("catalog_options")))
+    return Invocation(
+        options.pop("command"),
+        is_json=options.pop("json"),
+        is_debug=options.pop("debug"),
+        log_level=level,
+        log_format=options.pop("log_format"),
+        options=options,
+    )
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: that takes as long as all the rest."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}\n")
+        parser.exit()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        PROGRAM,
+        description="Change streams from Kafka and Spark, into lake tables that every Apache Paimon reader can open.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.set_defaults(parser=parser)
+    nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_demo(nouns)
+    add_ingest(noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
+    add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
+    add_table(noun(nouns, "table", "create tables, read them, follow their changes"))
+    return parser

@@ -1,0 +1,106 @@
+"""`tidelake demo`, `tidelake ingest …` and `tidelake spark …`."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidelake.cli.arguments.common import Verbs, command
+from tidelake.cli.arguments.values import duration_s, pair, positive
+
+
+def add_demo(nouns: Verbs) -> None:
+    summary = "a small shop's changes become tables, live, proven at the end"
+    parser = command(nouns, "demo", "demo:demo", summary, log_format="text")  # it draws a picture, also into a file
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark", "asyncio"),
+        default="auto",
+        help="what runs the pipeline; auto: Spark if PySpark and Java are here, else asyncio",
+    )
+    parser.add_argument("--directory", metavar="DIR", help="empty or new; default: a new one for temporary files")
+    parser.add_argument("--records", type=positive, default=60_000, metavar="N", help="default: 60000")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another shop; default: 1")
+    parser.add_argument(
+        "--pace", type=duration_s, default=1.2, metavar="SECONDS", help="between files of the change log; default: 1.2"
+    )
+
+
+def add_ingest(verbs: Verbs) -> None:
+    run = command(
+        verbs,
+        "run",
+        "ingest:run",
+        "run a pipeline until its source ends, or for ever",
+        "Ctrl-C or SIGTERM: commits what was read, then ends. A second one ends at once; nothing is lost either way.",
+        log_level="info",
+    )
+    _add_config(run)
+    _add_ways_out(run)
+    plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
+    _add_config(plan)
+    plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
+    _add_ways_out(plan)
+
+
+def add_spark(verbs: Verbs) -> None:
+    run = command(
+        verbs,
+        "run",
+        "spark:run",
+        "run a pipeline's configuration on Spark Structured Streaming",
+        "Positions are kept in the tables and in Spark's checkpoint directory: keep that for the life of the pipeline.",
+        log_level="info",
+    )
+    _add_config(run)
+    run.add_argument("--master", default="local[*]", help="default: local[*]; ignored when spark-submit names one")
+    run.add_argument(
+        "--conf",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session, repeatable",
+    )
+    run.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint directory; default: <pipeline>.spark in the warehouse"
+    )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="YAML file; see docs/configuration.md")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="over the file and the environment: --set checkpoint.interval_ms=5000, repeatable",
+    )
+
+
+def _add_ways_out(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_argument_group(
+        "options for a pipeline that refused to go on",
+        "Each is for one start, and kept in the table's next snapshot.",
+    )
+    ways.add_argument(
+        "--accept-gap",
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="go on beyond what is lost; nothing comes twice",
+    )
+    ways.add_argument(
+        "--rewind-to",
+        action="append",
+        default=[],
+        metavar="TABLE=WHERE",
+        help="read again from `earliest`, an ISO time, or TOPIC:PARTITION:OFFSET,…",
+    )
+    ways.add_argument(
+        "--from-snapshot",
+        action="append",
+        default=[],
+        metavar="TABLE=ID",
+        help="go on where this snapshot of the table ended",
+    )

@@ -1,0 +1,74 @@
+"""Kinds of values that options take; argparse shows their names and messages."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Final
+
+_NUMBER_MAX: Final = 2**63 - 1  # of rows, of snapshots
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    if number > _NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is more than {_NUMBER_MAX}")
+    return number
+
+
+def not_negative(text: str) -> int:
+    return 0 if text == "0" else positive(text)
+
+
+not_negative.__name__ = "whole number"
+positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
+
+
+def duration_s(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no time to wait; give 0 or more")
+    return seconds
+
+
+duration_s.__name__ = "number of seconds"
+
+
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {text!r}")
+    return key.strip(), value
+
+
+def names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name")
+    return names
+
+
+def range_of(mode: str) -> Callable[[str], tuple[str, str, str]]:
+    def parse(text: str) -> tuple[str, str, str]:
+        first, comma, last = (part.strip() for part in text.partition(","))
+        if not comma or not first or not last or "," in last:
+            raise argparse.ArgumentTypeError(f"{text!r}: write A,B, as in 3,7")
+        return mode, first, last
+
+    return parse
+
+
+_START_WORDS: Final = ("latest", "earliest", "latest-full", "compacted-full")
+
+
+def start(text: str) -> str | int:
+    """A word, a mode with what it needs behind a colon, a position, or a snapshot id."""
+    if text in _START_WORDS or text.startswith(("from-", "{")):
+        return text
+    return positive(text)
+
+
+start.__name__ = "start (latest, earliest, a snapshot id, …)"

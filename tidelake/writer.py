@@ -1,0 +1,174 @@
+"""Rows of one commit user into a table: what `table.writer()` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from compaction.compact_manager import compact_manager_factory
+from storage.arguments import checked
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.overwrite import matching_partitions
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
+from storage.expire.expiry_worker import ExpiryWorker
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.manifests.manifest_store import ManifestStore
+from storage.table import TableContext
+from storage.write.memory_budget import MemoryBudget
+from storage.write.sequence_renumbering import renumber_files
+from storage.write.table_writer import TableWriter
+
+
+class Writer:
+    """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
+
+    A commit that can't be published loses no rows: they belong to the next one. One that can't write them down, on a
+    full disk say, ends the writer, as an error of `write` other than BadInput does: all further calls say so, and what
+    was not committed must be written again with a new one. A closed writer, one in a process that was forked from its
+    own, and one whose table was dropped or created again write and commit nothing more. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        commit_user: str,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] | None = None,
+    ) -> None:
+        self._commit_user = commit_user
+        self._overwrite = _what_to_overwrite(overwrite, context)
+        self._context = context
+        self._manifests = context.shared(ManifestStore)
+        self._writer = TableWriter(
+            context,
+            memory=memory,
+            compactor_factory=compact_manager_factory(),
+            replaces=self._overwrite is not False,
+        )
+        self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
+        self._expiry = ExpiryWorker()
+        self._expire = self._expiry.watch(context)
+        self._table_name = context.name
+        self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
+        self._unknown: int | None = None  # the identifier of a commit that may have landed
+
+    @property
+    def commit_user(self) -> str:
+        return self._commit_user
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
+
+        Raises BadInput when the rows don't fit the table; then none of them were taken.
+        """
+        self._refuse_while_unknown()
+        self._writer.write(rows)
+
+    @checked
+    def commit(
+        self,
+        identifier: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+    ) -> int | None:
+        """Publish what was written since the last commit, as one snapshot. Returns its id.
+
+        identifier: numbers the commits of this user, upwards; None for a one-off commit. Returns None when
+        (user, identifier) was committed before: these rows are in the table already, and are dropped here.
+        properties: kept in the snapshot. watermark: epoch milliseconds.
+
+        Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown (then
+        call it again with the same identifier, before anything else). Any other error says that nothing was published.
+        """
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        self._refuse_while_unknown(number)
+        self._unpublished += self._writer.prepare_commit(number)
+        committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
+        try:
+            published, committable = self._publish_in_order(committable)
+        except BaseException as error:
+            # Any other error than these says that nothing was published now; an earlier attempt may have been.
+            if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
+                self._unknown = number
+            raise
+        self._unpublished, self._unknown = [], None
+        if published is not None:
+            self._writer.committed(published)
+            self._expire(published)
+        else:
+            self._writer.dropped()  # before its files go: a compaction may be reading them
+            self._commit.discard_replayed(committable)
+        return published
+
+    def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
+        """Publish behind what other writers committed to the same buckets meanwhile: their rows came first, then.
+
+        Returns what was published in the end, too.
+        """
+        retries = self._context.options.commit_max_retries
+        while True:
+            try:
+                return self._publish(committable), committable
+            except StaleSequenceNumbers:
+                if self._unknown is not None or not retries:  # what may still land must keep its files
+                    raise
+            retries -= 1
+            newer = renumber_files(self._context, committable.messages, self._manifests)
+            self._writer.set_next_sequence_numbers(newer.next_numbers)
+            stale, self._unpublished = self._unpublished, list(newer.messages)
+            committable = replace(committable, messages=tuple(newer.messages))
+            self._commit.abort(stale)
+
+    def _publish(self, committable: Committable) -> int | None:
+        if self._overwrite is False:
+            return self._commit.commit(committable)
+        return self._commit.overwrite(committable, None if self._overwrite is True else self._overwrite)
+
+    def _refuse_while_unknown(self, identifier: int | None = None) -> None:
+        """More rows in the same commit would be lost if it turned out to be a replay."""
+        if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
+            return
+        if self._unknown == BATCH_COMMIT_IDENTIFIER:
+            remedy = "Look among the table's snapshots, then open a new writer. Only numbered commits can be repeated"
+        else:
+            remedy = f"Call commit({self._unknown}) again: it finds out, and commits if need be"
+        raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
+
+    def close(self) -> None:
+        """Drop what was not committed. Calling again is harmless, and so is calling it in a forked process."""
+        if not self._writer.is_in_its_process:
+            return
+        with ExitStack() as steps:  # each is taken, whatever becomes of the others
+            steps.callback(self._expiry.close, finish=True)
+            if self._unknown is None:
+                steps.callback(self._commit.abort, self._unpublished)
+                self._unpublished = []
+            steps.callback(self._writer.abort)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
+    """False: nothing. True: everything. Else the partitions that agree. Raises BadInput."""
+    if given is None or isinstance(given, bool):
+        return bool(given)
+    if isinstance(given, Mapping) and given:
+        matching_partitions((), [given], context)
+        return given
+    raise BadInput(
+        f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "
+        "everything, a partition column and its value for the partitions that agree, or None for nothing"
+    )
