@@ -188,7 +188,7 @@ class MergeTree:
 
     def _is_visible(self, now_s: int) -> IsVisible | None:
         expiry = self._expiry
-        return None if expiry is None else lambda rows: expiry.keeps(rows, now_s)
+        return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, now_s)
 
     def _must_rewrite(self, now_s: int) -> Callable[[DataFileMeta], bool]:
         def must_rewrite(file: DataFileMeta) -> bool:

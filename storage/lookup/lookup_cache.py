@@ -21,8 +21,7 @@ import pyarrow as pa
 from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
-from storage.lookup.lookup_file import Keys, LookupFile, TooLarge, find_in_stream
-from storage.merge.row_changes import KeyedRows
+from storage.lookup.lookup_file import Found, Keys, LookupFile, TooLarge, find_in_stream
 from storage.options import TableOptions
 
 _log = get_logger(__name__)
@@ -59,7 +58,7 @@ class LookupCache:
         name: str,
         read: Callable[[], Iterator[pa.RecordBatch]],
         keys: Keys,
-    ) -> Iterator[KeyedRows]:
+    ) -> Iterator[Found]:
         """Rows of the keys that the file has.
 
         name: its own among all of the table.

@@ -59,17 +59,26 @@ class Keys:
         return Keys(self.columns.slice(start, stop - start), self.places[start:stop])
 
 
-def find_in_block(block: pa.RecordBatch, words: Sequence[NormalizedKey], keys: Keys) -> KeyedRows:
-    """block: rows in key order, each key once; words: of its keys."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """rows (m,): by the places of their keys. positions (m,): where they lie in the data file."""
+
+    rows: KeyedRows
+    positions: NDArray[np.intp]
+
+
+def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys) -> Found:
+    """block: rows in key order, each key once; first_row: where it begins in the file; words: of its keys."""
     of_block, asked = align_keys([words, key_words(keys.columns)])
     rows = first_not_less(of_block, asked)
     hit = equal_keys(of_block, rows, asked)
-    return KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit])
+    return Found(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
 
 
-def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[KeyedRows]:
+def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Found]:
     """blocks: all rows of a file, in key order. Stops reading behind the last key."""
     names = keys.columns.schema.names
+    first_row = 0
     for block in blocks:
         if not len(keys):
             return
@@ -78,8 +87,9 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Key
         last_of_block, asked = align_keys([last, key_words(keys.columns)])
         inside = int(np.searchsorted(first_not_less(last_of_block, asked), 1, side="left"))
         if inside:
-            yield find_in_block(block, words, keys.part(0, inside))
+            yield find_in_block(block, first_row, words, keys.part(0, inside))
         keys = keys.part(inside, len(keys))
+        first_row += block.num_rows
 
 
 class LookupFile:
@@ -104,6 +114,7 @@ class LookupFile:
     ) -> None:
         self._key_names = list(key_names)
         self._bloom = None if bloom_fpp is None else BloomFilter(row_count, bloom_fpp)
+        self._first_rows: list[int] = []  # of the blocks
         self._path = FOLDERS.new_file(directory)
         self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
         try:
@@ -121,12 +132,15 @@ class LookupFile:
 
     def _write(self, blocks: Iterable[pa.RecordBatch], most_bytes: int) -> list[pa.RecordBatch]:
         last_keys = []
+        first_row = 0
         with pa.OSFile(str(self._path), "wb") as file:
             writer: pa.ipc.RecordBatchFileWriter | None = None
             for block in blocks:
                 if writer is None:
                     writer = pa.ipc.new_file(file, block.schema)
                 writer.write_batch(block)
+                self._first_rows.append(first_row)
+                first_row += block.num_rows
                 if file.tell() > most_bytes:
                     raise TooLarge
                 keys = block.select(self._key_names)
@@ -146,7 +160,7 @@ class LookupFile:
         """Give back memory; the next lookup makes them again."""
         self._words, self._words_bytes = {}, 0
 
-    def find(self, keys: Keys) -> Iterator[KeyedRows]:
+    def find(self, keys: Keys) -> Iterator[Found]:
         if self._bloom is not None:
             keys = keys.where(self._bloom.may_contain(key_hashes(key_words(keys.columns))))
         if not len(keys) or self._reader is None:
@@ -159,7 +173,8 @@ class LookupFile:
             start, stop = np.searchsorted(block_of_key, [number, number + 1]).tolist()
             block = self._reader.get_batch(number)
             self._touched_bytes += self.disk_bytes // self._reader.num_record_batches
-            yield find_in_block(block, self._words_of(number, block), keys.part(start, stop))
+            first_row = self._first_rows[number]
+            yield find_in_block(block, first_row, self._words_of(number, block), keys.part(start, stop))
         if self._touched_bytes > _RELEASED_BYTES:
             self._release_pages()
 

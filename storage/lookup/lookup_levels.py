@@ -17,14 +17,15 @@ from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import BLOCK_ROWS, Keys, key_words
+from storage.lookup.lookup_file import BLOCK_ROWS, Found, Keys, key_words
 from storage.merge.normalized_keys import KeyWords, align_keys
 from storage.merge.row_changes import KeyedRows
 from storage.schema.table_schema import LEVEL_FIELD
 from storage.types import DataField, arrow_field
 from storage.write.bucket_files import BucketFiles
 
-IsVisible = Callable[[pa.RecordBatch], NDArray[np.bool_]]
+IsVisible = Callable[[DataFileMeta, Found], NDArray[np.bool_]]
+"""Which of the rows that were found in a file (n,) are rows of the table: not expired, not marked as deleted."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class LookupLevels:
     """runs: the sorted runs to look into, from the lowest level upwards, each with its files in key order.
 
     key_fields: of the trimmed primary key.
-    is_visible: which rows count (n,); of the others an older one may come out.
+    is_visible: other rows are passed over, and an older one may be found. Asked at each lookup, for what is kept ready
+        of a file holds all of its rows.
     A deleted row is a row: it says that there is none.
     """
 
@@ -81,7 +83,9 @@ class LookupLevels:
 
         level = arrow_field(LEVEL_FIELD)
         for found in self.cache.find(file, self.files.path(file), read, inside):
-            visible = found if self.is_visible is None else found.where(self.is_visible(found.rows))
+            visible = found.rows
+            if self.is_visible is not None:
+                visible = visible.where(self.is_visible(file, found))
             levels = pa.array(np.full(len(visible.keys), file.level, np.int32))
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 

@@ -56,8 +56,10 @@ class Asked:
         columns = pa.RecordBatch.from_arrays([pa.array(keys, arrow_type)], names=["k"])
         asked = Keys(columns, np.arange(len(keys)))
         found = {}
-        for rows in self.cache.find(file, name, read, asked):
-            for place, row in zip(rows.keys.tolist(), rows.rows.to_pylist(), strict=True):
+        for one in self.cache.find(file, name, read, asked):
+            rows = one.rows.rows.to_pylist()
+            assert one.positions.tolist() == [row["v"] for row in rows]
+            for place, row in zip(one.rows.keys.tolist(), rows, strict=True):
                 assert keys[place] == row["k"]
                 found[row["k"]] = row["v"]
         return found
