@@ -120,11 +120,10 @@ class BucketCompactManager:
         self.is_stale = False
 
     def close(self) -> None:
-        if self._task is None:
-            return
         task, self._task = self._task, None
-        if task.cancel_and_wait() is None:
+        if task is not None and task.cancel_and_wait() is None:
             self._tree.discard(task.result())
+        self._tree.close()
 
     def _tree_of(self, files: Sequence[DataFileMeta]) -> MergeTree:
         return MergeTree(self._context, self._key, files, self._spill_directory, lookup_cache=self._lookup_cache)

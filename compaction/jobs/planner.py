@@ -13,7 +13,7 @@ from compaction.append.sort_rewriter import sort_files
 from compaction.cancellation import IsCancelled
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.table_files import TableFiles
-from compaction.merge_tree.compact_unit import PickReason
+from compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from compaction.merge_tree.merge_tree import MergeTree
 from storage.bucketing import BucketMode, bucket_mode
 from storage.deletion_vectors.index_file import DeletionFile
@@ -83,9 +83,7 @@ class CompactPlanner:
                 return
             unit = tree.pick(full=self.request.full)
             if unit is not None:
-                yield CompactTask(
-                    key, total_buckets, unit.files, deletions, lambda is_cancelled: tree.compact(unit, is_cancelled)
-                )
+                yield CompactTask(key, total_buckets, unit.files, deletions, _run_once(tree, unit))
         elif self.request.order_by:
             yield CompactTask(key, total_buckets, tuple(files), deletions, self._sort(key, files, deletions))
         else:
@@ -124,3 +122,15 @@ class CompactPlanner:
             return sort_files(rewriter, files, clustering, piece_bytes=self.piece_bytes)
 
         return run
+
+
+def _run_once(tree: MergeTree, unit: CompactUnit) -> TaskFunction:
+    """The tree is not asked again: what it kept ready for lookups goes, for a job may have many."""
+
+    def run(is_cancelled: IsCancelled) -> CompactResult:
+        try:
+            return tree.compact(unit, is_cancelled)
+        finally:
+            tree.close()
+
+    return run

@@ -146,6 +146,10 @@ class MergeTree:
         kept = {file.file_name for file in result.after}
         self._lookup_cache.drop(self._files.path(file) for file in result.before if file.file_name not in kept)
 
+    def close(self) -> None:
+        """Nothing more is looked up: what was kept ready of the files goes from disk."""
+        self._lookup_cache.drop(map(self._files.path, self.levels.files))
+
     def discard(self, result: CompactResult) -> None:
         """Delete the files of a compaction whose result will not be published."""
         self._files.delete(result.new_files)

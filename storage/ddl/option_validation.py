@@ -196,6 +196,14 @@ def _merge_engine_fits(schema: TableSchema, options: TableOptions) -> None:
             pass  # the others have no options of their own
 
 
+def _ignored_fields_are_columns(schema: TableSchema, options: TableOptions) -> None:
+    """Java takes a name with a blank for another one, and ignores no column then."""
+    key = "changelog-producer.row-deduplicate-ignore-fields"
+    for name in options.get(key, "").split(","):
+        if name:
+            _column_type(f"option {key}", name, schema)
+
+
 def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
     if name not in schema.by_name:
         known = ", ".join(schema.names)
@@ -307,6 +315,7 @@ OPTION_RULES: Final[tuple[Rule, ...]] = (
     _sequence_fields_fit,
     _row_kind_field_is_text,
     _record_time_is_a_time,
+    _ignored_fields_are_columns,
     _merge_engine_fits,
     _options_go_together,
 )

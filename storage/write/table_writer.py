@@ -94,6 +94,7 @@ class TableWriter:
         self._full_every = context.options.full_compaction_delta_commits if self._compactor_of is not None else None
         # what must be compacted in full next, and what was by the last commit
         self._not_full: set[BucketKey] = set()
+        self._has_opened_left = False  # see `_open_left_on_level_0`
         self._full_prepared: set[BucketKey] = set()
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
@@ -353,11 +354,12 @@ class TableWriter:
         """Rows that a writer before left there, when it ended between its rows and their compaction: nobody would see
         them, or what they change, before somebody writes to their buckets.
         """
-        if self._compactor_of is None or not self._context.options.needs_lookup:
+        if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
             return
         self._restored()
         for key in [key for key, files in self._unopened.items() if any(file.level == 0 for file in files)]:
             self._bucket(key)
+        self._has_opened_left = True
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
         self._memory.leave(writer)

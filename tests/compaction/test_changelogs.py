@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -11,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from compaction.jobs.compact_job import compact_table
 from storage.format import CommitKind, FileSource
+from storage.lookup.lookup_file import Found, Keys, LookupFile
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
 from storage.verify import verify
@@ -221,6 +225,27 @@ def test_what_expired_is_not_told_to_have_been_there() -> None:
     write(table, [(INSERT, 1, 4_000_000_001), (INSERT, 2, 4_000_000_001)])
     assert (INSERT, 1, 4_000_000_001) in changes(table)[-1]
     assert (UPDATE_BEFORE, 2, 4_000_000_000) in changes(table)[-1]
+
+
+def test_a_job_leaves_no_lookup_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    table = new_table(LOOKUP | {"bucket": "3", "write-only": "true"})
+    with table.writer() as writer:
+        writer.write(pa.table({"k": range(30_000), "v": range(30_000)}, SCHEMA))
+        writer.commit()
+    table.compact(full=True)
+    write(table, [(INSERT, k, -1) for k in range(30)])
+    kept: list[int] = []
+    made = LookupFile.find
+
+    def find(self: LookupFile, keys: Keys) -> Iterator[Found]:
+        kept.append(len(list(tmp_path.rglob("*.arrow"))))
+        return made(self, keys)
+
+    monkeypatch.setattr(LookupFile, "find", find)
+    compact_table(table.context, threads=1)
+    assert set(kept) == {1}
+    assert not list(tmp_path.rglob("*.arrow"))
 
 
 # ---------------------------------------------------------------- files

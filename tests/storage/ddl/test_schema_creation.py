@@ -180,6 +180,11 @@ def one(data_type: str) -> list[DataField]:
 
 
 COLUMN_REFUSALS = [
+    Refused(
+        "ignored fields that are no columns",
+        r"option changelog-producer.row-deduplicate-ignore-fields.*' n'",
+        options={"changelog-producer.row-deduplicate-ignore-fields": "v, n"},
+    ),
     Refused("no columns", "has no column; give it one", pa.schema([]), primary_key=()),
     Refused("two of a name", "two columns named 'k'; rename", pa.schema([("k", pa.int8()), ("k", pa.int8())])),
     Refused("a blank name", "without a name; give it one", pa.schema([("k", pa.int8()), (" ", pa.int8())])),
