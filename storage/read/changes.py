@@ -31,6 +31,7 @@ from storage.options import ChangelogProducer, Operation
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
 from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.stream.position import ChangePosition
+from storage.read.stream.read_ahead import read_ahead
 from storage.read.stream.share import ALL, Share
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
@@ -147,14 +148,17 @@ class ChangeReader:
             if self._files is None and turns_overwrites_into_changes(self._context):
                 columns = tuple(name for name in self.schema.names if name != KIND_COLUMN)
                 overwritten = overwritten_rows(self._context, snapshot, self._share, columns)
-                rows = (batch.select(self.schema.names) for batch in overwritten)
-                yield from change_batches(without_first(rows, skip_rows), begin, end)
+                selected = (batch.select(self.schema.names) for batch in overwritten)
+                yield from change_batches(without_first(selected, skip_rows), begin, end)
             else:
                 nothing = pa.RecordBatch.from_pylist([], self.schema)
                 yield ChangeBatch(snapshot.id, nothing, is_break=True, position=end)
             return
         entries = self.entries(snapshot)
-        yield from change_batches(self._rows(entries, skip_rows), begin, end)
+        rows: Iterator[pa.RecordBatch] = self._rows(entries, skip_rows)
+        if sum(entry.file.row_count for entry in entries) - skip_rows > _BATCH_ROWS:
+            rows = read_ahead(rows)
+        yield from change_batches(rows, begin, end)
 
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """The files that tell a snapshot's changes, in the order of the plan."""

@@ -18,12 +18,14 @@ from storage.read.expired_snapshots import snapshot_expired
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
 from storage.read.stream.position import ChangePosition
+from storage.read.stream.read_ahead import read_ahead
 from storage.read.stream.share import ALL, Share
 from storage.read.stream.start import Start, StartAt, first_position
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 _FIRST_WAIT_MS: Final = 20
+_FEW_ROWS: Final = 65_536  # a batch or two: no thread need be begun for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class Follower:
         if begin.is_full:
             full = FullRead(self._context, self._share, begin.files_since_ms, sequence_numbers=self._sequence_numbers)
             rows = full.read(snapshot)
+            if snapshot.total_record_count > _FEW_ROWS:
+                rows = read_ahead(rows)
             batches = change_batches(without_first(rows, begin.rows), begin, end)
         else:
             batches = self._reader.read(snapshot, skip_rows=begin.rows)

@@ -1,0 +1,91 @@
+"""Reading ahead of whoever takes the batches, in one thread, and no further than so many bytes.
+
+Decoding releases the interpreter's lock, so the next batches are ready while the last one is dealt with. A reader that
+is slow, or stops, leaves the thread waiting, not the memory growing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+READ_AHEAD_BYTES: Final = 32 << 20
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch], bytes_max: int = READ_AHEAD_BYTES) -> Generator[pa.RecordBatch]:
+    """The same batches, in the same order; an error comes where it was met.
+
+    bytes_max: of what was read and not taken. One batch may be larger; then it is read alone.
+    Closed early, it ends its thread, and closes `batches` there.
+    """
+    ahead = _Ahead(batches, bytes_max)
+    try:
+        yield from ahead.taken()
+    finally:
+        ahead.stop()
+
+
+class _Ahead:
+    def __init__(self, batches: Iterator[pa.RecordBatch], bytes_max: int) -> None:
+        self._batches = batches
+        self._bytes_max = bytes_max
+        self._changed = threading.Condition()
+        self._ready: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._is_stopped = False
+        self._is_done = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._is_done)
+                if not self._ready:
+                    break
+                batch = self._ready.popleft()
+                self._bytes -= batch.nbytes
+                self._changed.notify_all()
+            yield batch
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._ready.clear()
+
+    def _read(self) -> None:
+        try:
+            for batch in self._batches:
+                if not self._put(batch):
+                    break
+        except BaseException as error:
+            self._error = error
+        finally:
+            close = getattr(self._batches, "close", None)
+            if close is not None:
+                close()
+            with self._changed:
+                self._is_done = True
+                self._changed.notify_all()
+
+    def _put(self, batch: pa.RecordBatch) -> bool:
+        """Once there is room; False when nobody wants more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_stopped or not self._ready or self._bytes + batch.nbytes <= self._bytes_max
+            )
+            if self._is_stopped:
+                return False
+            self._ready.append(batch)
+            self._bytes += batch.nbytes
+            self._changed.notify_all()
+            return True
