@@ -18,7 +18,8 @@ from checkpoint.fence import summarize
 from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
 from checkpoint.other_users import table_position
 from checkpoint.position_problems import few_of
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from checkpoint.position_text import POSITION_PROPERTY, position_to_text
+from checkpoint.recovery import position_of
 from storage.errors import PositionRefused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
@@ -67,7 +68,7 @@ class TablePosition:
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.back_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
-        read = position_of(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
+        read = recorded_position(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
@@ -129,7 +130,7 @@ def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
 
     A position begins where the one before ended, which may be before the batch's first record, or with `reread` after.
     """
-    ranges = position_of(snapshot).ranges
+    ranges = recorded_position(snapshot).ranges
     return advanced_ranges(snapshot).keys() <= found.keys() <= ranges.keys() and all(
         (reread or ranges[p].start <= start) and max(ranges[p].start, end) == ranges[p].end
         for p, (start, end) in found.items()
@@ -138,17 +139,16 @@ def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
 
 def advanced_ranges(snapshot: Snapshot) -> Ranges:
     """Partitions that this snapshot holds records of."""
-    return {p: range_ for p, range_ in position_of(snapshot).ranges.items() if range_.end > range_.start}
+    return {p: range_ for p, range_ in recorded_position(snapshot).ranges.items() if range_.end > range_.start}
 
 
 def ranges_text(ranges: Ranges) -> str:
     return few_of(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
 
 
-def position_of(snapshot: Snapshot) -> SourcePosition:
-    """An empty one where the snapshot tells none."""
-    text = snapshot.properties.get(POSITION_PROPERTY)
-    return SourcePosition() if text is None else position_from_text(text, f"snapshot {snapshot.id}")
+def recorded_position(snapshot: Snapshot) -> SourcePosition:
+    """As the recovery of a pipeline reads it; an empty one where the snapshot records none."""
+    return position_of(summarize(snapshot, "the table")) or SourcePosition()
 
 
 def _unread_to_text(unread: Iterable[TopicPartition]) -> str:
