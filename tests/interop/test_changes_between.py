@@ -119,3 +119,19 @@ def test_sequence_numbers_are_javas(warehouse: Path, java_oracle: JavaOracle) ->
         theirs = java_oracle.system(warehouse, NAME, "audit_log", options=options)
         assert told(opened(warehouse, "audit_log", options).scan().to_arrow(), theirs) is None, options
     assert opened(warehouse, "binlog", {}).schema.names == ["rowkind", "_SEQUENCE_NUMBER", "id", "v", "n"]
+
+
+def test_java_reads_the_position_that_a_follower_keeps(tmp_path: Path, java_oracle: JavaOracle) -> None:
+    """With members of ours, which it passes over; and goes on from it."""
+    java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
+    for number in (1, 2, 3):
+        java_oracle.write(tmp_path, NAME, [{"id": number, "v": "a", "n": 1}], commit_user="w")
+    table = tidelake.open_catalog(str(tmp_path)).table(NAME)
+    following = table.follow(start="earliest", consumer="ours")
+    assert [next(following).snapshot_id for _ in range(3)] == [1, 2, 3]
+    following.close()
+    (consumer,) = java_oracle.system(tmp_path, NAME, "consumers")
+    assert consumer == {"consumer_id": "ours", "next_snapshot_id": 3}
+    java_oracle.expire(tmp_path, NAME, retain_max=1, retain_min=1)
+    assert [snapshot.id for snapshot in table.snapshots()] == [3]
+    assert [change.snapshot_id for change in table.follow(consumer="ours", end=3)] == [3]

@@ -68,6 +68,27 @@ def test_the_changes_of_any_range_come_to_the_table(
         catalog.drop_database("db", cascade=True)
 
 
+@settings(max_examples=examples(30))
+@given(commits=COMMITS, engine=st.sampled_from(ENGINES), producer=st.sampled_from(["lookup", "full-compaction"]))
+def test_the_changes_that_compactions_tell_come_to_the_table(
+    commits: list[tuple[list[tuple[int, bool, int]], bool]], engine: dict[str, str], producer: str
+) -> None:
+    catalog = tidelake.open_catalog("memory://told/lake")
+    catalog.create_database("db")
+    try:
+        options = {"bucket": "2", "changelog-producer": producer, **engine}
+        table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+        for drawn, compacts in commits:
+            write(table, [(key, dies and engine is not ENGINES[2], value) for key, dies, value in drawn])
+            if compacts:
+                table.compact(full=True)
+        for start in range(table.snapshots()[-1].id + 1):
+            report = check_changelog(table.context, start)
+            assert report.is_sound, report
+    finally:
+        catalog.drop_database("db", cascade=True)
+
+
 GOLDEN = [
     "pk_changelog_input",
     "pk_changelog_lookup",
