@@ -27,7 +27,7 @@ from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import live_entries_of
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactorFactory, CompactResult
+from storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
 
 _log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ class BucketCompactManager:
         self,
         context: TableContext,
         key: BucketKey,
-        files: Sequence[DataFileMeta],
+        bucket: RestoredBucket,
         scheduler: CompactionScheduler,
         spill_directory: str | None = None,
         lookup_cache: LookupCache | None = None,
@@ -50,7 +50,7 @@ class BucketCompactManager:
         self._stop_trigger = context.options.stop_trigger
         self._spill_directory = spill_directory
         self._lookup_cache = lookup_cache
-        self._tree = self._tree_of(files)
+        self._tree = self._tree_of(bucket)
         self._task: ScheduledTask[CompactResult] | None = None
         self._is_cancelled = False
         self.is_stale = False
@@ -114,9 +114,9 @@ class BucketCompactManager:
         if (task := self._task) is not None:
             task.cancel()
 
-    def reset(self, files: Sequence[DataFileMeta]) -> None:
+    def reset(self, bucket: RestoredBucket) -> None:
         self.close()
-        self._tree = self._tree_of(files)
+        self._tree = self._tree_of(bucket)
         self.is_stale = False
 
     def close(self) -> None:
@@ -125,8 +125,15 @@ class BucketCompactManager:
             self._tree.discard(task.result())
         self._tree.close()
 
-    def _tree_of(self, files: Sequence[DataFileMeta]) -> MergeTree:
-        return MergeTree(self._context, self._key, files, self._spill_directory, lookup_cache=self._lookup_cache)
+    def _tree_of(self, bucket: RestoredBucket) -> MergeTree:
+        return MergeTree(
+            self._context,
+            self._key,
+            bucket.files,
+            self._spill_directory,
+            lookup_cache=self._lookup_cache,
+            index_files=bucket.index_files,
+        )
 
     def _is_live(self, path: str) -> bool:
         """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
@@ -153,12 +160,12 @@ def compact_manager_factory(
 
     cache: LookupCache | None = None
 
-    def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> BucketCompactManager | None:
+    def of(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> BucketCompactManager | None:
         nonlocal cache
         if context.options.write_only or not context.schema.has_primary_key:
             return None
         if cache is None:
             cache = LookupCache(context.options, spill_directory)
-        return BucketCompactManager(context, key, files, scheduler or shared_scheduler(), spill_directory, cache)
+        return BucketCompactManager(context, key, bucket, scheduler or shared_scheduler(), spill_directory, cache)
 
     return of

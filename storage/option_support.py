@@ -18,7 +18,7 @@ from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
 from storage.options import Operation, TableOptions
 from storage.options.definitions.reasons import USE_JAVA
-from storage.options.option import MAKING_FILES, Option
+from storage.options.option import Option
 from storage.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
@@ -97,13 +97,6 @@ def _limitations(schema: TableSchema, options: TableOptions, branch: str, operat
             f"Open NAME$branch_{stored_branch}, and unset the option",
         )
     yield from _bucket_limitations(schema, options, operation)
-    if options.deletion_vectors_enabled and schema.has_primary_key and operation in MAKING_FILES:
-        yield Limitation(
-            "option deletion-vectors.enabled = true on a primary-key table",
-            operation,
-            "rows marked as deleted would reappear",
-            USE_JAVA,
-        )
     for field in schema.fields:
         if field.type.root is Root.BLOB:
             yield Limitation(f"column {field.name} BLOB", operation, "its values lie in files of their own", USE_JAVA)

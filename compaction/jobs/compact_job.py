@@ -74,6 +74,8 @@ class _TaskResult:
             compact_reason=str(result.reason),
             compact_tombstones=result.tombstones,
             known_files=result.known_files,
+            compact_new_index_files=result.new_index_files,
+            compact_deleted_index_files=result.deleted_index_files,
         )
 
 
@@ -331,7 +333,7 @@ class _Job:
 
     def _discard(self, done: Iterable[_TaskResult]) -> None:
         for one in done:
-            BucketFiles(self._context, one.task.key).delete(one.result.new_files)
+            BucketFiles(self._context, one.task.key).discard(one.result)
 
     # ------------------------------------------------------------ publishing
 

@@ -77,7 +77,7 @@ class CompactPlanner:
         deletions = table.deletion_files(key)
         if self.context.schema.has_primary_key:
             try:
-                tree = MergeTree(self.context, key, files)
+                tree = MergeTree(self.context, key, files, index_files=table.index_files(key))
             except ValueError as e:
                 yield CompactTask(key, total_buckets, tuple(files), deletions, self._report_overlap(key, str(e)))
                 return

@@ -34,12 +34,16 @@ class TableFiles:
         return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
 
     def holds(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
-        """Whether the files are there, and of their rows just these are deleted."""
+        """Whether the files are there, and of their rows just these are deleted. deletions: of the whole bucket, where
+        there is a primary key: a compaction then knows the rows of all of its files.
+        """
         files = list(files)
         now = self.deletion_files(key)
-        return all((key, file.place) in self._places for file in files) and all(
-            now.get(file.file_name) == deletions.get(file.file_name) for file in files
-        )
+        if self.context.schema.has_primary_key:
+            is_same = now == deletions
+        else:
+            is_same = all(now.get(file.file_name) == deletions.get(file.file_name) for file in files)
+        return is_same and all((key, file.place) in self._places for file in files)
 
     @cached_property
     def _places(self) -> set[_Place]:

@@ -57,8 +57,10 @@ class CompactionMerges:
             return full_compaction_upgrade_strategy(output_level, levels.max_level)
         if not options.needs_lookup:
             return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
-        strategy = lookup_upgrade_strategy(options, file, output_level, levels.max_level)
-        is_read = strategy.rewrites or self._tells_lookups
+        strategy = lookup_upgrade_strategy(
+            options, file, output_level, levels.max_level, has_deletion_vectors=options.deletion_vectors_enabled
+        )
+        is_read = strategy.rewrites or self._tells_lookups or self._marks_rows(levels, output_level)
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
@@ -68,12 +70,12 @@ class CompactionMerges:
 
     def _must_look_up(self, levels: Levels, files: Sequence[DataFileMeta], output_level: int) -> bool:
         """Whether rows go out of level 0 to where their result is not what the engine makes of the files alone, leaving
-        single rows as they are; or it is to be told what they change.
+        single rows as they are; or it is to be told what they change, or which rows they replace.
         """
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
             return False
-        if self._tells_lookups:
+        if self._tells_lookups or self._marks_rows(levels, output_level):
             return True
         match options.merge_engine:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
@@ -82,6 +84,10 @@ class CompactionMerges:
                 return False  # the newest wins, whatever lies above
             case _:
                 return output_level < levels.highest_level
+
+    def _marks_rows(self, levels: Levels, output_level: int) -> bool:
+        """Whether there may be older rows above the output, which deletion vectors are to mark."""
+        return self.context.options.deletion_vectors_enabled and output_level < levels.highest_level
 
     @property
     def _tells_lookups(self) -> bool:

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from compaction.cancellation import IsCancelled
 from compaction.merge_tree.compact_unit import CompactUnit
@@ -30,7 +33,10 @@ from compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
 from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
 from storage.clock import epoch_ms
 from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
+from storage.lookup.deletion_marks import DeletionMarks
 from storage.lookup.lookup_cache import LookupCache
+from storage.lookup.lookup_file import Found
 from storage.lookup.lookup_levels import IsVisible, LookupLevels
 from storage.merge.row_order import sequence_numbers_decide
 from storage.schema.table_schema import KIND_FIELD
@@ -39,6 +45,7 @@ from storage.types.row_kinds import is_retract, row_kinds
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
+from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 
 
 class MergeTree:
@@ -46,7 +53,7 @@ class MergeTree:
 
     spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory. now_ms:
     asked once for each pick and each compaction, so that all rows of one expire by the same second. lookup_cache: to
-    share with other buckets of the table.
+    share with other buckets of the table. index_files: of the bucket; those with deletion vectors are kept up.
     """
 
     def __init__(
@@ -57,9 +64,12 @@ class MergeTree:
         spill_directory: str | None = None,
         now_ms: Callable[[], int] = epoch_ms,
         lookup_cache: LookupCache | None = None,
+        index_files: Iterable[IndexFileMeta] = (),
     ) -> None:
         options = context.options
         self._context = context
+        self._key = key
+        self._index_files = tuple(index_files)
         self._files = BucketFiles(context, key)
         self._spill_directory = spill_directory
         self._now_ms = now_ms
@@ -81,7 +91,7 @@ class MergeTree:
         levels = self.levels
         now_ms = self._now_ms()
         if full:
-            return pick_full_compaction(levels, must_rewrite=self._must_rewrite(now_ms // 1000))
+            return pick_full_compaction(levels, must_rewrite=self._must_rewrite_in_full(now_ms // 1000))
         local_hour = time.localtime(now_ms / 1000).tm_hour
         unit = self._picker.pick(levels.runs, levels.max_level, now_ms=now_ms, local_hour=local_hour)
         return None if unit is None or unit.changes_nothing else unit
@@ -91,17 +101,15 @@ class MergeTree:
         left behind.
         """
         levels = self.levels
-        context = self._context
-        now_s = self._now_ms() // 1000
-        must_rewrite = self._must_rewrite(now_s)
+        task = self._task(unit.output_level, is_cancelled)
+        must_rewrite = self._must_rewrite(task.now_s)
         planner = RewritePlanner(
             levels.key_types,
             levels.max_level,
-            context.options.compaction_file_size_bytes(has_primary_key=True),
+            self._context.options.compaction_file_size_bytes(has_primary_key=True),
             lambda file: must_rewrite(file) or self._has_uncounted_deletes(file),
             lambda file: self._merges.upgrade(levels, file, unit.output_level),
         )
-        drop_deletes = can_drop_deletes(unit.output_level, levels.highest_level)
         before: list[DataFileMeta] = []
         after: list[DataFileMeta] = []
         changelog: list[DataFileMeta] = []
@@ -109,7 +117,7 @@ class MergeTree:
         written: list[DataFileMeta] = []
         try:
             for step in planner.plan(unit):
-                rewritten = self._carry_out(step, unit.output_level, drop_deletes, now_s, is_cancelled)
+                rewritten = self._carry_out(step, task)
                 written += rewritten.all_files
                 changelog += rewritten.changelog
                 tombstones += rewritten.tombstones
@@ -119,6 +127,7 @@ class MergeTree:
                 else:
                     before += step.files
                     after += rewritten.files
+            index = task.index_change(before, after)
         except BaseException:
             self._files.delete(written)
             raise
@@ -129,6 +138,18 @@ class MergeTree:
             reason=unit.reason.value,
             tombstones=tuple(tombstones),
             known_files=frozenset(file.file_name for file in levels.files) if tombstones else frozenset(),
+            new_index_files=index.new,
+            deleted_index_files=index.deleted,
+        )
+
+    def _task(self, output_level: int, is_cancelled: IsCancelled) -> _Task:
+        context, has_vectors = self._context, self._context.options.deletion_vectors_enabled
+        return _Task(
+            output_level,
+            can_drop_deletes(output_level, self.levels.highest_level, has_deletion_vectors=has_vectors),
+            self._now_ms() // 1000,
+            is_cancelled,
+            DeletionMarks(DeletionVectorMaintainer(context, self._key, self._index_files)) if has_vectors else None,
         )
 
     def add(self, files: Sequence[DataFileMeta]) -> None:
@@ -143,6 +164,8 @@ class MergeTree:
 
     def install(self, result: CompactResult) -> None:
         self.levels = self.levels.updated(result.before, result.after)
+        index_files = [file for file in self._index_files if file not in result.deleted_index_files]
+        self._index_files = (*index_files, *result.new_index_files)
         kept = {file.file_name for file in result.after}
         self._lookup_cache.drop(self._files.path(file) for file in result.before if file.file_name not in kept)
 
@@ -152,7 +175,7 @@ class MergeTree:
 
     def discard(self, result: CompactResult) -> None:
         """Delete the files of a compaction whose result will not be published."""
-        self._files.delete(result.new_files)
+        self._files.discard(result)
 
     def _has_uncounted_deletes(self, file: DataFileMeta) -> bool:
         """Whether a file of level 0 holds deletes and counts none, as pypaimon's do. Higher up the count is trusted."""
@@ -160,9 +183,7 @@ class MergeTree:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
 
-    def _carry_out(
-        self, step: Step, output_level: int, drop_deletes: bool, now_s: int, is_cancelled: IsCancelled
-    ) -> RewriteResult:
+    def _carry_out(self, step: Step, task: _Task) -> RewriteResult:
         if isinstance(step, Upgrade) and not step.produces_changelog:
             return RewriteResult()
         rewriter = MergeTreeRewriter(
@@ -171,28 +192,37 @@ class MergeTree:
             self._merges.merge(
                 self.levels,
                 step.files,
-                output_level,
-                partial(self._look_up, now_s),
+                task.output_level,
+                partial(self._look_up, task),
                 writes_rows=not isinstance(step, Upgrade),
             ),
             self._expiry,
-            now_s,
-            is_cancelled,
+            task.now_s,
+            task.is_cancelled,
             self._spill_directory,
             keeps_dropped_deletes=not self._sequence_numbers_decide,
+            deletion_files=task.marks.deletion_files if task.marks is not None else {},
         )
         if isinstance(step, Upgrade):
-            return rewriter.read_changes(step.sections, output_level)
-        return rewriter.rewrite(step.sections, output_level, drop_deletes=drop_deletes)
+            return rewriter.read_changes(step.sections, task.output_level)
+        return rewriter.rewrite(step.sections, task.output_level, drop_deletes=task.drop_deletes)
 
-    def _look_up(self, now_s: int, levels: Levels, output_level: int) -> Find:
+    def _look_up(self, task: _Task, levels: Levels, output_level: int) -> Find:
         runs = [run.files for run in levels.runs if run.level > output_level]
         key_fields = self._context.schema.select(self._context.schema.trimmed_primary_keys)
-        return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(now_s)).find
+        return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(task)).find
 
-    def _is_visible(self, now_s: int) -> IsVisible | None:
-        expiry = self._expiry
-        return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, now_s)
+    def _is_visible(self, task: _Task) -> IsVisible | None:
+        """Of a table with deletion vectors, the rows that a lookup finds are marked."""
+        expiry, marks = self._expiry, task.marks
+        if marks is None:
+            return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, task.now_s)
+
+        def is_visible(file: DataFileMeta, found: Found) -> NDArray[np.bool_]:
+            is_live = marks.mark(file.file_name, found.positions)
+            return is_live if expiry is None else is_live & expiry.keeps(found.rows.rows, task.now_s)
+
+        return is_visible
 
     def _must_rewrite(self, now_s: int) -> Callable[[DataFileMeta], bool]:
         def must_rewrite(file: DataFileMeta) -> bool:
@@ -201,3 +231,28 @@ class MergeTree:
             return self._expiry is not None and bool(self._expiry.has_expired_rows([file], now_s)[0])
 
         return must_rewrite
+
+    def _must_rewrite_in_full(self, now_s: int) -> Callable[[DataFileMeta], bool]:
+        """When a file of the highest level is rewritten by a full compaction: also to drop rows that are marked."""
+        must_rewrite = self._must_rewrite(now_s)
+        marked = {vector.data_file for file in self._index_files for vector in file.vectors}
+        return lambda file: file.file_name in marked or must_rewrite(file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What all steps of one compaction have in common. marks: of a table with deletion vectors."""
+
+    output_level: int
+    drop_deletes: bool
+    now_s: int
+    is_cancelled: IsCancelled
+    marks: DeletionMarks | None
+
+    def index_change(self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]) -> IndexChange:
+        """Index files that were written, and those that they replace."""
+        if self.marks is None:
+            return IndexChange()
+        kept = {file.file_name for file in after}
+        gone = [file.file_name for file in before if file.file_name not in kept]
+        return self.marks.write(gone) or IndexChange()

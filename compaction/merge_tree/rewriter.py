@@ -8,9 +8,9 @@ Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from compaction.cancellation import CompactionCancelled, IsCancelled
 from compaction.merge_tree.changelog_merge import CompactionMerge, Merged
 from compaction.merge_tree.record_level_expire import RecordLevelExpire
+from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.files.writer import RollingFileWriter
 from storage.format import FileSource
@@ -51,7 +52,7 @@ class MergeTreeRewriter:
 
     merge: what becomes of rows of equal keys, and which changes that makes. spill_directory: None is the system's
     temporary directory. keeps_dropped_deletes: whether deletes that are left out are written too
-    (`storage.commit.tombstones`).
+    (`storage.commit.tombstones`). deletion_files: by data file, whose rows are left out.
     """
 
     context: TableContext
@@ -62,6 +63,7 @@ class MergeTreeRewriter:
     is_cancelled: IsCancelled
     spill_directory: str | None = None
     keeps_dropped_deletes: bool = False
+    deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> RewriteResult:
         """The new files, in key order; none when no row is left. sections: in key order.
@@ -124,7 +126,14 @@ class MergeTreeRewriter:
 
     def _read_until_cancelled(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
         for file in run:
-            for batch in self.files.read(file, self._fields, batch_rows=size.rows, batch_bytes=size.bytes):
+            rows = self.files.read(
+                file,
+                self._fields,
+                batch_rows=size.rows,
+                batch_bytes=size.bytes,
+                deletion=self.deletion_files.get(file.file_name),
+            )
+            for batch in rows:
                 self._check_cancelled()
                 yield batch
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.deletion_vectors.index_file import read_vector
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
@@ -29,6 +30,7 @@ from storage.table import TableContext
 from storage.types import arrow_field
 
 _BATCH_ROWS: Final = 65_536
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # rows of level 0 count, though readers wait for them
 
 
 def lookup_newest_rows(
@@ -77,11 +79,19 @@ def _condition_on_column(name: str, values: pa.Array) -> Predicate:
 
 def _committed(context: TableContext, snapshot: Snapshot | None, condition: Predicate) -> Iterator[pa.RecordBatch]:
     fields = [*context.schema.fields, SEQUENCE_FIELD, KIND_FIELD, LEVEL_FIELD]
-    for split in TableScan(context, condition).plan(snapshot):
+    for split in TableScan(context.with_options(_ALL_LEVELS), condition).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for file in split.files:
-            path = data_file_path(directory, file)
-            yield from read_data_file(context, file, path, fields, partition=split.partition, batch_rows=_BATCH_ROWS)
+            deletion = split.deletion_files.get(file.file_name)
+            yield from read_data_file(
+                context,
+                file,
+                data_file_path(directory, file),
+                fields,
+                partition=split.partition,
+                batch_rows=_BATCH_ROWS,
+                deleted=None if deletion is None else read_vector(context.io, deletion),
+            )
 
 
 def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:

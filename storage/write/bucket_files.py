@@ -21,6 +21,8 @@ from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactResult
+from storage.write.deletion_vector_maintainer import discard_index_files
 
 _BATCH_ROWS: Final = 65_536
 
@@ -30,6 +32,7 @@ class BucketFiles:
 
     def __init__(self, context: TableContext, key: BucketKey) -> None:
         self._context = context
+        self._key = key
         self._partition = key.partition
         self.directory = bucket_directory(context, key.partition, key.bucket)
         self._data_names = DataFileNames(context.options.data_file_prefix)
@@ -63,6 +66,11 @@ class BucketFiles:
     def delete(self, files: Iterable[DataFileMeta]) -> None:
         """Files that no snapshot holds."""
         self._context.io.delete_all(path for file in files for path in all_paths(self.directory, file))
+
+    def discard(self, result: CompactResult) -> None:
+        """What a compaction wrote that no snapshot holds."""
+        self.delete(result.new_files)
+        discard_index_files(self._context, self._key, result.new_index_files)
 
     @cached_property
     def row_fields(self) -> tuple[DataField, ...]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -24,7 +25,7 @@ from storage.merge.merge_reader import MergeOrder
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
-from storage.write.compactor import Compactor, CompactResult
+from storage.write.compactor import Compactor, CompactResult, RestoredBucket
 from storage.write.increment import Increment, merge_compactions
 from storage.write.write_buffer import WriteBuffer
 
@@ -85,10 +86,10 @@ class BucketWriter(Protocol):
         """The table is not as this bucket's compaction knows it: `reset_compaction`."""
         ...
 
-    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+    def reset_compaction(self, bucket: RestoredBucket) -> None:
         """The table is not as this bucket's compaction knows it.
 
-        files: what a snapshot has of the bucket; all that was handed over is in it, or never will be.
+        bucket: what a snapshot has of it; all that was handed over is in it, or never will be.
         """
         ...
 
@@ -194,12 +195,12 @@ class PrimaryKeyBucketWriter:
     def is_compaction_stale(self) -> bool:
         return self._compactor is not None and self._compactor.is_stale
 
-    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+    def reset_compaction(self, bucket: RestoredBucket) -> None:
         with self._lock:
             if self._compactor is not None:
-                self._files.delete(self._compacted.new_files)
+                self._files.discard(self._compacted)
                 self._compacted = CompactResult()
-                self._compactor.reset([*files, *self._new_files])
+                self._compactor.reset(replace(bucket, files=[*bucket.files, *self._new_files]))
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         with self._lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
@@ -212,7 +213,8 @@ class PrimaryKeyBucketWriter:
             if self._compactor is not None:
                 self._compactor.close()
             self._buffer.clear()
-            self._files.delete(self._new_files + self._changelog_files + self._compacted.new_files)
+            self._files.delete(self._new_files + self._changelog_files)
+            self._files.discard(self._compacted)
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
     def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
@@ -244,7 +246,7 @@ class PrimaryKeyBucketWriter:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
             self._compacted, needless = merge_compactions(self._compacted, result)
-            self._files.delete(needless)
+            self._files.discard(needless)
 
     def _write_files(self) -> None:
         changelog = _write_all(self._files.changelog(), self._changelog()) if self._writes_changelog else []
@@ -319,7 +321,7 @@ class AppendBucketWriter:
     def is_compaction_stale(self) -> bool:
         return False
 
-    def reset_compaction(self, files: Sequence[DataFileMeta]) -> None:
+    def reset_compaction(self, bucket: RestoredBucket) -> None:
         """The same."""
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:

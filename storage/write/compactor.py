@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 
@@ -21,8 +22,10 @@ class CompactResult:
     changelog: files with the changes that compaction found.
     reason: why it was picked, for people.
     tombstones, known_files: see `storage.commit.tombstones`.
+    new_index_files, deleted_index_files: deletion vectors of the bucket, and those that they replace.
 
-    Files of `after` that aren't in `before`, of changelog and of tombstones are durable; no snapshot names them yet.
+    Files of `after` that aren't in `before`, of changelog, of tombstones and new index files are
+    durable; no snapshot names them yet.
     """
 
     before: tuple[DataFileMeta, ...] = ()
@@ -31,6 +34,8 @@ class CompactResult:
     reason: str = ""
     tombstones: tuple[DataFileMeta, ...] = ()
     known_files: frozenset[str] = frozenset()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -41,6 +46,14 @@ class CompactResult:
         """What compaction wrote: data, changelog and tombstones."""
         kept = {file.file_name for file in self.before}
         return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredBucket:
+    """What a snapshot has of a bucket: data files, and index files."""
+
+    files: Sequence[DataFileMeta] = ()
+    index_files: Sequence[IndexFileMeta] = ()
 
 
 class Compactor(Protocol):
@@ -83,8 +96,8 @@ class Compactor(Protocol):
         """Start no new task; a running one ends soon, without a result. Does not wait; thread-safe."""
         ...
 
-    def reset(self, files: Sequence[DataFileMeta]) -> None:
-        """Forget what is known; these are the bucket's files. A running task is cancelled, its files are deleted."""
+    def reset(self, bucket: RestoredBucket) -> None:
+        """Forget what is known; this is in the bucket. A running task is cancelled, its files are deleted."""
         ...
 
     def close(self) -> None:
@@ -92,5 +105,5 @@ class Compactor(Protocol):
         ...
 
 
-CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, Sequence[DataFileMeta]], Compactor | None]
-"""For a bucket and its live files. None: this one is not compacted (write-only, tables without primary key)."""
+CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket], Compactor | None]
+"""For a bucket and what is in it. None: this one is not compacted (write-only, tables without primary key)."""

@@ -33,9 +33,9 @@ class Increment:
         return not (self.new_files or self.changelog_files) and self.compacted.is_empty
 
 
-def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, list[DataFileMeta]]:
-    """Two compactions of a bucket, one after the other and neither published yet, as one; and the files that nobody
-    needs any more: those which the first wrote and the second read.
+def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, CompactResult]:
+    """Two compactions of a bucket, one after the other and neither published yet, as one; and what nobody needs any
+    more (`new_files`, `new_index_files`): what the first wrote, and the second read or replaced.
 
     An upgraded file has one name on several levels: it stays while any part of the table names it.
     """
@@ -52,5 +52,11 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
         ", ".join(reasons),
         done.tombstones + then.tombstones,
         done.known_files | then.known_files,
+        (*(file for file in done.new_index_files if file not in then.deleted_index_files), *then.new_index_files),
+        (
+            *done.deleted_index_files,
+            *(file for file in then.deleted_index_files if file not in done.new_index_files),
+        ),
     )
-    return merged, needless
+    replaced = [file for file in done.new_index_files if file in then.deleted_index_files]
+    return merged, CompactResult(after=tuple(needless), new_index_files=tuple(replaced))

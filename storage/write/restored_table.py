@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
-from storage.manifests.snapshot_files import live_entries
+from storage.manifests.index_manifest import index_files_by_bucket
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries, live_entries_of
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
+from storage.write.compactor import RestoredBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class RestoredTable:
 
 def restore_files(
     context: TableContext, *, with_files: bool = False
-) -> tuple[RestoredTable, dict[BucketKey, list[DataFileMeta]]]:
-    """Reads the live files of the latest snapshot once. Returns those of each bucket too, if asked for."""
+) -> tuple[RestoredTable, dict[BucketKey, RestoredBucket]]:
+    """Reads the live files of the latest snapshot once. Returns what is in each bucket too, if asked for."""
     snapshot = context.snapshots.latest()
     if snapshot is None:
         return RestoredTable(), {}
@@ -56,4 +59,18 @@ def restore_files(
         totals[entry.partition] = entry.total_buckets
         if with_files:
             files[key].append(entry.file)
-    return RestoredTable(snapshot.id, numbers, totals), dict(files)
+    index = context.shared(ManifestStore).read_index(snapshot.index_manifest) if with_files else ()
+    index_files = index_files_by_bucket(index)
+    buckets = {key: RestoredBucket(of, index_files.get((key.partition, key.bucket), ())) for key, of in files.items()}
+    return RestoredTable(snapshot.id, numbers, totals), buckets
+
+
+def restore_bucket(context: TableContext, key: BucketKey) -> RestoredBucket:
+    """What the latest snapshot has of it."""
+    manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
+    live = live_entries_of(manifests, latest, {key.partition}, context.name)
+    index = manifests.read_index(latest.index_manifest if latest is not None else None)
+    return RestoredBucket(
+        [entry.file for entry in live if entry.bucket == key.bucket],
+        index_files_by_bucket(index).get((key.partition, key.bucket), ()),
+    )

@@ -20,10 +20,8 @@ from storage.bucketing import Bucketing
 from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
-from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
@@ -34,10 +32,10 @@ from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
-from storage.write.compactor import CompactorFactory
+from storage.write.compactor import CompactorFactory, RestoredBucket
 from storage.write.increment import Increment
 from storage.write.memory_budget import OWNER_BYTES_MAX, MemoryBudget
-from storage.write.restored_table import RestoredTable, restore_files
+from storage.write.restored_table import RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
 
 _PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
@@ -87,7 +85,7 @@ class TableWriter:
         self._compactor_of = None if context.options.write_only or replaces else compactor_factory
         self._manifests = context.shared(ManifestStore)
         self._state: RestoredTable | None = RestoredTable() if replaces else None
-        self._unopened: dict[BucketKey, list[DataFileMeta]] = {}  # files of the snapshot that `_state` was read from
+        self._unopened: dict[BucketKey, RestoredBucket] = {}  # of the snapshot that `_state` was read from
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
@@ -253,7 +251,7 @@ class TableWriter:
                 self._lost_compactions.add(key)
         try:
             for key in self._lost_compactions & self._buckets.keys():
-                self._buckets[key].reset_compaction(self._newest_files(key))
+                self._buckets[key].reset_compaction(restore_bucket(self._context, key))
         except Exception as error:
             self._failure = error
         self._not_full -= self._full_prepared - self._lost_compactions
@@ -332,6 +330,8 @@ class TableWriter:
             compact_reason=increment.compacted.reason,
             compact_tombstones=increment.compacted.tombstones,
             known_files=increment.known_files,
+            compact_new_index_files=increment.compacted.new_index_files,
+            compact_deleted_index_files=increment.compacted.deleted_index_files,
         )
 
     def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
@@ -345,7 +345,7 @@ class TableWriter:
             max_level = self._context.options.num_levels - 1
             self._restored()
             found = self._unopened.items()
-            self._not_full |= {key for key, files in found if any(file.level < max_level for file in files)}
+            self._not_full |= {key for key, bucket in found if any(file.level < max_level for file in bucket.files)}
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
@@ -357,7 +357,7 @@ class TableWriter:
         if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
             return
         self._restored()
-        for key in [key for key, files in self._unopened.items() if any(file.level == 0 for file in files)]:
+        for key in [key for key, bucket in self._unopened.items() if any(file.level == 0 for file in bucket.files)]:
             self._bucket(key)
         self._has_opened_left = True
 
@@ -383,22 +383,17 @@ class TableWriter:
             self._merge_function,
             next_sequence_number,
             self._spill_directory,
-            compactor_factory and compactor_factory(self._context, key, self._live_files(key)),
+            compactor_factory and compactor_factory(self._context, key, self._restored_bucket(key)),
         )
 
-    def _live_files(self, key: BucketKey) -> list[DataFileMeta]:
+    def _restored_bucket(self, key: BucketKey) -> RestoredBucket:
         """Of a bucket that is opened."""
         state = self._restored()
-        if (files := self._unopened.pop(key, None)) is not None:
-            return files
+        if (bucket := self._unopened.pop(key, None)) is not None:
+            return bucket
         if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
-            return []  # it was empty, and nothing was written to it here
-        return self._newest_files(key)
-
-    def _newest_files(self, key: BucketKey) -> list[DataFileMeta]:
-        latest = self._context.snapshots.latest()
-        live = live_entries_of(self._manifests, latest, {key.partition}, self._context.name)
-        return [entry.file for entry in live if entry.bucket == key.bucket]
+            return RestoredBucket()  # it was empty, and nothing was written to it here
+        return restore_bucket(self._context, key)
 
     def _restored(self) -> RestoredTable:
         """Read when the first row asks for it: opening a writer costs nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from compaction.scheduler import CompactionScheduler, ScheduledTask
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import CorruptFile
-from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.logs import FIELDS
 from storage.manifests.snapshot_files import delta_entries
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
-from storage.write.compactor import Compactor
+from storage.write.compactor import Compactor, RestoredBucket
 from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
@@ -357,8 +356,8 @@ def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_pat
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
     compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever
 
-    def hurried(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> Compactor | None:
-        compactor = compactor_factory(context, key, files)
+    def hurried(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> Compactor | None:
+        compactor = compactor_factory(context, key, bucket)
         writer.cancel_compactions()
         return compactor
 

@@ -162,7 +162,8 @@ def look(io: FileIO, warehouse: str) -> Found:
     if is_expired:
         first = identifiers[0] if identifiers else there[0].commit_identifier + 1
         identifiers = [*range(1, first), *identifiers]
-    rows = sorted(tuple(row.values()) for row in Table(context).scan().to_arrow().to_pylist())
+    with_level_0 = Table(context.with_options({"deletion-vectors.merge-on-read": "true"}))
+    rows = sorted(tuple(row.values()) for row in with_level_0.scan().to_arrow().to_pylist())
     if context.options.changelog_producer in _EXACT:
         check_changelog(Table(context))
     return Found(identifiers, rows, verify(context, deep=True), is_expired, is_compacted)

@@ -19,6 +19,7 @@ from tests.support.levels import sample
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
+VECTORS = {"deletion-vectors.enabled": "true"}
 ALONE_OR_NOT = [
     TableKind("append", False, {"bucket": "-1", "manifest.merge-min-count": "2"}),
     TableKind("primary key with changelog", True, {"bucket": "2", "changelog-producer": "input"}, commits=2),
@@ -26,6 +27,7 @@ ALONE_OR_NOT = [
     TableKind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}),
     TableKind("compacting, with its changelog", True, {"bucket": "1", "changelog-producer": "full-compaction"}),
     Summing("summing, compacting, with its changelog", True, {"bucket": "1", **SUM_UP, "changelog-producer": "lookup"}),
+    TableKind("compacting, with deletion vectors", True, {"bucket": "1", **VECTORS}, commits=2),
     Summing("summing, compacting", True, {"bucket": "1", **SUM_UP, **COMPACT_AT_TWO}),
 ]
 ALONE = [TableKind("expiring", False, {"bucket": "-1", **EXPIRE_ALL_BUT_ONE})]
@@ -33,7 +35,7 @@ LIVES = [
     *(pytest.param(kind, True, id=f"{kind.id}, with a rival") for kind in ALONE_OR_NOT),
     *(pytest.param(kind, False, id=f"{kind.id}, alone") for kind in (*ALONE, *ALONE_OR_NOT)),
 ]
-SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[5], LIVES[7], LIVES[-1]]
+SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[5], LIVES[6], LIVES[8], LIVES[-1]]
 
 
 class World:

@@ -10,7 +10,7 @@ from compaction.scheduler import CompactionScheduler, ScheduledTask
 from storage.files.data_file import DataFileMeta
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactorFactory, CompactResult
+from storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
 from tests.stateful.naive_tree import NaiveTree
 
 T = TypeVar("T")
@@ -51,11 +51,11 @@ class WatchedCompactor(BucketCompactManager):
     """Tells the model what was flushed and what was compacted, as the bucket's writer hears of it."""
 
     def __init__(
-        self, model: NaiveTree, context: TableContext, key: BucketKey, files: Sequence[DataFileMeta], turns: Turns
+        self, model: NaiveTree, context: TableContext, key: BucketKey, bucket: RestoredBucket, turns: Turns
     ) -> None:
-        super().__init__(context, key, files, turns)
+        super().__init__(context, key, bucket, turns)
         self._model, self._of = model, key
-        self._levels = _levels(files)
+        self._levels = _levels(bucket.files)
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
         self._model.flushed(self._of, files)
@@ -71,9 +71,9 @@ class WatchedCompactor(BucketCompactManager):
             self._levels |= _levels(result.after)
         return result
 
-    def reset(self, files: Sequence[DataFileMeta]) -> None:
-        super().reset(files)
-        self._levels = _levels(files)
+    def reset(self, bucket: RestoredBucket) -> None:
+        super().reset(bucket)
+        self._levels = _levels(bucket.files)
 
 
 def _levels(files: Sequence[DataFileMeta]) -> dict[str, int]:
@@ -81,7 +81,7 @@ def _levels(files: Sequence[DataFileMeta]) -> dict[str, int]:
 
 
 def watched(model: NaiveTree, turns: Turns) -> CompactorFactory:
-    def of(context: TableContext, key: BucketKey, files: Sequence[DataFileMeta]) -> WatchedCompactor:
-        return WatchedCompactor(model, context, key, files, turns)
+    def of(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> WatchedCompactor:
+        return WatchedCompactor(model, context, key, bucket, turns)
 
     return of

@@ -50,8 +50,8 @@ class Case:
         Case("no size", "write-buffer-size: big", r"shop\.yaml:8: shop\.orders: option write-buffer-size = 'big'"),
         Case(
             "what this release lacks",
-            "deletion-vectors.enabled: true",
-            r"shop\.yaml:8: .*deletion-vectors\.enabled = true",
+            "tag.automatic-creation: process-time",
+            r"shop\.yaml:8: .*tag\.automatic-creation = process-time",
         ),
         Case("a setting of ours", "primary-key: id", r"says what `primary_key` says"),
     ],
@@ -78,7 +78,7 @@ def lake(tmp_path: Path) -> Lake:
         {"sequence.field": "nowhere"},
         {"merge-engine": "aggregation", "fields.name.aggregate-function": "sum"},
         {"bucket-key": "nowhere"},
-        {"deletion-vectors.enabled": "true"},
+        {"deletion-vectors.enabled": "true", "merge-engine": "first-row"},
     ],
     ids="; ".join,
 )

@@ -21,7 +21,6 @@ KEY = ("id",)
 
 # options, primary key, what the message says
 UNSUPPORTED = [
-    pytest.param({"deletion-vectors.enabled": "true"}, KEY, "deletion-vectors.enabled = true", id="deletion vectors"),
     pytest.param({"file-index.bloom-filter.columns": "v"}, (), "file-index.bloom-filter.columns", id="a file index"),
     pytest.param({"bucket": "-1"}, KEY, "bucket = -1 .dynamic.", id="buckets that an index assigns"),
     pytest.param({"bucket": "-2"}, KEY, "bucket = -2 .postpone.", id="postponed buckets"),

@@ -48,7 +48,7 @@ def parsed(text: str) -> DataFileMeta:
 def test_fold(case: Case) -> None:
     folded, needless = merge_compactions(result(*case.first), result(*case.then))
     assert folded == result(*case.folded)
-    assert [file.file_name for file in needless] == case.needless.split()
+    assert [file.file_name for file in needless.new_files] == case.needless.split()
 
 
 def test_reasons_and_changelogs_add_up() -> None:

@@ -111,7 +111,7 @@ def test_a_commit_stands_though_the_table_can_not_be_read_afterwards_and_the_nex
     messages = writer.prepare_commit(1)
     TableCommit(table().context, "etl").commit(Committable(1, messages))
     writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
-    monkeypatch.setattr(table_writer, "live_entries_of", fail)
+    monkeypatch.setattr(table_writer, "restore_bucket", fail)
     writer.committed(1)
     with pytest.raises(tidelake.TidelakeError, match=r"failed before \(no route to host"):
         writer.write(rows(ONE, "b"))

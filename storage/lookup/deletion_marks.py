@@ -1,0 +1,54 @@
+"""Rows of higher levels that newer rows replace: found by lookups of a compaction, and marked in deletion vectors.
+
+A row whose position is marked already is none: what was kept of its file may be older than the mark. (Java's lookup
+files don't look, and a deleted row may come back.)
+
+Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java` (`notifyNewDeletion`),
+`mergetree/lookup/PersistPositionProcessor.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.deletion_vectors.index_file import DeletionFile
+from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
+
+
+class DeletionMarks:
+    """Of one compaction. maintainer: of the bucket, as it was when the compaction began."""
+
+    def __init__(self, maintainer: DeletionVectorMaintainer) -> None:
+        self._maintainer = maintainer
+        self._deleted: dict[str, NDArray[np.int64]] = {}
+        self._marked: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+
+    @property
+    def deletion_files(self) -> Mapping[str, DeletionFile]:
+        """Vectors as they were, by data file."""
+        return self._maintainer.deletion_files
+
+    def mark(self, data_file: str, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Newer rows of their keys go to a lower level. Returns (n,): which rows were not deleted before."""
+        if data_file not in self._deleted:
+            found = self._maintainer.positions(data_file)
+            self._deleted[data_file] = np.zeros(0, np.int64) if found is None else found
+        is_live: NDArray[np.bool_] = ~np.isin(positions, self._deleted[data_file])
+        if is_live.any():
+            self._marked[data_file].append(positions[is_live].astype(np.int64))
+        return is_live
+
+    def write(self, rewritten: Iterable[str]) -> IndexChange | None:
+        """The bucket's vectors after the compaction; None where it leaves them as they are.
+
+        rewritten: data files that go, with their vectors. After an exception nothing is left behind.
+        """
+        for data_file in rewritten:
+            self._maintainer.remove(data_file)
+        for data_file, parts in self._marked.items():
+            self._maintainer.delete(data_file, np.concatenate(parts))
+        return self._maintainer.write()
