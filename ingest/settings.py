@@ -253,10 +253,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pipeline: its name, and the commit user of its snapshots. The tables know their position by it: keep it for life.
     warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`).
     warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
-    source: what is read. format: what its records are: `debezium-json`, `canal-json` or `maxwell-json`; see
-    [formats](formats.md). It is never guessed. format_options: what the format takes. tables: what is written.
-    checkpoint: when what was written is committed. errors: what becomes of records that can't be decoded. moved_rows:
-    what is kept of rows whose primary key changes. write: memory and disk for rows on their way into files.
+    source: what is read.
+    format: what its records are, never guessed: `debezium-json`, `canal-json`, `maxwell-json`, `ogg-json`,
+        `aliyun-json`, `aws-dms-json` or `json`; see [formats](formats.md).
+    format_options: what the format takes.
+    tables: what is written.
+    checkpoint: when what was written is committed.
+    errors: what becomes of records that can't be decoded.
+    moved_rows: what is kept of rows whose primary key changes.
+    write: memory and disk for rows on their way into files.
     """
 
     pipeline: Name

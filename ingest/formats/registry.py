@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ingest.formats.aliyun.format import AliyunJson
 from ingest.formats.base import Format
 from ingest.formats.canal.format import CanalJson
 from ingest.formats.debezium.format import DebeziumJson
+from ingest.formats.dms.format import DmsJson
 from ingest.formats.maxwell.format import MaxwellJson
+from ingest.formats.ogg.format import OggJson
+from ingest.formats.plain_json.format import PlainJson
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
 
-_CLASSES: Final[tuple[type[Format], ...]] = (DebeziumJson, CanalJson, MaxwellJson)
+_CLASSES: Final[tuple[type[Format], ...]] = (
+    DebeziumJson,
+    CanalJson,
+    MaxwellJson,
+    OggJson,
+    AliyunJson,
+    DmsJson,
+    PlainJson,
+)
 
 FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in _CLASSES}
 

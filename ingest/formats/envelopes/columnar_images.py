@@ -27,6 +27,7 @@ NOT_COLUMNAR: Final = (ValueError, TypeError, OverflowError, RecursionError, msg
 _KIND_OF_OP: Final = {
     Op.INSERT: RowKind.INSERT,
     Op.UPDATE: RowKind.UPDATE_AFTER,
+    Op.UPDATE_AFTER: RowKind.UPDATE_AFTER,
     Op.UPDATE_BEFORE: RowKind.UPDATE_BEFORE,
     Op.DELETE: RowKind.DELETE,
 }
@@ -70,6 +71,7 @@ class ColumnarImages:
             raise ValueError("an update without its old image")
         if given:
             self._check_keys(columns, given, has_old)
+        is_update |= np.fromiter((op is Op.UPDATE_AFTER for op in ops), np.bool_, len(ops))
         columns, left_out = self._without_left_out(columns, is_update, has_old, records[0])
         kinds = np.fromiter((_KIND_OF_OP[op] for op in ops), np.int8, len(ops))
         source_rows = np.repeat(rows, counts)

@@ -19,11 +19,15 @@ NULL: Final = msgspec.Raw(b"null")
 
 
 class Op(Enum):
-    """What a record does to its table. UPDATE_BEFORE: the old image of an update whose new one is another record."""
+    """What a record does to its table.
+
+    UPDATE_BEFORE, UPDATE_AFTER: the old image, and the new one, of an update that is two records.
+    """
 
     INSERT = auto()
     UPDATE = auto()
     UPDATE_BEFORE = auto()
+    UPDATE_AFTER = auto()
     DELETE = auto()
     TRUNCATE = auto()
 

@@ -31,10 +31,13 @@ class EnvelopeFormat:
         return cls(EnvelopeOptions.parsed(cls.NAME, options))
 
     def decoder(self, target_of: TargetOf) -> EnvelopeDecoder:
-        return EnvelopeDecoder(target_of, EnvelopeReader(self.ENVELOPE), self.options)
+        return EnvelopeDecoder(target_of, self.reader(), self.options)
+
+    def reader(self) -> EnvelopeReader:
+        return EnvelopeReader(self.ENVELOPE)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         try:
-            return infer_table(EnvelopeReader(self.ENVELOPE).read(batch.values[row].as_py() or b""), batch, row)
+            return infer_table(self.reader().read(batch.values[row].as_py() or b""), batch, row)
         except BadValue as error:
             raise refused(batch, row, error) from None

@@ -18,6 +18,8 @@ def rows_of_change(change: RowChange, record_schema: RecordSchema) -> Sequence[C
     match change.op:
         case Op.UPDATE if after is not None:
             return _rows_of_update(replace(change, before=before), after, record_schema)
+        case Op.UPDATE_AFTER if after is not None:
+            return [_new_row(before, after, record_schema)]
         case Op.INSERT if after is not None:
             return [changed_row(RowKind.INSERT, after, record_schema)]
         case Op.DELETE | Op.UPDATE_BEFORE if before is not None:
@@ -42,11 +44,8 @@ def _rows_of_update(change: RowChange, after: Mapping[str, bytes], record_schema
     A column that neither image has did not change. Without an old image the update is an upsert.
     """
     target, before = record_schema.target, change.before
-    whole = after if before is None else {**before, **after}
-    left_out: Sequence[str] = ()
-    if target.schema.primary_keys and target.holds_source_rows:
-        left_out = [column.name for column in record_schema.columns if column.name not in whole]
-    new = changed_row(RowKind.UPDATE_AFTER, whole, record_schema, left_out)
+    new = _new_row(before, after, record_schema)
+    whole = {**(before or {}), **after}
     if target.needs_retractions:
         _check_old_row(change, before or {}, record_schema)
     if before is None:
@@ -58,6 +57,14 @@ def _rows_of_update(change: RowChange, after: Mapping[str, bytes], record_schema
     if target.emit_update_before:
         return [changed_row(RowKind.UPDATE_BEFORE, {**_key_of(whole, record_schema), **before}, record_schema), new]
     return [new]
+
+
+def _new_row(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
+    whole = after if before is None else {**before, **after}
+    left_out: Sequence[str] = ()
+    if record_schema.target.schema.primary_keys and record_schema.target.holds_source_rows:
+        left_out = [column.name for column in record_schema.columns if column.name not in whole]
+    return changed_row(RowKind.UPDATE_AFTER, whole, record_schema, left_out)
 
 
 def _key_of(members: Mapping[str, bytes], record_schema: RecordSchema) -> Mapping[str, bytes]:

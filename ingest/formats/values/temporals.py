@@ -42,7 +42,7 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
             match = _DATE_TEXT.fullmatch(read_text(raw))
             days = None if match is None else _days(match)
         else:
-            days = _count(raw, source, Meaning.DATE, target)
+            days = _day_of_count(raw, source, target)
         if days is None:
             raise wrong_kind(raw, "date")
         if not -(1 << 31) <= days < 1 << 31:
@@ -50,6 +50,17 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
         return days
 
     return decode
+
+
+def _day_of_count(raw: bytes, source: SourceType, target: AtomicType) -> int:
+    """A DATE that its source sends as a timestamp (`column_type` says so) is one at midnight only."""
+    if source.meaning is not Meaning.TIMESTAMP or source.column_type is None:
+        return _count(raw, source, Meaning.DATE, target)
+    days, rest = divmod(_count(raw, source, Meaning.TIMESTAMP, target), _DAY * source.per_second)
+    if rest:
+        precision = len(str(source.per_second)) - 1
+        raise TooNarrow(f"{shown(raw)} has a time of day", target, AtomicType(Root.TIMESTAMP, precision=precision))
+    return days
 
 
 def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:

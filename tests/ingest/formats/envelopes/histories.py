@@ -151,6 +151,46 @@ def _maxwell(changes: Sequence[Change]) -> Iterator[Record]:
         yield Record(None, _with_decimals(value))
 
 
+def _image(row: Row | None) -> dict[str, Any]:
+    return {name: _json(value) for name, value in (row or {}).items()}
+
+
+def _ogg(changes: Sequence[Change]) -> Iterator[Record]:
+    for change in changes:
+        value: dict[str, Any] = {"table": "depot.orders", "op_ts": "2024-03-01 08:00:00.000000"}
+        value["op_type"] = "I" if change.before is None else "D" if change.after is None else "U"
+        value |= {} if change.before is None else {"before": _image(change.before)}
+        value |= {} if change.after is None else {"after": _image(change.after)}
+        yield Record(None, _with_decimals(value))
+
+
+_ALIYUN_TYPES: Final = {"id": "LONG", "qty": "LONG", "ratio": "DOUBLE", "flag": "BOOLEAN", "at": "DATE", "day": "DATE"}
+
+
+def _aliyun(changes: Sequence[Change]) -> Iterator[Record]:
+    columns = [{"name": name, "type": _ALIYUN_TYPES.get(name, "STRING")} for name in COLUMNS if name != "data"]
+    source = {"dbType": "MySQL", "dbName": "depot", "tableName": "orders"}
+    schema = {"dataColumn": [*columns, {"name": "data", "type": "BYTES"}], "primaryKey": ["id"], "source": source}
+    for change in changes:
+        payload: dict[str, Any] = {
+            "op": "INSERT" if change.before is None else "DELETE" if change.after is None else "UPDATE_AFTER",
+            "before": None if change.before is None else {"dataColumn": _image(change.before)},
+            "after": None if change.after is None else {"dataColumn": _image(change.after)},
+            "ddl": None,
+        }
+        yield Record(None, _with_decimals({"schema": schema, "payload": payload, "version": "0.0.1"}))
+
+
+def _dms(changes: Sequence[Change]) -> Iterator[Record]:
+    for change in changes:
+        operation = "insert" if change.before is None else "delete" if change.after is None else "update"
+        data = _image(change.after or change.before)
+        if operation == "update":
+            data |= {f"BI_{name}": value for name, value in _image(change.before).items()}
+        metadata = {"record-type": "data", "operation": operation, "schema-name": "depot", "table-name": "orders"}
+        yield Record(None, _with_decimals({"data": data, "metadata": metadata}))
+
+
 def _json(value: Any) -> Any:
     match value:
         case datetime():
@@ -185,5 +225,15 @@ def _canal_text(value: Any) -> str | None:
 RENDERED: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
     "canal-json": _canal,
     "maxwell-json": _maxwell,
+    "ogg-json": _ogg,
+    "aliyun-json": _aliyun,
+    "aws-dms-json": _dms,
 }
+
+
+def plain_json(rows: Sequence[Row]) -> list[Record]:
+    """The new rows of a history: `json` knows no others."""
+    return [Record(None, _with_decimals(_image(row))) for row in rows]
+
+
 debezium: Final = _debezium

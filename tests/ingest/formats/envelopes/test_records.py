@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -28,6 +29,21 @@ def maxwell(type_: str, data: Any = None, **others: Any) -> dict[str, Any]:
     return {"type": type_, "database": "shop", "table": "orders", "data": data, **others}
 
 
+def ogg(op_type: str, **images: Any) -> dict[str, Any]:
+    return {"op_type": op_type, "table": "shop.orders", **images}
+
+
+def aliyun(op: str, before: Any = None, after: Any = None) -> dict[str, Any]:
+    images = {"before": before and {"dataColumn": before}, "after": after and {"dataColumn": after}}
+    schema = {"source": {"dbName": "shop", "tableName": "orders"}}
+    return {"schema": schema, "payload": {"op": op, **images}, "version": "0.0.1"}
+
+
+def dms(operation: str, data: Any = None, **metadata: str) -> dict[str, Any]:
+    names = {"record-type": "data", "schema-name": "shop", "table-name": "orders"}
+    return {"data": data, "metadata": {**names, "operation": operation, **metadata}}
+
+
 @dataclass(frozen=True)
 class SkippedCase:
     id: str
@@ -43,6 +59,11 @@ SKIPPED = (
     SkippedCase("GRANT", "canal-json", canal("QUERY", sql="GRANT ALL ON x TO y"), Skipped.MESSAGE),
     SkippedCase("TiCDC's watermark", "canal-json", canal("TIDB_WATERMARK"), Skipped.HEARTBEAT),
     SkippedCase("a schema change", "maxwell-json", maxwell("table-alter", sql="ALTER …"), Skipped.SCHEMA_CHANGE),
+    SkippedCase("a schema change", "aliyun-json", aliyun("ALTER"), Skipped.SCHEMA_CHANGE),
+    SkippedCase("a transaction", "aliyun-json", aliyun("TRANSACTION_BEGIN"), Skipped.TRANSACTION),
+    SkippedCase(
+        "a control record", "aws-dms-json", dms("add-column", **{"record-type": "control"}), Skipped.SCHEMA_CHANGE
+    ),
     SkippedCase("the beginning of a bootstrap", "maxwell-json", maxwell("bootstrap-start", {}), Skipped.MESSAGE),
 )
 
@@ -82,6 +103,14 @@ FAILURES = (
         "an UPDATE of 2 rows, with 1 in `old`",
     ),
     FailureCase("an update without old", "maxwell-json", maxwell("update", {"id": 1}), "an update without `old`"),
+    FailureCase("of Debezium", "ogg-json", _DEBEZIUM, "it has no member `op_type`. It looks like debezium-json"),
+    FailureCase("of Debezium", "aliyun-json", _DEBEZIUM, "it has no member `payload.op`. It looks like debezium-json"),
+    FailureCase("of Debezium", "aws-dms-json", _DEBEZIUM, "`metadata.operation`. It looks like debezium-json"),
+    FailureCase("an update without before", "ogg-json", ogg("U", after={"id": 1}), "whether it changed the key"),
+    FailureCase("unknown op_type", "ogg-json", ogg("X"), "unknown op_type 'X'; expected I, U, D or T"),
+    FailureCase("no image", "aliyun-json", aliyun("DELETE", after={"id": 1}), "op DELETE without rows: `payload.befo"),
+    FailureCase("no data", "aws-dms-json", dms("insert"), "operation insert without rows: `data` is null"),
+    FailureCase("no object", "json", b"[1]", "[1] is not a readable object"),
     FailureCase("statement", "canal-json", canal("QUERY", sql=" update t set a = 1"), "set binlog_format=ROW"),
     FailureCase("unknown type", "maxwell-json", maxwell("upsert", {"id": 1}), "unknown type 'upsert'"),
     FailureCase("no key", "canal-json", canal("INSERT", {"note": "a"}), "column id has no value, and is a column of"),
@@ -118,9 +147,19 @@ def test_a_record_that_gives_no_row_says_why(case: FailureCase) -> None:
     assert (failure.kind, failure.offset, decoded.tables, dict(decoded.skipped)) == (case.kind, 100, (), {})
 
 
-@pytest.mark.parametrize("value", [canal("TRUNCATE", isDdl=True)], ids=["canal-json"])
-def test_truncates_are_skipped_on_request(value: Any) -> None:
-    assert dict(_decode("canal-json", value, truncates="skip").skipped) == {Skipped.TRUNCATE: 1}
+TRUNCATES = {
+    "canal-json": canal("TRUNCATE", isDdl=True),
+    "ogg-json": ogg("T"),
+    "aliyun-json": aliyun("TRUNCATE"),
+    "aws-dms-json": dms("truncate-table", **{"record-type": "control"}),
+}
+
+
+@pytest.mark.parametrize("name", TRUNCATES)
+def test_a_truncate_is_a_failure_or_skipped_on_request(name: str) -> None:
+    (failure,) = _decode(name, TRUNCATES[name]).failures
+    assert failure.kind is FailureKind.TRUNCATE
+    assert dict(_decode(name, TRUNCATES[name], truncates="skip").skipped) == {Skipped.TRUNCATE: 1}
 
 
 def test_a_bad_record_takes_none_of_its_neighbours_along() -> None:
@@ -170,6 +209,50 @@ def test_a_maxwell_record_without_key_columns_has_those_of_its_key() -> None:
     key = as_json({"database": "shop", "table": "orders", "pk.id": 1, "pk.day": "2024-01-01"})
     record = Record(key, as_json(maxwell("insert", {"id": 1, "day": "2024-01-01", "note": "a"})))
     assert open_format("maxwell-json", {}).infer_table(batch_of([record]), 0).primary_key == ("id", "day")
+
+
+def test_a_compressed_update_of_goldengate_leaves_the_other_columns_as_they_are() -> None:
+    decoded = _decode("ogg-json", ogg("U", before={"id": 1, "qty": 1}, after={"id": 1, "qty": 2}))
+    (found,) = decoded.tables
+    assert rows_of(decoded) == [("+U", 1, None, 2)]
+    assert found.unavailable is not None
+    assert {name: flags.tolist() for name, flags in found.unavailable.columns.items()} == {"note": [True]}
+
+
+def test_an_update_in_two_records_is_two_rows() -> None:
+    records = (aliyun("UPDATE_BEFORE", {"id": 1, "qty": 1}), aliyun("UPDATE_AFTER", after={"id": 2, "qty": 1}))
+    assert [row[:2] for row in rows_of(_decode("aliyun-json", *records))] == [("-U", 1), ("+U", 2)]
+
+
+def test_a_date_of_aliyun_counts_milliseconds() -> None:
+    target = orders({"id": "BIGINT", "day": "DATE"})
+    columns = [{"name": "id", "type": "LONG"}, {"name": "day", "type": "DATE"}]
+    midnight, later = (aliyun("INSERT", after={"id": 1, "day": day}) for day in (86400000, 1))
+    for record in (midnight, later):
+        record["schema"]["dataColumn"] = columns
+    decoded = _decode("aliyun-json", midnight, later, target=target)
+    assert rows_of(decoded) == [("+I", 1, date(1970, 1, 2))]
+    assert "column day of shop.orders is DATE: 1 has a time of day" in decoded.failures[0].reason
+
+
+def test_a_column_whose_name_begins_as_old_values_of_dms_do_is_one_if_the_table_has_it() -> None:
+    update = dms("update", {"id": 1, "note": "b", "qty": 1, "BI_note": "a"})
+    plain = orders(emit_update_before=True)
+    named = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", "BI_note": "STRING"}, emit_update_before=True)
+    assert rows_of(_decode("aws-dms-json", update, target=plain)) == [("-U", 1, "a", 1), ("+U", 1, "b", 1)]
+    assert rows_of(_decode("aws-dms-json", update, target=named)) == [("+U", 1, "b", 1, "a")]
+
+
+def test_an_update_of_dms_without_all_old_values_is_not_taken_out_of_a_sum() -> None:
+    target = replace(orders(emit_update_before=True), needs_retractions=True)
+    update = dms("update", {"id": 1, "note": "b", "qty": 1, "BI_id": 1})
+    (failure,) = _decode("aws-dms-json", update, target=target).failures
+    assert "and shop.orders aggregates" in failure.reason
+
+
+def test_plain_json_makes_no_table_of_the_envelopes_of_another_format() -> None:
+    with pytest.raises(BadInput, match="it looks like canal-json: set `format` to what the topic holds"):
+        open_format("json", {}).infer_table(batch_of([Record(None, as_json(canal("INSERT", {"id": "1"})))]), 0)
 
 
 @pytest.mark.parametrize("name", ["canal-json", "maxwell-json"])

@@ -1,0 +1,1 @@
+"""`aliyun-json`: what Alibaba DataWorks' synchronization to Kafka writes."""

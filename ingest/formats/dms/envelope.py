@@ -1,0 +1,74 @@
+"""A record of AWS Database Migration Service.
+
+Source: Paimon `cdc/format/dms/DMSRecordParser.java`; AWS DMS, "Using Apache Kafka as a target".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+
+_OPS: Final = {"load": Op.INSERT, "insert": Op.INSERT, "update": Op.UPDATE, "delete": Op.DELETE}
+_TRUNCATE: Final = "truncate-table"
+_OLD: Final = "BI_"  # in front of the names of old values (setting BeforeImageSettings)
+
+
+class _Metadata(msgspec.Struct, gc=False, rename="kebab"):
+    record_type: str | None = None
+    operation: str | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
+
+
+class DmsEnvelope(Envelope):
+    """data: the row, and with before images its old values under names with `BI_` in front."""
+
+    FORMAT: ClassVar = "aws-dms-json"
+    OLD_IS_PARTIAL: ClassVar = True
+
+    data: msgspec.Raw = NULL
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+    def event(self) -> Op | Skipped:
+        metadata = self.metadata
+        if metadata.record_type is None or metadata.operation is None:
+            raise NotThisFormat("it has no members `metadata.record-type` and `metadata.operation`")
+        if metadata.record_type != "data":
+            return Op.TRUNCATE if metadata.operation == _TRUNCATE else Skipped.SCHEMA_CHANGE
+        if metadata.operation not in _OPS:
+            raise BadValue(f"unknown operation {metadata.operation!r}")
+        return _OPS[metadata.operation]
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic, self.metadata.schema_name or None, None, self.metadata.table_name or None)
+
+    def shape(self) -> Hashable:
+        return self.metadata.schema_name, self.metadata.table_name, self.metadata.record_type, _kind(self.metadata)
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        return (self.data,), None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        """A column whose own name begins with `BI_` is one if the table has it."""
+        if bytes(self.data) == b"null":
+            raise Empty(f"operation {self.metadata.operation}", "data")
+        row = read_object(self.data)
+        if op is not Op.UPDATE:
+            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row)]
+        old = {name for name in row if name.startswith(_OLD) and name not in columns}
+        after = {name: raw for name, raw in row.items() if name not in old}
+        if not old:
+            return [RowChange(op, None, after)]
+        before = {**after, **{name.removeprefix(_OLD): row[name] for name in old}}
+        return [RowChange(op, before, after, knows_old_row=len(old) == len(before))]
+
+
+def _kind(metadata: _Metadata) -> bool:
+    return metadata.operation in _OPS

@@ -1,0 +1,1 @@
+"""`ogg-json`: what Oracle GoldenGate's JSON formatter writes."""

@@ -1,0 +1,66 @@
+"""A record of Oracle GoldenGate's JSON formatter.
+
+Source: Paimon `cdc/format/ogg/OggRecordParser.java`; GoldenGate for Big Data, JSON formatter (operation mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+
+_OPS: Final = {"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
+_NAMES_MAX: Final = 3
+
+
+class OggEnvelope(Envelope):
+    """before, after: rows, or of a compressed update the key and the columns that changed."""
+
+    FORMAT: ClassVar = "ogg-json"
+    OLD_IS_PARTIAL: ClassVar = False
+
+    op_type: str | None = None
+    table: str | None = None
+    primary_keys: list[str] | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+
+    def event(self) -> Op | Skipped:
+        if self.op_type is None:
+            raise NotThisFormat("it has no member `op_type`")
+        if self.op_type not in _OPS:
+            raise BadValue(f"unknown op_type {self.op_type!r}; expected I, U, D or T")
+        return _OPS[self.op_type]
+
+    def source_table(self, topic: str) -> SourceTable:
+        """`SCHEMA.TABLE`, of a pluggable database `PDB.SCHEMA.TABLE`."""
+        names = (self.table or "").split(".", _NAMES_MAX - 1)
+        if len(names) == _NAMES_MAX:
+            return SourceTable(topic, *names)
+        return SourceTable(topic, names[0] if len(names) > 1 else None, None, names[-1] or None)
+
+    def shape(self) -> Hashable:
+        return self.table, self.op_type in _OPS
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        return self.primary_keys or ()
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        if self.op_type == "U":
+            return (self.after,), (self.before,)
+        return (self.before if self.op_type == "D" else self.after,), None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        wanted = {Op.INSERT: ("after",), Op.DELETE: ("before",)}.get(op, ("after", "before"))
+        for name in wanted:
+            if bytes(getattr(self, name)) == b"null":
+                why = ": whether it changed the key is not known" if name == "before" and op is Op.UPDATE else ""
+                raise Empty(f"op_type {self.op_type}", name + why)
+        before = read_object(self.before) if "before" in wanted else None
+        return [RowChange(op, before, read_object(self.after) if "after" in wanted else None)]

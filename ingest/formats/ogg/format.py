@@ -1,0 +1,15 @@
+"""`ogg-json`: what Oracle GoldenGate's JSON formatter writes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.ogg.envelope import OggEnvelope
+
+
+class OggJson(EnvelopeFormat):
+    """See `ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "ogg-json"
+    ENVELOPE: ClassVar = OggEnvelope

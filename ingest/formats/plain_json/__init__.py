@@ -1,0 +1,1 @@
+"""`json`: objects of columns, each a row."""

@@ -1,0 +1,80 @@
+"""`json`: objects of columns, each a row that is inserted, or that replaces the one of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import InferredTable, Skipped
+from ingest.formats.envelopes.envelope import NULL, Envelope, Op, RowChange
+from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.envelopes.reader import EnvelopeReader
+from ingest.formats.envelopes.recognition import format_like
+from ingest.formats.envelopes.table_inference import refused
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, read_object
+from ingest.raw_batch import RawBatch
+
+_Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
+
+
+class JsonRow(Envelope):
+    """row: the whole record. It names no table: the topic does."""
+
+    FORMAT: ClassVar = "json"
+    OLD_IS_PARTIAL: ClassVar = False
+
+    row: msgspec.Raw = NULL
+
+    def event(self) -> Op | Skipped:
+        return Op.INSERT
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic)
+
+    def shape(self) -> Hashable:
+        return None
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        return (self.row,), None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+        return [RowChange(op, None, read_object(self.row))]
+
+
+class _JsonReader(EnvelopeReader):
+    """Of rows without an envelope."""
+
+    def read(self, value: bytes) -> Envelope:
+        read_object(value)
+        return JsonRow(row=msgspec.Raw(value))
+
+    def read_all(self, values: bytes | memoryview, n: int) -> Sequence[Envelope]:
+        rows = _Raws.decode_lines(values)
+        if len(rows) != n:
+            raise ValueError("not one record each")
+        return [JsonRow(row=row) for row in rows]
+
+
+@dataclass(frozen=True)
+class PlainJson(EnvelopeFormat):
+    """See `ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "json"
+    ENVELOPE: ClassVar = JsonRow
+
+    def reader(self) -> EnvelopeReader:
+        return _JsonReader(JsonRow)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        """Refuses records that look like changes of another format: their envelopes would become columns."""
+        try:
+            other = format_like(read_object(batch.values[row].as_py() or b"").keys())
+        except BadValue:
+            other = None
+        if other is not None:
+            raise refused(batch, row, BadValue(f"it looks like {other}: set `format` to what the topic holds"))
+        return super().infer_table(batch, row)
