@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
 from storage.read.increment import Increment, read_increment
-from storage.read.predicate import Predicate, as_predicate
+from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
@@ -20,7 +21,9 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 
 class Scan:
-    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for."""
+    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for. It pickles."""
+
+    has_splits: ClassVar[bool] = True  # whether it can be read split by split, or only as a whole
 
     def __init__(
         self,
@@ -38,6 +41,11 @@ class Scan:
         self._splits: list[Split] | None = None
 
     @property
+    def context(self) -> TableContext:
+        """The table under the schema it is read with. No part of the public API: it may change at any time."""
+        return self._context
+
+    @property
     def snapshot_id(self) -> int | None:
         """None for a table without snapshots."""
         return self._snapshot.id if self._snapshot is not None else None
@@ -46,6 +54,24 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The columns that come out."""
         return self._reader.schema
+
+    @checked
+    def select(self, columns: Sequence[str]) -> Self:
+        """The same read, of the same snapshot, of these of its columns."""
+        names, _ = projection(self.schema, columns, None)
+        return self._changed(_columns=names)
+
+    @checked
+    def where(self, condition: Predicate | Any) -> Self:
+        """The same read, of the same snapshot, with one more condition on its columns."""
+        _, predicate = projection(self.schema, None, condition)
+        both = predicate if self._predicate is None or predicate is None else And((self._predicate, predicate))
+        return self._changed(_predicate=both)
+
+    def _changed(self, **attributes: Any) -> Self:
+        changed = copy(self)
+        vars(changed).update(attributes, _splits=None)
+        return changed
 
     def splits(self) -> list[Split]:
         """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
@@ -71,6 +97,8 @@ class Scan:
 
 class IncrementalScan(Scan):
     """Rows that came between two snapshots, instead of those at one. Read as a whole, not by splits."""
+
+    has_splits = False
 
     def __init__(
         self, context: TableContext, increment: Increment, columns: tuple[str, ...], predicate: Predicate | None

@@ -87,6 +87,8 @@ class ReadOnlyTable(Table):
 class SystemScan(Scan):
     """Read as a whole, not by splits."""
 
+    has_splits = False
+
     def __init__(
         self, system_table: SystemTable, at: ReadAt, columns: tuple[str, ...], predicate: Predicate | None
     ) -> None:

@@ -1,0 +1,50 @@
+"""`spark.read.format("tidelake")`: a table, or a system table, as a DataFrame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from storage.errors import UnsupportedFeature
+from tidelake.spark.read_options import ReadOptions
+from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
+
+
+def register(spark: SparkSession) -> None:
+    """Make format `tidelake` known to a session. Its Python workers need this package too."""
+    spark.dataSource.register(TidelakeDataSource)
+
+
+class TidelakeDataSource(DataSource):
+    """See `tidelake.spark.read_options` for what may be given. Spark keeps it pickled between its calls."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidelake"
+
+    def schema(self) -> StructType:
+        return schema_of(ReadOptions.of(self.options).scan())
+
+    def reader(self, schema: StructType) -> SnapshotBatchReader:
+        options = ReadOptions.of(self.options)
+        return (FilteringBatchReader if options.push_filters else SnapshotBatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
+        raise UnsupportedFeature(
+            'readStream.format("tidelake")',
+            "a table can't be read as a stream yet",
+            "Read it as a batch: option incremental-between has what came between two snapshots",
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise UnsupportedFeature(
+            'write.format("tidelake")',
+            "rows of a bucket must come together in one task, and Spark asks no Python source how to divide them",
+            "Write with tidelake.spark.sink, in foreachBatch",
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)

@@ -1,0 +1,140 @@
+"""Filters that Spark pushes down, as conditions of a scan: the same rows, or not taken over.
+
+Spark differs from the comparisons of `storage.read.predicate` in NaN: it equals itself, and is greater than all else.
+What is not surely said here stays with Spark, which then applies it to what comes out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from storage.errors import BadInput
+from storage.read import predicate as predicates
+from storage.read.predicate import Column, Predicate, col
+
+
+def predicate_of(pushed: Filter, schema: pa.Schema) -> Predicate | None:
+    """The condition that holds for the same rows of this schema, alone and negated; None where there is none."""
+    found = _negated(pushed.child, schema) if isinstance(pushed, Not) else _plain(pushed, schema)
+    if found is None:
+        return None
+    try:
+        found.expression(schema)
+    except (BadInput, pa.ArrowException):
+        return None
+    return found
+
+
+def _negated(inner: Filter, schema: pa.Schema) -> Predicate | None:
+    if isinstance(inner, In) and None in inner.value:
+        return None  # `not in (1, null)` holds for no row
+    found = _plain(inner, schema)
+    return None if found is None else predicates.Not(found)
+
+
+def _plain(pushed: Filter, schema: pa.Schema) -> Predicate | None:
+    """Null where Spark's is null, so that it may be negated."""
+    path: tuple[str, ...] = getattr(pushed, "attribute", ())
+    if len(path) != 1 or schema.get_field_index(path[0]) < 0:
+        return None
+    column, kind = col(path[0]), schema.field(path[0]).type
+    match pushed:
+        case IsNull():
+            return column.is_null()
+        case IsNotNull():
+            return column.is_not_null()
+        case EqualNullSafe(value=None):
+            return column.is_null()
+        case StringStartsWith(value=str(prefix)) if pa.types.is_string(kind):
+            return column.starts_with(prefix)
+        case In(value=values):
+            return _in(column, kind, values)
+        case EqualNullSafe(value=value) if _is_comparable(value, kind):
+            return column.is_not_null() & _equal(column, value)
+        case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual():
+            return _compared(pushed, column, kind) if _is_comparable(pushed.value, kind) else None
+    return None
+
+
+def _in(column: Column, kind: pa.DataType, values: tuple[Any, ...]) -> Predicate | None:
+    given = [value for value in values if value is not None]
+    if not all(_is_comparable(value, kind) for value in given):
+        return None
+    numbers = column.is_in([value for value in given if not _is_nan(value)])
+    return numbers | column.is_nan() if any(map(_is_nan, given)) else numbers
+
+
+def _compared(pushed: Any, column: Column, kind: pa.DataType) -> Predicate | None:
+    value = pushed.value
+    if isinstance(pushed, EqualTo):
+        return _equal(column, value)
+    if pa.types.is_boolean(kind):
+        return None
+    if _is_nan(value):
+        match pushed:
+            case LessThan():
+                return ~column.is_nan()
+            case GreaterThanOrEqual():
+                return column.is_nan()
+        return None
+    condition: predicates.Compare = _OPERATORS[type(pushed)](column, value)
+    is_greater = isinstance(pushed, GreaterThan | GreaterThanOrEqual)
+    return condition | column.is_nan() if is_greater and pa.types.is_floating(kind) else condition
+
+
+_OPERATORS: Final[Mapping[type, Callable[[Column, Any], Any]]] = {
+    GreaterThan: lambda column, value: column > value,
+    GreaterThanOrEqual: lambda column, value: column >= value,
+    LessThan: lambda column, value: column < value,
+    LessThanOrEqual: lambda column, value: column <= value,
+}
+
+
+def _equal(column: Column, value: Any) -> Predicate:
+    return column.is_nan() if _is_nan(value) else column == value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _is_comparable(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value is of the column's own kind, so that nothing has to be converted to compare them."""
+    match value:
+        case bool():
+            return bool(pa.types.is_boolean(kind))
+        case int():
+            return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+        case float():
+            return bool(pa.types.is_floating(kind))
+        case Decimal():
+            return bool(pa.types.is_decimal(kind))
+        case str():
+            return bool(pa.types.is_string(kind))
+        case bytes():
+            return bool(pa.types.is_binary(kind))
+        case dt.datetime():
+            return bool(pa.types.is_timestamp(kind)) and (kind.tz is None) is (value.tzinfo is None)
+        case dt.date():
+            return bool(pa.types.is_date(kind))
+    return False

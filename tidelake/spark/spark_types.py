@@ -1,0 +1,117 @@
+"""Spark's types of a table's columns, and rows in the one Arrow form that Spark takes of them.
+
+Source: PySpark `sql/pandas/types.py`, `sql/worker/plan_data_source_read.py` (what it compares a batch with).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from inspect import signature
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+
+from storage.errors import BadInput
+
+# PySpark 4.1 and 4.2 take UTC for granted, 4.3 wants to be told.
+_to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
+    partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
+)
+
+
+def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType:
+    """columns: as a scan returns them. variants: those of them that are VARIANT."""
+    of_arrow: StructType = from_arrow_schema(
+        pa.schema([field.with_type(_known_to_spark(field.type)) for field in columns]), prefer_timestamp_ntz=True
+    )
+    of_variant = frozenset(variants)
+    return StructType(
+        [
+            StructField(field.name, VariantType() if field.name in of_variant else field.dataType, field.nullable)
+            for field in of_arrow.fields
+        ]
+    )
+
+
+def arrow_form(schema: StructType) -> pa.Schema:
+    """What every batch for Spark must look like. Spark looks at the first one only; one that differs ends the JVM's
+    reader, or is read as something else.
+    """
+    return _to_arrow_schema(schema)
+
+
+def in_arrow_form(rows: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
+    """Nothing is copied where the forms agree. Raises BadInput for a value that Spark can't hold: one finer than a
+    microsecond.
+    """
+    columns = [_cast(column, field) for column, field in zip(rows.columns, form, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=form)
+
+
+def check_columns(asked: StructType, own: StructType, table: str) -> None:
+    """Raises BadInput for columns, of `.schema(…)`, that are not the table's or not of its types. A column may be asked
+    for as nullable that is not.
+    """
+    if not asked.fields:
+        raise BadInput(f"{table}: the schema of the read has no columns; name one, or leave .schema(…) out")
+    by_name = {field.name: field for field in own.fields}
+    for field in asked.fields:
+        found = by_name.get(field.name)
+        if found is None:
+            raise BadInput(f"{table} has no column {field.name!r}; it has {', '.join(by_name)}. Correct .schema(…)")
+        if not _holds(field.dataType, field.nullable, found.dataType, found.nullable):
+            raise BadInput(
+                f"{table}: column {field.name!r} is {_described(found)}, and the schema of the read says "
+                f"{_described(field)}. Read it as it is, and cast it afterwards"
+            )
+
+
+def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+    """PySpark knows times of day as time64 only."""
+    if pa.types.is_time32(kind):
+        return pa.time64("ns")
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_known_to_spark(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        value = kind.item_field
+        return pa.map_(_known_to_spark(kind.key_type), value.with_type(_known_to_spark(value.type)))
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        value = kind.value_field
+        return pa.list_(value.with_type(_known_to_spark(value.type)))
+    return kind
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise BadInput(
+            f"column {field.name!r} has a value that Spark can't hold ({error}). Leave the column out: "
+            ".schema(…) names those to read"
+        ) from None
+
+
+def _holds(asked: DataType, is_nullable: bool, own: DataType, may_be_null: bool) -> bool:
+    """Whether every value of type `own` is one of type `asked`, as it is."""
+    if may_be_null and not is_nullable:
+        return False
+    if isinstance(asked, StructType) and isinstance(own, StructType):
+        return asked.names == own.names and all(
+            _holds(part.dataType, part.nullable, other.dataType, other.nullable)
+            for part, other in zip(asked.fields, own.fields, strict=True)
+        )
+    if isinstance(asked, ArrayType) and isinstance(own, ArrayType):
+        return _holds(asked.elementType, asked.containsNull, own.elementType, own.containsNull)
+    if isinstance(asked, MapType) and isinstance(own, MapType):
+        values_agree = _holds(asked.valueType, asked.valueContainsNull, own.valueType, own.valueContainsNull)
+        return values_agree and _holds(asked.keyType, False, own.keyType, False)
+    return bool(asked == own)
+
+
+def _described(field: Any) -> str:
+    return f"{field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
