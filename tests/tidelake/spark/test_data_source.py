@@ -306,10 +306,10 @@ def test_options_do_not_show_what_opens_the_store(tmp_path: Path) -> None:
 
 
 def frame(
-    spark: SparkSession, warehouse: Path, table: str, columns: list[str] | None = None, **options: str
+    spark: SparkSession, warehouse: Path, table: str, columns: list[str] | None = None, push_filters: str = "false"
 ) -> DataFrame:
     register(spark)
-    given = {"warehouse": str(warehouse), "table": table, **options}
+    given = {"warehouse": str(warehouse), "table": table, "push-filters": push_filters}
     reader = spark.read.format("tidelake").options(**given)
     return reader.load() if columns is None else reader.schema(reader.load().select(columns).schema).load()
 
@@ -323,7 +323,7 @@ def test_spark_reads_a_table_with_its_own_filters_and_with_ours(
     assert sorted(row.id for row in found.collect()) == [97, 98, 99]
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = frame(spark, tmp_path / "lake", "shop.orders", **{"push-filters": "true"})
+        found = frame(spark, tmp_path / "lake", "shop.orders", push_filters="true")
         found = found.where("amount > 48 and name = 'a' and name like '%a'")
         assert sorted(row.id for row in found.collect()) == [97, 98, 99]
     finally:
@@ -369,7 +369,7 @@ def collected(rows: DataFrame) -> pa.Table:
 
 
 def part(variant: VariantVal | None) -> dict[str, bytes] | None:
-    return variant and {"value": bytes(variant.value), "metadata": bytes(variant.metadata)}
+    return None if variant is None else {"value": bytes(variant.value), "metadata": bytes(variant.metadata)}
 
 
 def is_of_nanoseconds(kind: pa.DataType) -> bool:
