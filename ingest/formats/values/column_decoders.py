@@ -111,8 +111,6 @@ def column_decoder_for(
             return _unflagged(int | None, _unsigned_decoder(target))
         case Meaning.PLAIN if root is Root.DATE and source.connect == JSON_VALUE.connect:
             return _unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.date32()))
-        case Meaning.PLAIN if root is Root.TIME and source.connect == JSON_VALUE.connect:
-            return _unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.time32("ms")))
         case Meaning.PLAIN if root in TIMESTAMP_ROOTS and source.connect == JSON_VALUE.connect:
             return _unflagged(str | None, _timestamp_decoder(source, target, rounds))
         case Meaning.DATE if root is Root.DATE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, time
 from typing import Any
 
 import pytest
@@ -264,3 +264,10 @@ def test_plain_json_makes_no_table_of_the_envelopes_of_another_format() -> None:
 def test_options_that_mean_nothing_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_format(name, options)
+
+
+def test_a_time_of_day_is_read_from_its_text() -> None:
+    target = orders({"id": "BIGINT", "at": "TIME(0)"})
+    assert rows_of(_decode("canal-json", canal("INSERT", {"id": "1", "at": "23:59:59"}), target=target)) == [
+        ("+I", 1, time(23, 59, 59))
+    ]

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.formats.connect_schema import (
+    JSON_VALUE,
     UNDECLARED,
     ConnectorSettings,
     Meaning,
@@ -24,6 +25,7 @@ from ingest.formats.connect_schema import (
     spelled_source_type,
 )
 from ingest.formats.debezium.columnar_decoder import NOT_COLUMNAR
+from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
 from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue
@@ -104,6 +106,12 @@ COLUMNS: Final = (
     Column("ARRAY<INT>", ("[1,null]", "[]", str(list(b"__debezium_unavailable_value")))),
     Column("ARRAY<STRING>", ('["a",null]', '["__debezium_unavailable_value"]')),
     Column("ARRAY<BOOLEAN>", ("[true]",)),
+    Column("BOOLEAN", ('"1"', '"0"', "true"), JSON_VALUE),
+    Column("INT", ('"2147483647"', '"-1"'), JSON_VALUE),
+    Column("DOUBLE", ('"0.1"', '"-0"', '"0.3333333333333333"', '"NaN"'), JSON_VALUE),
+    Column("DATE", ('"2024-02-29"',), JSON_VALUE),
+    Column("TIMESTAMP(3)", ('"2024-02-29 23:59:59.125"',), JSON_VALUE),
+    Column("BYTES", ('"\\u0001ÿ"', '""'), mysql_source_type("blob")),
 )
 
 _NUMBERS: Final = st.one_of(
