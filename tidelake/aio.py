@@ -326,6 +326,16 @@ class Scan:
     def schema(self) -> pa.Schema:
         return self._inner.schema
 
+    @property
+    def has_splits(self) -> bool:
+        return self._inner.has_splits
+
+    def select(self, columns: Sequence[str]) -> Scan:
+        return Scan(self._inner.select(columns))
+
+    def where(self, condition: Predicate | Any) -> Scan:
+        return Scan(self._inner.where(condition))
+
     async def splits(self) -> list[Split]:
         return await asyncio.to_thread(self._inner.splits)
 

@@ -30,7 +30,7 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
 
 
 # Of the blocking API alone. `context` is internal, `follower` is for callers who wait in their own way.
-_ONLY_BLOCKING: Final = {"Table": {"context", "follower"}}
+_ONLY_BLOCKING: Final = {"Table": {"context", "follower"}, "Scan": {"context"}}
 # A task is stopped by cancelling it.
 _ONLY_BLOCKING_PARAMETERS: Final = {"stop", "cancellation"}
 
