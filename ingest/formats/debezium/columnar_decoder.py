@@ -24,7 +24,14 @@ from ingest.formats.source_table import SourceTable
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
 
-NOT_COLUMNAR: Final = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
+NOT_COLUMNAR: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    msgspec.MsgspecError,
+    pa.ArrowNotImplementedError,
+)
 """What `ColumnarDecoder.read` raises for records that it leaves to the row decoder."""
 
 _KIND_OF_OP: Final = np.full(256, -1, np.int8)

@@ -21,7 +21,14 @@ from ingest.formats.record_schema import RecordSchema
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
 
-NOT_COLUMNAR: Final = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
+NOT_COLUMNAR: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    msgspec.MsgspecError,
+    pa.ArrowNotImplementedError,
+)
 """What `ColumnarImages.read` raises for records that are to be read one by one."""
 
 _KIND_OF_OP: Final = {
