@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -314,11 +315,14 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
 
 
 def damaged(warehouse: Path, pattern: str, damage: Damage) -> tuple[Path, bytes]:
-    """A file of this pattern that the newest snapshot needs, and what it held: the oldest, but for manifest lists."""
+    """A file of this pattern that the newest snapshot needs, and what it held: the first that its lists name."""
     table = warehouse / "shop.db" / "orders"
-    newest_list = json.loads((table / "snapshot" / "snapshot-2").read_text())["deltaManifestList"]
-    found = [p for p in table.glob(pattern) if "-list-" not in p.name or p.name == newest_list]
-    path = min(found, key=lambda p: p.stat().st_mtime_ns)
+    snapshot = json.loads((table / "snapshot" / "snapshot-2").read_text())
+    with (table / "manifest" / snapshot["baseManifestList"]).open("rb") as base_list:
+        records: Any = fastavro.reader(base_list)
+        manifests = [record["_FILE_NAME"] for record in records]
+    named = {snapshot["deltaManifestList"], manifests[0]}
+    path = min(p for p in table.glob(pattern) if p.parent.name != "manifest" or p.name in named)
     whole = path.read_bytes()
     left = damage.do(whole)
     if left is None:
