@@ -13,11 +13,12 @@ import pytest
 # Runs in a process of its own: Arrow's peak can't be set back. NumPy's memory is seen by tracemalloc.
 SCRIPT: Final = """
 import json, sys, tracemalloc
+from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset, pyarrow.parquet  # not to be counted
 import tidelake
-from storage.files.formats import parquet
+from storage.files.formats import parquet_writer
 from storage.merge import sections
 from storage.write import write_buffer
 
@@ -25,9 +26,10 @@ warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs:
 ROWS, PARTS, PART_ROWS = 200_000, 200, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
-write_buffer.PIECE_ROWS_MAX = 128
-sections.SECTION_MEMORY_BYTES = 2**20
-parquet._ROW_GROUP_HELD_BYTES = 2**22  # what a writer waits for where rows compress to nothing
+patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails where the name is gone; an assignment would not
+patch.object(sections, "SECTION_MEMORY_BYTES", 2**20).start()
+# what a writer waits for where rows compress to nothing
+patch.object(parquet_writer, "_ROW_GROUP_HELD_BYTES", 2**22).start()
 
 
 def some_rows():
