@@ -79,12 +79,12 @@ def compare_with_source(table: str, position: SourcePosition, source: SourceStat
     if changes and None not in (known.cluster_id, now.cluster_id) and known.cluster_id != now.cluster_id:
         text = f"{changes[0]}; offsets count other records there"
         return [PositionProblem(table, ProblemKind.ANOTHER_SOURCE, text, frozenset(position.ranges))]
-    anew = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
+    recreated = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
     findings = []
-    if anew:
-        partitions = frozenset(p for p in position.ranges if p.topic in anew)
+    if recreated:
+        partitions = frozenset(p for p in position.ranges if p.topic in recreated)
         findings.append(PositionProblem(table, ProblemKind.TOPIC_RECREATED, "; ".join(changes), partitions))
-    ends = {p: end for p, end in position.ends.items() if p.topic in source.topics - anew}
+    ends = {p: end for p, end in position.ends.items() if p.topic in source.topics - recreated}
     return findings + _offsets(table, ends, source)
 
 

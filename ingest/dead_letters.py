@@ -85,9 +85,11 @@ class DeadLetters:
             path = f"{self._location}/{entry.name}"
             for line in self._io.read(path).split(b"\n"):
                 if line.strip():
-                    letter = _letter(line, path)
-                    if letter.offset >= resume_offsets.get(TopicPartition(letter.topic, letter.partition), 0):
-                        self._written.add(_digest(letter))
+                    dead_letter = _parse_dead_letter(line, path)
+                    if dead_letter.offset >= resume_offsets.get(
+                        TopicPartition(dead_letter.topic, dead_letter.partition), 0
+                    ):
+                        self._written.add(_digest(dead_letter))
 
     def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
         """Whether the record has its letter from an earlier life."""
@@ -121,17 +123,17 @@ class DeadLetters:
         The letters stay valid if the checkpoint then fails; their records find them when they come again.
         """
         if self._waiting:
-            with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "letters") as threads:
+            with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "dead-letters") as threads:
                 list(threads.map(self._write, self._waiting))
         self._waiting, self._waiting_bytes = {}, 0
 
     def _write(self, partition: TopicPartition) -> None:
-        letters = self._waiting[partition]
-        (first, _), (last, _) = letters[0], letters[-1]
+        dead_letters = self._waiting[partition]
+        (first, _), (last, _) = dead_letters[0], dead_letters[-1]
         where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
         path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
         # whole or not there: `recover` reads what it finds
-        self._io.create_if_absent(path, b"".join(letter for _, letter in letters))
+        self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))
 
 
 class _RateLimitedLog:
@@ -170,16 +172,16 @@ def _is_below(file_name: str, resume_offsets: Mapping[TopicPartition, int]) -> b
     return int(found["last"]) < resume_offsets.get(partition, 0)
 
 
-def _letter(line: bytes, path: str) -> _DeadLetter:
+def _parse_dead_letter(line: bytes, path: str) -> _DeadLetter:
     try:
         return msgspec.json.decode(line, type=_DeadLetter)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFile(path, "dead letters", f"{line[:80]!r} ({error})") from None
 
 
-def _digest(letter: _DeadLetter) -> bytes:
+def _digest(dead_letter: _DeadLetter) -> bytes:
     """Stands for a letter in memory, where there may be many large ones."""
-    return hashlib.blake2b(msgspec.msgpack.encode(letter), digest_size=16).digest()
+    return hashlib.blake2b(msgspec.msgpack.encode(dead_letter), digest_size=16).digest()
 
 
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
 from storage.read.time_travel import TimeTravel
 from storage.row_level.assignments import Assignments
-from storage.row_level.row_changes import RowChange, change_rows
+from storage.row_level.row_changes import RowLevelOperation, change_rows
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
@@ -335,7 +335,7 @@ class Table:
         where: made with `tidelake.col` or `pyarrow.compute`. Rows that others add meanwhile stay.
         Returns the id of the snapshot; None when no row matches, or (commit_user, identifier) was committed before.
         """
-        return self._change_rows(RowChange(as_predicate(where, self.schema)), commit_user, identifier)
+        return self._change_rows(RowLevelOperation(as_predicate(where, self.schema)), commit_user, identifier)
 
     @checked
     def update(
@@ -351,10 +351,10 @@ class Table:
         values: by column, what it becomes: a value, or an expression over the columns made with `pyarrow.compute`
         (`{"amount": pc.field("amount") * 2}`), which sees the row as it was.
         """
-        change = RowChange(as_predicate(where, self.schema), Assignments(values))
+        change = RowLevelOperation(as_predicate(where, self.schema), Assignments(values))
         return self._change_rows(change, commit_user, identifier)
 
-    def _change_rows(self, change: RowChange, commit_user: str | None, identifier: int | None) -> int | None:
+    def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         return change_rows(self._context, change, self._user(commit_user), number)
 

@@ -401,8 +401,8 @@ class _Job:
         publishable: list[_TaskResult] = []
         lost: list[_TaskResult] = []
         for one in done:
-            is_standing = table.holds(one.task.key, one.result.before, one.task.deletion_files)
-            (publishable if is_standing else lost).append(one)
+            is_live = table.holds(one.task.key, one.result.before, one.task.deletion_files)
+            (publishable if is_live else lost).append(one)
         return publishable, lost
 
     def _record_commit(self, snapshot_id: int, done: Sequence[_TaskResult]) -> None:

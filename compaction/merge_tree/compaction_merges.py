@@ -48,8 +48,8 @@ class CompactionMerges:
         find = look_up(levels, output_level)
         order = MergeOrder.of(self.context.schema.trimmed_primary_keys, self.context.options)
         if self.context.options.merge_engine is MergeEngine.FIRST_ROW:
-            return FirstRowLookup(self._engine, order, find, self._tells_lookups)
-        return LookupMerge(self._engine, order, find, self._tells_lookups, self._compared, writes_rows)
+            return FirstRowLookup(self._engine, order, find, self._lookup_produces_changelog)
+        return LookupMerge(self._engine, order, find, self._lookup_produces_changelog, self._compared, writes_rows)
 
     def upgrade(self, levels: Levels, file: DataFileMeta, output_level: int) -> UpgradeStrategy:
         options = self.context.options
@@ -60,7 +60,7 @@ class CompactionMerges:
         strategy = lookup_upgrade_strategy(
             options, file, output_level, levels.max_level, has_deletion_vectors=options.deletion_vectors_enabled
         )
-        is_read = strategy.rewrites or self._tells_lookups or self._marks_rows(levels, output_level)
+        is_read = strategy.rewrites or self._lookup_produces_changelog or self._marks_rows(levels, output_level)
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
@@ -75,7 +75,7 @@ class CompactionMerges:
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
             return False
-        if self._tells_lookups or self._marks_rows(levels, output_level):
+        if self._lookup_produces_changelog or self._marks_rows(levels, output_level):
             return True
         match options.merge_engine:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
@@ -90,7 +90,7 @@ class CompactionMerges:
         return self.context.options.deletion_vectors_enabled and output_level < levels.highest_level
 
     @property
-    def _tells_lookups(self) -> bool:
+    def _lookup_produces_changelog(self) -> bool:
         return self.context.options.changelog_producer is ChangelogProducer.LOOKUP
 
     @cached_property

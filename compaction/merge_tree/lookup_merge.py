@@ -38,7 +38,7 @@ Find = Callable[[pa.RecordBatch], KeyedRows]
 
 @dataclass(frozen=True, slots=True)
 class LookupMerge:
-    """engine: merges the rows of all levels that it is shown. tells_changes: what the rows of level 0 change.
+    """engine: merges the rows of all levels that it is shown. produces_changelog: what the rows of level 0 change.
 
     compared: see `compared_columns`. writes_rows: else they stay where they are, and are only read for their changes.
     """
@@ -46,7 +46,7 @@ class LookupMerge:
     engine: MergeFunction
     order: MergeOrder
     find: Find
-    tells_changes: bool
+    produces_changelog: bool
     compared: Sequence[str] | None = None
     writes_rows: bool = True
     needs_levels: bool = True
@@ -59,10 +59,10 @@ class LookupMerge:
         from_level_0 = groups.any(levels == 0)
         lowest = _lowest_above_0(groups, levels)
         is_alone = groups.lengths == 1
-        previous = looked_up(self.find, rows, groups, levels, self.order)
+        previous = look_up_previous(self.find, rows, groups, levels, self.order)
         is_alone[previous.keys] = False
         merged = self._merged(rows, _counted(groups, levels, lowest), previous, is_alone, from_level_0)
-        if not self.tells_changes:
+        if not self.produces_changelog:
             return Merged(merged.rows)
         keys = np.flatnonzero(from_level_0 & (lowest >= 0))
         before = KeyedRows(rows.take(pa.array(groups.rows[lowest[keys]])), keys).joined(previous)
@@ -96,13 +96,13 @@ class LookupMerge:
 class FirstRowLookup:
     """merge-engine = first-row, whose readers don't merge: a key that lies above already is left out.
 
-    tells_changes: keys that are new.
+    produces_changelog: keys that are new.
     """
 
     engine: MergeFunction
     order: MergeOrder
     find: Find
-    tells_changes: bool
+    produces_changelog: bool
     needs_levels: bool = True
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
@@ -110,16 +110,16 @@ class FirstRowLookup:
 
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
         levels = _levels(rows)[groups.rows]
-        known = looked_up(self.find, rows, groups, levels, self.order).keys
+        known = look_up_previous(self.find, rows, groups, levels, self.order).keys
         is_known = np.zeros(len(groups), np.bool_)
         is_known[known] = True
         merged = merged_by_key(self.engine, rows, groups, np.zeros(len(groups), np.bool_)).of(~is_known)
-        if not self.tells_changes:
+        if not self.produces_changelog:
             return Merged(merged.rows)
         return Merged(merged.rows, merged.of(~groups.any(levels > 0)).rows)
 
 
-def looked_up(
+def look_up_previous(
     find: Find, rows: pa.RecordBatch, groups: Groups, levels: NDArray[np.int32], order: MergeOrder
 ) -> KeyedRows:
     """By number of the group: the rows of keys that have none above level 0 here. levels (n,): of `groups.rows`."""

@@ -45,7 +45,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
                 yield key, f"option {key} = {text!r}: {error}", "Correct the value."
                 return
     try:
-        check_supported(_draft_table(table, options), Operation.WRITE)
+        check_supported(_preview_table(table, options), Operation.WRITE)
     except UnsupportedFeature as error:
         named = next((key for key in options if f"option {key} " in error.feature), None)
         yield named, f"{error.feature}: {error.reason}", error.remedy
@@ -53,7 +53,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
         yield None, str(error), "Correct the options."
 
 
-def _draft_table(table: TableSettings, options: dict[str, str]) -> TableContext:
+def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContext:
     """A table with these options, which is nowhere; only its keys have columns."""
     names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
     fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))

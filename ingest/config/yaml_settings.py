@@ -61,7 +61,7 @@ def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
         root = loader.get_single_node()
         if root is None:
             return None, {}
-        reader = _Reader(loader, name, text, root)
+        reader = _SettingsReader(loader, name, text, root)
         return reader.read(root, ()), reader.places
     except yaml.MarkedYAMLError as error:
         raise _no_yaml(error, text, name) from None
@@ -99,7 +99,7 @@ def _line_and_column(text: str, index: int) -> tuple[int, int]:
     return len(breaks) + 1, index - (breaks[-1].end() if breaks else 0) + 1
 
 
-class _Reader:
+class _SettingsReader:
     """Turns YAML nodes into values, and notes the line of each."""
 
     def __init__(self, loader: yaml.SafeLoader, name: str, text: str, root: yaml.Node) -> None:

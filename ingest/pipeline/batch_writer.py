@@ -177,7 +177,7 @@ class BatchWriter:
         floor = self._floors[rows.target.name].get(TopicPartition(raw.topic, raw.partition), 0)
         return slice_by_offset(rows, max(floor, start), None)
 
-    def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledRows:
+    def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledBatch:
         """With left-out cells filled in; records whose cells could not be are left out.
 
         fail_up_to: up to this offset no record waits for anything any more.
@@ -186,11 +186,11 @@ class BatchWriter:
         read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
         unavailable = rows.unavailable
         if unavailable is None:
-            return _FilledRows(rows, rows, FilledRows.of(rows), read_again)
+            return _FilledBatch(rows, rows, FilledRows.of(rows), read_again)
         filled = fill_unavailable(rows, unavailable, self._sink_of(rows), moved, read_again)
         whole = replace(rows, rows=filled.rows, unavailable=None)
         if not filled.lost.any():
-            return _FilledRows(rows, whole, filled, read_again)
+            return _FilledBatch(rows, whole, filled, read_again)
         waiting = {int(rows.offsets[row]): change for row, change in filled.waiting.items()}
         waits_at = min((offset for offset in waiting if fail_up_to is None or offset > fail_up_to), default=None)
         awaited = None if waits_at is None else AwaitedRow(waits_at, rows.target.name, waiting[waits_at])
@@ -199,9 +199,9 @@ class BatchWriter:
             DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
             for offset, reason in reasons.items()
         ]
-        return _FilledRows(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
+        return _FilledBatch(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
 
-    def _key_changes(self, part: _FilledRows, stop: int | None) -> list[KeyChange | MovedRow]:
+    def _key_changes(self, part: _FilledBatch, stop: int | None) -> list[KeyChange | MovedRow]:
         """The halves of key changes below the offset `stop`. Looks up rows that leave and don't come there, too."""
         batch = slice_by_offset(part.came, 0, stop)
         found = list(key_change_halves(batch))
@@ -261,7 +261,7 @@ def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[Awaite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _FilledRows:
+class _FilledBatch:
     """A table's rows as they came, and those that can be written.
 
     filled: the rows that came, with their cells.

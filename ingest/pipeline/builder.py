@@ -34,7 +34,7 @@ from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_differences import Difference, check_differences, differences
+from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
@@ -170,11 +170,11 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     )
 
 
-def configuration_differences(config: Config) -> list[Difference]:
+def configuration_differences(config: Config) -> list[TableDifference]:
     """Where the configuration contradicts tables that exist. Blocks."""
     catalog = open_catalog(config.warehouse, config.warehouse_options)
 
-    def of(table: TableSettings) -> list[Difference]:
+    def of(table: TableSettings) -> list[TableDifference]:
         return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
 
     return [difference for found in map_parallel(of, config.tables) for difference in found]

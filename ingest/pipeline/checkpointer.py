@@ -115,16 +115,16 @@ class Checkpointer:
         with self._times.step("dead_letters"):
             await run_uncancellable(self._dead_letters.flush)
         with self._times.step("moved_rows"):
-            told: set[str] = await run_uncancellable(self._moved.save, coordinator.reached)
+            with_moved: set[str] = await run_uncancellable(self._moved.save, coordinator.reached)
         with self._times.step("prepare"):
             messages = await self._prepare(identifier)
-        committables = coordinator.prepared(messages, self._source.identity, {*always_publish, *told})
+        committables = coordinator.prepared(messages, self._source.identity, {*always_publish, *with_moved})
         await self._tracker.mark_active([committable.table for committable in committables], identifier)
         with self._times.step("publish"):
             await self._publish(committables, coordinator.committed)
         coordinator.completed()
-        if told:
-            await run_uncancellable(self._moved.committed, told)
+        if with_moved:
+            await run_uncancellable(self._moved.committed, with_moved)
         await self._tracker.committed(self._source.identity, coordinator.reached)
         return identifier, len(committables)
 
@@ -162,13 +162,13 @@ class Checkpointer:
         def commit(committable: TableCommittable) -> int | None:
             return self._sinks[committable.table].commit(committable)
 
-        def told(committable: TableCommittable, snapshot: int | None) -> None:
+        def notify(committable: TableCommittable, snapshot: int | None) -> None:
             committed(committable.table)
             if snapshot is not None:
                 self._metrics.snapshots[committable.table] = snapshot
 
         try:
-            await map_uncancellable(commit, committables, TABLES_AT_ONCE, told, keep_going=True)
+            await map_uncancellable(commit, committables, TABLES_AT_ONCE, notify, keep_going=True)
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
             raise fenced[0] if fenced else group from None  # every table says the same

@@ -148,7 +148,7 @@ class ProgressTracker:
         """
         now_ms = self._clock.now_ms()
 
-        def tell(newest: tuple[str, int]) -> None:
+        def register(newest: tuple[str, int]) -> None:
             table, snapshot_id = newest
             try:
                 self._sinks[table].history.register(snapshot_id)
@@ -160,14 +160,14 @@ class ProgressTracker:
         newest = {
             name: found.id for name, sink in list(self._sinks.items()) if (found := sink.latest_of_user()) is not None
         }
-        news = [(name, id_) for name, id_ in newest.items() if self._is_news(name, id_, now_ms)]
-        await map_uncancellable(tell, news, _AT_ONCE)
+        outdated = [(name, id_) for name, id_ in newest.items() if self._is_outdated(name, id_, now_ms)]
+        await map_uncancellable(register, outdated, _AT_ONCE)
 
     async def keep_registered(self, end: asyncio.Event) -> None:
         """`register` every so often until the end, also while nothing is committed."""
         while not await wait_at_most(end, INTERVAL_MS, self._clock):
             await self.register()
 
-    def _is_news(self, table: str, snapshot_id: int, now_ms: int) -> bool:
+    def _is_outdated(self, table: str, snapshot_id: int, now_ms: int) -> bool:
         registered_id, at_ms = self._registered.get(table, (0, 0))
         return registered_id != snapshot_id or now_ms - at_ms >= REFRESH_MS

@@ -116,7 +116,7 @@ class BatchCommits:
     def _check_replay(self, newest: Snapshot, batch_id: int, offsets: Callable[[], Ranges]) -> None:
         number = newest.commit_identifier
         has_own_name = self._query is not None and self._user == query_user(self._query, self._context)
-        anew = "a new checkpoint directory" + ("" if has_own_name else " and a new name for commit_user=…")
+        new_start = "a new checkpoint directory" + ("" if has_own_name else " and a new name for commit_user=…")
         if EPOCH_PROPERTY in newest.properties:
             because = "That was no batch of Spark's, but the pipeline of this name that `tidelake ingest run` runs"
         elif not self._is_same_query(newest):
@@ -140,7 +140,7 @@ class BatchCommits:
             )
         remedies = [
             f"go on with the checkpoint directory that wrote batch {number}, as it was then",
-            f"{anew}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
+            f"{new_start}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
             "where a primary key deduplicates",
             "leave this query stopped, where another driver runs it",
         ]

@@ -45,10 +45,10 @@ class BatchPosition:
 
     @property
     def properties(self) -> dict[str, str]:
-        told = {POSITION_PROPERTY: position_to_text(self.position)}
+        properties = {POSITION_PROPERTY: position_to_text(self.position)}
         if self.unread:
-            told[UNREAD_PROPERTY] = _unread_to_text(self.unread)
-        return told
+            properties[UNREAD_PROPERTY] = _unread_to_text(self.unread)
+        return properties
 
 
 @dataclass(frozen=True, slots=True)

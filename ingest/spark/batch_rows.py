@@ -1,11 +1,11 @@
 """A micro-batch's Arrow batches as rows of the table, each with what orders it.
 
-    [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _letter, _old_<key> …] [_key_change]
+    [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _dead_letter, _old_<key> …] [_key_change]
 
 The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival
 order.
 `_time` is the records' own, epoch milliseconds. The next ones are there only for rows whose unavailable values must be
-looked up, `_letter` for the case that they can't; the last for rows that are halves of key changes.
+looked up, `_dead_letter` for the case that they can't; the last for rows that are halves of key changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from storage.write.row_converter import RowConverter
 ORDER_PREFIX: Final = "_order_"
 TIME_COLUMN: Final = "_time"
 UNAVAILABLE_COLUMN: Final = "_unchanged"
-DEAD_LETTER_COLUMN: Final = "_letter"
+DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
 _KEY_CHANGE: Final = pa.struct(
@@ -187,7 +187,7 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
             [name for name, flags in unavailable.columns.items() if flags[i]] for i in range(len(unavailable.rows))
         ]
         columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
-        columns.append(pa.array(_letters(table, raw, unavailable.rows), pa.string()).take(position))
+        columns.append(pa.array(_dead_letter_lines(table, raw, unavailable.rows), pa.string()).take(position))
         names += [UNAVAILABLE_COLUMN, DEAD_LETTER_COLUMN]
         columns += [column.take(position) for column in unavailable.keys.columns]
         names += [OLD_KEY_PREFIX + name for name in unavailable.keys.schema.names]
@@ -198,7 +198,7 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _letters(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[str]:
+def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[str]:
     """What becomes of these rows' records if their values can't be found."""
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [

@@ -168,9 +168,9 @@ class BucketTask:
                 f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. Set REPLICA IDENTITY FULL at "
                 "the source, or pass dead_letters=… to sink() to keep such records aside and go on"
             )
-        for letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
+        for dead_letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
             statistics.dead_letters.append(
-                msgspec.json.encode(msgspec.json.decode(letter) | {"reason": reason}).decode()
+                msgspec.json.encode(msgspec.json.decode(dead_letter) | {"reason": reason}).decode()
             )
         return filled.filter(pa.array(~lost))
 

@@ -176,7 +176,7 @@ class SparkSink:
         """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
         if statistics.dead_letters and self.dead_letters is not None:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
-            text = "".join(letter + "\n" for letter in statistics.dead_letters)
+            text = "".join(line + "\n" for line in statistics.dead_letters)
             open_file_io(path, self.options).create_if_absent(path, text.encode())
             _log.warning(
                 "records became dead letters",

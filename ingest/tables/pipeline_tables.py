@@ -11,7 +11,7 @@ from ingest.formats.base import InferredTable, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
-from ingest.tables.table_differences import Difference, check_differences, differences
+from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_sink import TableSink
 from storage.catalog.base import Catalog
@@ -44,7 +44,7 @@ class PipelineTables:
         self._open_sink = open_sink
         self._infer = infer
         self.sinks: MutableMapping[str, TableSink] = {}
-        self.differences: list[Difference] = []
+        self.differences: list[TableDifference] = []
         self.router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
         for table, opened in zip(settings, map_parallel(self._opened, settings), strict=True):
             if opened is not None:
@@ -83,13 +83,13 @@ class PipelineTables:
                 "`partition_by`"
             )
         try:
-            draft = self._catalog.draft_table(
+            preview = self._catalog.preview_table(
                 table.name, inferred.fields, primary_key=primary_key, partition_by=table.partition_by, options=options
             )
         except BadInput as error:
             raise BadInput(f"{table.name} can't be created: {error}") from error
-        Target.of(draft, table.source_types, table.rounded_columns)
-        self._open_sink(draft).writer.abort()
+        Target.of(preview, table.source_types, table.rounded_columns)
+        self._open_sink(preview).writer.abort()
         self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(
             table.name,

@@ -38,7 +38,7 @@ _FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TableDifference:
     """setting: as in the configuration.
     configured, found: as texts.
     command: alters the table; None where it can't be altered, or had better not be by the way.
@@ -55,7 +55,7 @@ class Difference:
         return f"{self.table}: `{self.setting}` is {self.configured} in the configuration, {self.found} in the table"
 
 
-def differences(settings: TableSettings, context: TableContext) -> list[Difference]:
+def differences(settings: TableSettings, context: TableContext) -> list[TableDifference]:
     """What the configuration says of a table, and the table says otherwise."""
     schema, name = context.schema, settings.name
     found = []
@@ -65,18 +65,18 @@ def differences(settings: TableSettings, context: TableContext) -> list[Differen
     ):
         if wanted and tuple(wanted) != has:
             is_refused = set(wanted) != set(has)
-            found.append(Difference(name, setting, _names(wanted), _names(has), is_refused))
+            found.append(TableDifference(name, setting, _names(wanted), _names(has), is_refused))
     for key, text in settings.option_texts.items():
         has_text = _text_of(schema.options, key)
         if not _says_the_same(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
             shown = "not set" if has_text is None else repr(has_text)
-            found.append(Difference(name, f"options: {key}", repr(text), shown, is_refused, command))
+            found.append(TableDifference(name, f"options: {key}", repr(text), shown, is_refused, command))
     return found
 
 
-def check_differences(found: Sequence[Difference]) -> None:
+def check_differences(found: Sequence[TableDifference]) -> None:
     """Raises BadInput, naming each, when some of them are refused."""
     refused = [difference for difference in found if difference.is_refused]
     if refused:

@@ -67,7 +67,7 @@ def decode_rows(
     arities = data.load(starts - ARITY_PREFIX_BYTES, ARITY_PREFIX_BYTES).astype(np.uint32).byteswap()
     if (arities != len(types)).any():
         raise ValueError(f"expected rows of {len(types)} fields, found one of {arities[arities != len(types)][0]}")
-    decoder = _Decoder(data, out_of_range)
+    decoder = _BinaryRowDecoder(data, out_of_range)
     return decoder.fields(types, _Ranges(starts, ends - starts, np.zeros(len(rows), np.bool_)))
 
 
@@ -124,7 +124,7 @@ class _Slots:
     nulls: Mask
 
 
-class _Decoder:
+class _BinaryRowDecoder:
     """Reads values of any type at given places in `data`. Each method does all values of a column at once."""
 
     def __init__(self, data: PaddedBytes, out_of_range: OutOfRange) -> None:

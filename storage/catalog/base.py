@@ -54,7 +54,7 @@ class Catalog(Protocol):
         """
         ...
 
-    def draft_table(
+    def preview_table(
         self,
         name: str,
         columns: pa.Schema | Sequence[DataField],

@@ -129,7 +129,7 @@ class FileSystemCatalog:
     ) -> None:
         """See Catalog. Refuses a directory with other files: as a table's they would be taken for its own."""
         identifier = _plain(name, "created")
-        schema = self.draft_table(
+        schema = self.preview_table(
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
         ).schema
         if not self._has_schema(identifier):
@@ -142,7 +142,7 @@ class FileSystemCatalog:
         if not if_not_exists:
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
 
-    def draft_table(
+    def preview_table(
         self,
         name: str,
         columns: pa.Schema | Sequence[DataField],

@@ -103,7 +103,7 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The snapshot that carries the proposal.
+    """The snapshot that a request became.
 
     is_replay: we did not publish it now.
     """
@@ -143,7 +143,7 @@ class Publisher:
             self._store, lambda s: delta_entries(context, s), commit_user, context.name
         )
 
-    def publish(self, proposal: CommitRequest) -> CommitResult:
+    def publish(self, request: CommitRequest) -> CommitResult:
         """Attempts until the outcome is known.
 
         Raises CommitOutcomeUnknown. After any other error, also one of the store, this call published nothing, and
@@ -156,20 +156,20 @@ class Publisher:
         retry = 0
         while True:
             try:
-                settled = self._attempt(proposal, unknown, retry)
+                result = self._attempt(request, unknown, retry)
             except TidelakeError as e:
                 if unknown and not isinstance(e, CommitOutcomeUnknown):
-                    raise self._outcome_unknown_error(proposal, e) from e
+                    raise self._outcome_unknown_error(request, e) from e
                 raise
             except Exception as e:
                 if not unknown:
                     raise
-                last_error, settled = e, None
-            if settled is not None:
-                return settled
+                last_error, result = e, None
+            if result is not None:
+                return result
             if self._is_exhausted(retry, started_ms):
                 if unknown:
-                    raise self._outcome_unknown_error(proposal, last_error) from last_error
+                    raise self._outcome_unknown_error(request, last_error) from last_error
                 raise CommitConflict(
                     f"{self._context.name}: other commits were first {retry + 1} times in a row; nothing of ours was "
                     "published. Commit again, or raise commit.max-retries"
@@ -212,30 +212,30 @@ class Publisher:
 
     # ------------------------------------------------------------ one attempt
 
-    def _attempt(self, proposal: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
+    def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
         """None: try again. `unknown` is kept up to date."""
-        self._refresh(search_own=proposal.is_numbered or self._guard is not None)
+        self._refresh(search_own=request.is_numbered or self._guard is not None)
         landed = self._find_published(unknown)
         if landed is not None:
-            return self._settle(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
+            return self._resolve(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
         # Before replays: an identifier may be "committed" because the writer that fenced us used it for its own.
         self._run_guard()
-        replay = self._replay(proposal)
+        replay = self._replay(request)
         if replay is not None:
             return replay
 
         base = self._tracker.latest
-        changes, index = self._checked(proposal, proposal.changes(base), base)
-        draft = self._builder.build(base, changes, index, self._envelope(proposal), merge=retry == 0)
-        unknown.append(draft)
+        changes, index = self._checked(request, request.changes(base), base)
+        prepared = self._builder.build(base, changes, index, self._metadata(request), merge=retry == 0)
+        unknown.append(prepared)
         try:
             is_committed = self._snapshot_commit.commit(
-                base, draft.snapshot, lambda: partition_statistics(changes.entries)
+                base, prepared.snapshot, lambda: partition_statistics(changes.entries)
             )
         except UnsupportedFeature:
-            self._lost(draft, unknown)
+            self._discard(prepared, unknown)
             raise
-        return self._settle(draft, unknown, is_committed)
+        return self._resolve(prepared, unknown, is_committed)
 
     def _refresh(self, *, search_own: bool) -> None:
         new_snapshots = self._tracker.refresh(search_own=search_own)
@@ -247,47 +247,47 @@ class Publisher:
     def _find_published(self, unknown: list[PreparedSnapshot]) -> PreparedSnapshot | None:
         """The attempt of ours that is in the table after all. Those whose id another snapshot took are lost."""
         newest_id = self._tracker.latest.id if self._tracker.latest is not None else 0
-        for draft in [draft for draft in unknown if draft.snapshot.id <= newest_id]:
-            found = self._store.find(draft.snapshot.id)
+        for prepared in [prepared for prepared in unknown if prepared.snapshot.id <= newest_id]:
+            found = self._store.find(prepared.snapshot.id)
             if found is None:
                 raise CommitOutcomeUnknown(
-                    f"{self._context.name}: snapshot {draft.snapshot.id} expired before it could be seen whether it is "
-                    "our commit"
+                    f"{self._context.name}: snapshot {prepared.snapshot.id} expired before it could be seen whether it "
+                    "is our commit"
                 )
-            if found == draft.snapshot:
-                return draft
-            self._lost(draft, unknown)
+            if found == prepared.snapshot:
+                return prepared
+            self._discard(prepared, unknown)
         return None
 
-    def _settle(
-        self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot], is_committed: bool
+    def _resolve(
+        self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot], is_committed: bool
     ) -> CommitResult | None:
         if not is_committed:
-            self._lost(draft, unknown)
+            self._discard(prepared, unknown)
             return None
-        unknown.remove(draft)
+        unknown.remove(prepared)
         for other in list(unknown):  # their id is taken, by this one
-            self._lost(other, unknown)
-        if self._tracker.latest is None or self._tracker.latest.id < draft.snapshot.id:
-            self._tracker.published(draft.snapshot)
-        self._concurrent_writes.observe(draft.snapshot)
-        return CommitResult(draft.snapshot)
+            self._discard(other, unknown)
+        if self._tracker.latest is None or self._tracker.latest.id < prepared.snapshot.id:
+            self._tracker.published(prepared.snapshot)
+        self._concurrent_writes.observe(prepared.snapshot)
+        return CommitResult(prepared.snapshot)
 
-    def _lost(self, draft: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
+    def _discard(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
         """Surely not published, now or later: nothing names its metadata files."""
-        unknown.remove(draft)
+        unknown.remove(prepared)
         with suppress(Exception):  # they are orphans, for the orphan cleaner if need be
-            self._manifests.delete(draft.files)
+            self._manifests.delete(prepared.files)
 
     # ------------------------------------------------------------ what stands in the way
 
-    def _replay(self, proposal: CommitRequest) -> CommitResult | None:
+    def _replay(self, request: CommitRequest) -> CommitResult | None:
         """Raises BadInput for an identifier below the newest of our user."""
-        identifier, newest = proposal.committable.identifier, self._tracker.latest_of_user
-        if not proposal.is_numbered or newest is None or newest.commit_identifier < identifier:
+        identifier, newest = request.committable.identifier, self._tracker.latest_of_user
+        if not request.is_numbered or newest is None or newest.commit_identifier < identifier:
             return None
         if newest.commit_identifier == identifier:
-            is_same = proposal.is_first or newest.commit_kind is CommitKind.COMPACT
+            is_same = request.is_first or newest.commit_kind is CommitKind.COMPACT
             return CommitResult(newest, is_replay=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
@@ -307,12 +307,12 @@ class Publisher:
         self._unguarded = NewSnapshots([])
 
     def _checked(
-        self, proposal: CommitRequest, changes: CommitChanges, base: Snapshot | None
+        self, request: CommitRequest, changes: CommitChanges, base: Snapshot | None
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
         """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
-        if proposal.bases:
-            current = self._concurrent_writes.after(min(proposal.bases.values()), base)
-            check_base_is_current(proposal.bases, current, self._name_partition)
+        if request.bases:
+            current = self._concurrent_writes.after(min(request.bases.values()), base)
+            check_base_is_current(request.bases, current, self._name_partition)
         drop_duplicates = self._options.discard_duplicate_files and changes.kind is CommitKind.APPEND
         if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
             if base is None:
@@ -352,14 +352,14 @@ class Publisher:
 
     # ------------------------------------------------------------ small things
 
-    def _envelope(self, proposal: CommitRequest) -> CommitMetadata:
-        committable = proposal.committable
+    def _metadata(self, request: CommitRequest) -> CommitMetadata:
+        committable = request.committable
         return CommitMetadata(
             self._commit_user,
             committable.identifier,
             committable.watermark,
             committable.properties,
-            proposal.operation,
+            request.operation,
             self._environment.new_uuid(),
             self._environment.now_ms(),
         )
@@ -376,9 +376,9 @@ class Publisher:
         )
         return backoff.wait_ms(retry, self._environment.random)
 
-    def _outcome_unknown_error(self, proposal: CommitRequest, error: Exception | None) -> CommitOutcomeUnknown:
+    def _outcome_unknown_error(self, request: CommitRequest, error: Exception | None) -> CommitOutcomeUnknown:
         return CommitOutcomeUnknown(
-            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {proposal.committable.identifier}, "
+            f"{self._context.name}: the commit of {self._commit_user!r}, identifier {request.committable.identifier}, "
             f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
             "and identifier: if it landed, that is recognised"
         )

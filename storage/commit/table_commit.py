@@ -223,17 +223,17 @@ class TableCommit:
     ) -> CommitResult:
         """rows: what was just published beside it, if anything."""
         changes = self._with_needed_tombstones(compacted, committable.messages)
-        proposal = CommitRequest(committable, changes, is_first=rows is None)
-        settled = self._publisher.publish(proposal) if rows is None else self._publish_beside(proposal, rows)
+        request = CommitRequest(committable, changes, is_first=rows is None)
+        settled = self._publisher.publish(request) if rows is None else self._publish_beside(request, rows)
         if settled is not rows and not settled.is_replay:
             self._settle_tombstones(committable.messages, settled.snapshot)
         return settled
 
-    def _publish_beside(self, proposal: CommitRequest, rows: CommitResult) -> CommitResult:
+    def _publish_beside(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
         try:
-            return self._publisher.publish(proposal)
+            return self._publisher.publish(request)
         except CommitConflict as e:
-            self._discard_compaction(proposal.committable.messages, e)
+            self._discard_compaction(request.committable.messages, e)
             return rows
         except (CommitOutcomeUnknown, WriterFenced):
             raise

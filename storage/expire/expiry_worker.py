@@ -31,13 +31,13 @@ class ExpiryWorker:
 
     def __init__(self, *, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._now_ms = now_ms
-        self._tables: list[_Table] = []
-        self._waiting: list[_Table] = []
+        self._tables: list[_ExpiringTable] = []
+        self._waiting: list[_ExpiringTable] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self.is_closing = False
         self._is_cancelled = False
-        self._working: _Table | None = None
+        self._working: _ExpiringTable | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -54,7 +54,7 @@ class ExpiryWorker:
         """
         if context.options.write_only:
             return lambda _: None
-        table = _Table(context, pins, self._now_ms, lambda: self._is_cancelled)
+        table = _ExpiringTable(context, pins, self._now_ms, lambda: self._is_cancelled)
         self._tables.append(table)
 
         def committed(snapshot_id: int) -> None:
@@ -90,7 +90,7 @@ class ExpiryWorker:
         """Whoever waits in `close` goes on as soon as the step at hand is done. From any thread, and quick."""
         self._is_cancelled = True
 
-    def _submit(self, table: _Table) -> None:
+    def _submit(self, table: _ExpiringTable) -> None:
         with self._changed:
             if self.is_closing or table in self._waiting:
                 return
@@ -106,7 +106,7 @@ class ExpiryWorker:
             if expired is not None and not self.is_closing and table.is_still_due():
                 self._submit(table)  # behind the others
 
-    def _next(self) -> _Table | None:
+    def _next(self) -> _ExpiringTable | None:
         """Waits for a table. None when it is time to end."""
         with self._changed:
             self._working = None
@@ -118,14 +118,14 @@ class ExpiryWorker:
             return self._working
 
 
-class _Table:
+class _ExpiringTable:
     def __init__(
         self, context: TableContext, pins: Pins, now_ms: Callable[[], int], is_cancelled: Callable[[], bool]
     ) -> None:
         self.snapshots = SnapshotExpiry(context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
         self.latest_id: int | None = None
         self._name = context.name
-        self._told = ""
+        self._logged_error = ""
         self._new_changelogs = partial(ChangelogExpiry, context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
 
     @cached_property
@@ -141,13 +141,13 @@ class _Table:
             if self.snapshots.keeps_changelogs():
                 self._changelogs.run(latest_id)
         except Exception as error:
-            if self._told != str(error):
-                self._told = str(error)
+            if self._logged_error != str(error):
+                self._logged_error = str(error)
                 _log.warning(
-                    "expiry_failed", table=self._name, error=self._told, effect="snapshots stay; commits go on"
+                    "expiry_failed", table=self._name, error=self._logged_error, effect="snapshots stay; commits go on"
                 )
             return None
-        self._told = ""
+        self._logged_error = ""
         if expired is not None:
             _log.debug("expired", table=self._name, first=expired.first, end=expired.end, snapshots=expired.snapshots)
         return expired

@@ -66,10 +66,10 @@ class FileWatch:
                 wait for wait in waits if exists(wait.path, os.F_OK) or (wait.or_when is not None and wait.or_when())
             ]
             if over:
-                self._tell(over)
+                self._notify(over)
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    def _tell(self, over: Sequence[_Wait]) -> None:
+    def _notify(self, over: Sequence[_Wait]) -> None:
         with self._lock:
             called = [wait for wait in over if wait in self._waits]
             self._waits.difference_update(called)
@@ -81,12 +81,12 @@ class FileWatch:
 _watch = FileWatch()
 
 
-def _begin_anew() -> None:
+def _restart_in_child() -> None:
     global _watch  # noqa: PLW0603
     _watch = FileWatch()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_restart_in_child)
 
 
 def when_there(

@@ -38,8 +38,8 @@ def as_os_errors(path: str) -> Iterator[None]:
     except BaseError as error:
         said = first_paragraph(error)
         if any(code in said for code in _EXPIRED):
-            told = f"the store says that the credentials have expired; renew them and start again ({said})"
-            raise AccessDenied(errno.EACCES, told, path) from None
+            message = f"the store says that the credentials have expired; renew them and start again ({said})"
+            raise AccessDenied(errno.EACCES, message, path) from None
         raise OSError(errno.EIO, said, path) from None
     except ValueError as error:
         raise BadInput(f"{path!r}: {first_paragraph(error)}") from None

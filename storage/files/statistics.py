@@ -54,15 +54,15 @@ def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
     """Bounds of the primary key's columns, by the names of the table's columns; they hold for all versions of a key."""
     fields = context.schema.select(context.schema.trimmed_primary_keys)
     paths = [file.file_name for file in files]
-    told = key_statistics(context, files)
+    statistics = key_statistics(context, files)
 
     def bounds(name: str) -> ColumnBounds:
         if name != fields[0].name:
-            return told(name)
+            return statistics(name)
         # what sorts first has exact bounds: its values in the first and the last key
         minimum = _decoded([file.min_key for file in files], paths, fields)[0]
         maximum = _decoded([file.max_key for file in files], paths, fields)[0]
-        return replace(told(name), minimum=minimum, maximum=maximum)
+        return replace(statistics(name), minimum=minimum, maximum=maximum)
 
     return cache(bounds)
 
@@ -150,8 +150,8 @@ def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataF
     """One column a field; null for rows without fields, as statistics that were dropped are. Raises CorruptFile."""
     present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
     types = [f.type for f in fields]
-    told, files = [rows[i] for i in present], [paths[i] for i in present]
-    columns = decode_rows_of_files(told, types, files, "statistics", out_of_range="null")
+    present_rows, files = [rows[i] for i in present], [paths[i] for i in present]
+    columns = decode_rows_of_files(present_rows, types, files, "statistics", out_of_range="null")
     columns = [without_nan(column) for column in columns]
     if len(present) == len(rows):
         return columns

@@ -162,10 +162,10 @@ class ChangeReader:
 
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """The files that tell a snapshot's changes, in the order of the plan."""
-        told = self._told_by(snapshot)
-        return [entry for entry in told if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
+        entries = self._entries_of(snapshot)
+        return [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
 
-    def _told_by(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
+    def _entries_of(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
         files = self._files or files_of_changes(self._context.options.changelog_producer)
         has_changelog = snapshot.changelog_manifest_list is not None
         match _source_among(files, snapshot.commit_kind, has_changelog=has_changelog):

@@ -226,8 +226,8 @@ class And(_Combinable):
         return _joined(and_, [part.expression(schema) for part in self.parts])
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        told = [maybe for part in self.parts if (maybe := part.may_match(bounds, schema)) is not None]
-        return np.logical_and.reduce(told) if told else None
+        answers = [maybe for part in self.parts if (maybe := part.may_match(bounds, schema)) is not None]
+        return np.logical_and.reduce(answers) if answers else None
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
         kept = tuple(inner for part in self.parts if (inner := part.within(columns)) is not None)
@@ -246,9 +246,9 @@ class Or(_Combinable):
         return _joined(or_, [part.expression(schema) for part in self.parts])
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        told = [part.may_match(bounds, schema) for part in self.parts]
-        known = [maybe for maybe in told if maybe is not None]
-        return np.logical_or.reduce(known) if len(known) == len(told) else None
+        answers = [part.may_match(bounds, schema) for part in self.parts]
+        known = [maybe for maybe in answers if maybe is not None]
+        return np.logical_or.reduce(known) if len(known) == len(answers) else None
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
         kept = [part.within(columns) for part in self.parts]

@@ -108,11 +108,11 @@ class SnapshotDiff:
         deaths = [is_retract(row_kinds(side.rows)) for side in (before, after)]
         both = both[deaths[0][old[both]] == deaths[1][new[both]]]
         same = both[equal_rows(before.rows, old[both], after.rows, new[both], self._compared)]
-        told = new >= 0
-        told[same] = False
+        changed = new >= 0
+        changed[same] = False
         gone = (old >= 0) & (new < 0)
         gone[np.flatnonzero(old >= 0)] &= ~deaths[0][old[old >= 0]]
-        keys = np.flatnonzero(told | gone)
+        keys = np.flatnonzero(changed | gone)
         places = np.where(gone, old, new + before.rows.num_rows)[keys]
         found = pa.concat_batches([before.rows, after.rows]).take(pa.array(places))
         kinds = np.where(gone[keys], np.int8(RowKind.DELETE), row_kinds(found))

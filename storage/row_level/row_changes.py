@@ -40,7 +40,7 @@ _ATTEMPTS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
+class RowLevelOperation:
     """where: which rows.
     assignments: what their columns become; None deletes them.
     """
@@ -55,7 +55,7 @@ class RowChange:
 
 
 def change_rows(
-    context: TableContext, change: RowChange, commit_user: str, identifier: int = BATCH_COMMIT_IDENTIFIER
+    context: TableContext, change: RowLevelOperation, commit_user: str, identifier: int = BATCH_COMMIT_IDENTIFIER
 ) -> int | None:
     """The snapshot that holds the change; None when (commit_user, identifier) was committed before, or a commit without
     an identifier finds no row. A numbered one publishes an empty snapshot then, which says that it is done.
@@ -73,7 +73,7 @@ def change_rows(
     raise AssertionError("unreachable")
 
 
-def _attempt(context: TableContext, change: RowChange, commit_user: str, identifier: int) -> int | None:
+def _attempt(context: TableContext, change: RowLevelOperation, commit_user: str, identifier: int) -> int | None:
     snapshot = context.snapshots.latest()
     context = _under_newest_schema(context)  # looked up after the snapshot: it has all columns of its files
     commit = TableCommit(context, commit_user)
@@ -114,7 +114,7 @@ def _under_newest_schema(context: TableContext) -> TableContext:
     return context if newest.id == context.schema.id else context.with_schema(newest)
 
 
-def _messages(context: TableContext, change: RowChange, snapshot: Snapshot | None) -> Sequence[CommitMessage]:
+def _messages(context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None) -> Sequence[CommitMessage]:
     """Durable files that nobody sees yet. After an exception nothing is left behind."""
     change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
     if change.assignments is None:

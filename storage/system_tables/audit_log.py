@@ -53,11 +53,11 @@ class AuditLog(SystemTable):
 
     def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
         if isinstance(at.increment, NoIncrement):
-            return (self._told(rows, at.context) for rows in self._rows_of_snapshot(at))
-        return (self._told(rows, at.context, is_stream=True) for rows in self._rows_of_increment(at))
+            return (self._to_output(rows, at.context) for rows in self._rows_of_snapshot(at))
+        return (self._to_output(rows, at.context, is_stream=True) for rows in self._rows_of_increment(at))
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:
-        return self._told(change.rows, self.context, is_stream=True)
+        return self._to_output(change.rows, self.context, is_stream=True)
 
     def check_changes(self) -> None:
         pass
@@ -82,7 +82,7 @@ class AuditLog(SystemTable):
                 )
                 yield from diff.read_as_java()
 
-    def _told(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
+    def _to_output(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
         """rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is asked for.
         is_stream: as changes, in order.
         """

@@ -25,7 +25,7 @@ class Binlog(AuditLog):
         arrays = [DataField(field.id, field.name, ArrayType(nullable(field.type))) for field in context.schema.fields]
         return pa.schema([*self.special_fields, *arrow_schema(arrays)])
 
-    def _told(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
+    def _to_output(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
         kinds = row_kinds(rows)
         begins = np.ones(rows.num_rows, np.bool_)
         if is_stream:

@@ -241,8 +241,8 @@ class BranchCheck:
         except (TidelakeError, OSError) as error:
             self._manifests.is_complete = False
             return [Finding("changelog-unreadable", where, f"its file can't be read: {error}", RESTORE)]
-        told = self._changelog if changelog_list(changelog) is not None else self._delta_as_changelog
-        return [*told(changelog, where), *self._manifests.take_findings()]
+        check = self._changelog if changelog_list(changelog) is not None else self._delta_as_changelog
+        return [*check(changelog, where), *self._manifests.take_findings()]
 
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
         """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without
@@ -272,7 +272,7 @@ class BranchCheck:
         outlive = options.changelog_outlives_snapshots or bool(held.changelogs)
         if outlive and options.changelog_producer is ChangelogProducer.NONE and self.snapshots:
             self._delta(self.snapshots[0], f"{self._line}snapshot {self.snapshots[0].id}")
-            self._manifests.take_findings()  # told before
+            self._manifests.take_findings()  # reported before
 
     def _check_consumers(self, names: Sequence[str]) -> None:
         for name in names:

@@ -53,7 +53,7 @@ _Bucket = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ChangelogDifference:
     """A key whose rows differ, in batches of one row.
 
     folded: what its changes come to; there: what the table has; None is no row.
@@ -82,7 +82,7 @@ class ChangelogReport:
     changes: int = 0
     differing: int = 0
     ill_formed: int = 0
-    first: Difference | None = None
+    first: ChangelogDifference | None = None
     first_ill_formed: pa.RecordBatch | None = None
     overwritten: list[int] = field(default_factory=list)
 
@@ -118,11 +118,11 @@ class _Check:
             raise BadInput(
                 f"changes after snapshot {first} up to {self._end.id}: the first must not be behind the last"
             )
-        self._told = [self._changes.get(snapshot_id) for snapshot_id in range(first + 1, self._end.id + 1)]
-        overwritten = [s.id for s in self._told if s.commit_kind is CommitKind.OVERWRITE]
+        self._checked_snapshots = [self._changes.get(snapshot_id) for snapshot_id in range(first + 1, self._end.id + 1)]
+        overwritten = [s.id for s in self._checked_snapshots if s.commit_kind is CommitKind.OVERWRITE]
         if overwritten:
             first = overwritten[-1]
-            self._told = [snapshot for snapshot in self._told if snapshot.id > first]
+            self._checked_snapshots = [snapshot for snapshot in self._checked_snapshots if snapshot.id > first]
         self._start = self._state(first) if first else None
         self._report = ChangelogReport(first or None, self._end.id, overwritten=overwritten)
         options, schema = context.options, context.schema
@@ -158,7 +158,7 @@ class _Check:
     def run(self) -> ChangelogReport:
         before, after = self._buckets(self._start), self._buckets(self._end)
         changes: dict[_Bucket, list[ManifestEntry]] = defaultdict(list)
-        for snapshot in self._told:
+        for snapshot in self._checked_snapshots:
             for entry in self._changes.entries(snapshot):
                 changes[entry.partition, entry.bucket].append(entry)
         for bucket in sorted(before.keys() | after.keys() | changes.keys()):
@@ -219,7 +219,7 @@ class _Check:
             first = wrong[0]
             rows_there = [_row(side_rows, places[first]) for side_rows, places in ((folded, old), (there, new))]
             key = self._key(rows, groups, int(first))
-            self._report.first = Difference(key, rows_there[0], rows_there[1])
+            self._report.first = ChangelogDifference(key, rows_there[0], rows_there[1])
 
     def _folded(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
         if self._is_folded:

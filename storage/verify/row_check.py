@@ -59,29 +59,30 @@ class _FileContent:
 def _check_file(named: ReferencedFile) -> Iterator[Finding]:
     path, entry, file = named.path, named.entry, named.entry.file
     context = named.context.with_schema(named.context.schemas.get(file.schema_id))
-    told = _read(context, path, entry)
+    content = _read(context, path, entry)
     wrong = []
-    if told.rows != file.row_count:
-        wrong.append(f"{told.rows} rows instead of {file.row_count}")
-    if told.misplaced_rows:
-        wrong.append(f"{told.misplaced_rows} rows that belong to another bucket than {entry.bucket}")
-    has_rows = told.rows > 0 and context.schema.has_primary_key
-    if has_rows and (told.min_sequence, told.max_sequence) != (file.min_sequence_number, file.max_sequence_number):
+    if content.rows != file.row_count:
+        wrong.append(f"{content.rows} rows instead of {file.row_count}")
+    if content.misplaced_rows:
+        wrong.append(f"{content.misplaced_rows} rows that belong to another bucket than {entry.bucket}")
+    has_rows = content.rows > 0 and context.schema.has_primary_key
+    sequence_numbers = content.min_sequence, content.max_sequence
+    if has_rows and sequence_numbers != (file.min_sequence_number, file.max_sequence_number):
         wrong.append(
-            f"sequence numbers {told.min_sequence} to {told.max_sequence} instead of "
+            f"sequence numbers {content.min_sequence} to {content.max_sequence} instead of "
             f"{file.min_sequence_number} to {file.max_sequence_number}"
         )
     if has_rows and _is_sorted_by_key(context, file):
-        if not told.is_sorted:
+        if not content.is_sorted:
             wrong.append("keys that do not ascend, or are there twice")
-        wrong += _bound_findings(context, file, told)
+        wrong += _bound_findings(context, file, content)
     if wrong:
         yield Finding("rows-differ", path, f"holds {'; '.join(wrong)}", REPORT)
-    if told.untrue:
-        what = f"its manifest is wrong, and reads with a condition may lose rows: {'; '.join(told.untrue)}"
+    if content.untrue:
+        what = f"its manifest is wrong, and reads with a condition may lose rows: {'; '.join(content.untrue)}"
         yield Finding("statistics-differ", path, what, REPORT)
-    if has_rows and file.delete_row_count is not None and told.retracts != file.delete_row_count:
-        what = f"holds {told.retracts} deletes, the manifest says {file.delete_row_count} (pypaimon writes 0)"
+    if has_rows and file.delete_row_count is not None and content.retracts != file.delete_row_count:
+        what = f"holds {content.retracts} deletes, the manifest says {file.delete_row_count} (pypaimon writes 0)"
         yield Finding("delete-count", path, what, "Nothing: readers here look into the file", Severity.NOTE)
 
 
@@ -137,11 +138,11 @@ def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:
     return bucketing if is_function and entry.file.write_columns is None else None
 
 
-def _bound_findings(context: TableContext, file: DataFileMeta, told: _FileContent) -> Iterator[str]:
+def _bound_findings(context: TableContext, file: DataFileMeta, content: _FileContent) -> Iterator[str]:
     """Whether the first and last key are those of the manifest."""
     keys = context.schema.key_fields
     bounds = decode_rows([file.min_key, file.max_key], [field.type for field in keys])
-    for which, row in ((0, told.first), (1, told.last)):
+    for which, row in ((0, content.first), (1, content.last)):
         assert row is not None
         said = pa.RecordBatch.from_arrays([column.slice(which, 1) for column in bounds], schema=row.schema)
         pair = _words(context, pa.concat_batches([said, row]))

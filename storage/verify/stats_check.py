@@ -27,7 +27,7 @@ _CHANGED_BY_ORC: Final = TIMESTAMP_ROOTS | {Root.CHAR, Root.VARCHAR}
 
 
 @dataclass(slots=True)
-class _Column:
+class _CheckedColumn:
     """minimum, maximum: None where unknown, or not to be compared.
     nulls: None likewise.
     """
@@ -64,7 +64,7 @@ class StatsCheck:
     """
 
     def __init__(self, context: TableContext, file: DataFileMeta, columns: Sequence[DataField]) -> None:
-        self._columns: list[_Column] = []
+        self._columns: list[_CheckedColumn] = []
         self._unreadable: list[str] = []
         values, keys = value_bounds(context, [file]), key_statistics(context, [file])
         is_orc = format_of(file.file_name) == "orc"
@@ -72,9 +72,11 @@ class StatsCheck:
             for field in columns:
                 name = field.name
                 if name.startswith(KEY_COLUMN_PREFIX):
-                    self._columns.append(_told(field, keys(name.removeprefix(KEY_COLUMN_PREFIX)), is_orc=is_orc))
+                    self._columns.append(
+                        _checked_column(field, keys(name.removeprefix(KEY_COLUMN_PREFIX)), is_orc=is_orc)
+                    )
                 elif name in context.schema.by_name and name not in context.schema.partition_keys:
-                    self._columns.append(_told(field, values(name), is_orc=is_orc))
+                    self._columns.append(_checked_column(field, values(name), is_orc=is_orc))
         except CorruptFile as error:
             self._unreadable.append(f"statistics that can't be read ({error})")
 
@@ -88,11 +90,11 @@ class StatsCheck:
             yield from column.findings()
 
 
-def _told(field: DataField, bounds: ColumnBounds, *, is_orc: bool) -> _Column:
+def _checked_column(field: DataField, bounds: ColumnBounds, *, is_orc: bool) -> _CheckedColumn:
     root = field.type.root
     is_changed = is_orc and root in _CHANGED_BY_ORC and nullable(field.type) != STRING
     is_unknown = is_changed or pa.types.is_nested(bounds.minimum.type)  # these have no order
     minimum, maximum = (None if is_unknown or not b[0].is_valid else b[0] for b in (bounds.minimum, bounds.maximum))
     # a decimal of too many digits, a sum that outgrew its column, is read as null
     nulls = None if root is Root.DECIMAL else bounds.null_count[0].as_py()
-    return _Column(field.name, minimum, maximum, nulls)
+    return _CheckedColumn(field.name, minimum, maximum, nulls)

@@ -56,7 +56,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     """
     _refuse(config)
     check_differences(configuration_differences(config))
-    feed = _BatchWriter(tuple(_sinks(config)), _topic_filters(config))
+    feed = _ForeachBatch(tuple(_sinks(config)), _topic_filters(config))
     writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -80,7 +80,7 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 
 
 @dataclass(frozen=True)
-class _BatchWriter:
+class _ForeachBatch:
     """For `foreachBatch`: every table takes its part of a batch. topics: a table's regular expression, if it has one.
 
     A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.

@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, Meaning, SourceType
-from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
@@ -43,13 +43,13 @@ class _Image(msgspec.Struct, gc=False):
     row: msgspec.Raw = msgspec.field(default=NULL, name="dataColumn")
 
 
-class _Payload(msgspec.Struct, gc=False):
+class _AliyunPayload(msgspec.Struct, gc=False):
     op: str | None = None
     before: _Image | None = None
     after: _Image | None = None
 
 
-class _Source(msgspec.Struct, gc=False):
+class _SourceNames(msgspec.Struct, gc=False):
     database: str | None = msgspec.field(default=None, name="dbName")
     table: str | None = msgspec.field(default=None, name="tableName")
 
@@ -57,15 +57,15 @@ class _Source(msgspec.Struct, gc=False):
 class _Schema(msgspec.Struct, gc=False):
     columns: msgspec.Raw = msgspec.field(default=NULL, name="dataColumn")
     primary_key: list[str] | None = msgspec.field(default=None, name="primaryKey")
-    source: _Source = msgspec.field(default_factory=_Source)
+    source: _SourceNames = msgspec.field(default_factory=_SourceNames)
 
 
-class _Column(msgspec.Struct):
+class _SchemaColumn(msgspec.Struct):
     name: str
     type: str
 
 
-_read_columns: Final = msgspec.json.Decoder(list[_Column]).decode
+_read_columns: Final = msgspec.json.Decoder(list[_SchemaColumn]).decode
 
 
 class AliyunEnvelope(Envelope):
@@ -75,7 +75,7 @@ class AliyunEnvelope(Envelope):
     OLD_IS_PARTIAL: ClassVar = False
 
     schema: _Schema = msgspec.field(default_factory=_Schema)
-    payload: _Payload = msgspec.field(default_factory=_Payload)
+    payload: _AliyunPayload = msgspec.field(default_factory=_AliyunPayload)
     ddl: bool | None = None
 
     def event(self) -> Op | Skipped:
@@ -126,10 +126,10 @@ class AliyunEnvelope(Envelope):
             raise ValueError("an image is missing")
         return (row,), (self._old,) if op is Op.UPDATE and self._old is not None else None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         old, new = self._old, self._new
         member = "before" if op in _WITHOUT_NEW_ROW else "after"
         if (old if op in _WITHOUT_NEW_ROW else new) is None:
             raise Empty(f"op {self.payload.op}", f"payload.{member}")
         before = None if old is None else read_object(old)
-        return [RowChange(op, before, None if new is None or op in _WITHOUT_NEW_ROW else read_object(new))]
+        return [ChangeEvent(op, before, None if new is None or op in _WITHOUT_NEW_ROW else read_object(new))]

@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import SourceType
-from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
@@ -82,16 +82,16 @@ class CanalEnvelope(Envelope):
             raise ValueError("rows are missing")
         return self.data, self.old if self.type == "UPDATE" else None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if not self.data:
             raise Empty(f"a record of type {self.type}", "data")
         rows = [_image(raw, "data") for raw in self.data]
         if op is not Op.UPDATE:
-            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row) for row in rows]
+            return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row) for row in rows]
         if self.old is None or len(self.old) != len(rows):
             raise BadValue(f"an UPDATE of {len(rows)} rows, with {len(self.old or ())} in `old`")
         # Row by row in order: equal rows of one message are different rows.
-        return [RowChange(op, {**row, **_image(old, "old")}, row) for row, old in zip(rows, self.old, strict=True)]
+        return [ChangeEvent(op, {**row, **_image(old, "old")}, row) for row, old in zip(rows, self.old, strict=True)]
 
 
 def _image(raw: msgspec.Raw, member: str) -> Mapping[str, bytes]:

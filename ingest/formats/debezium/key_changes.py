@@ -82,11 +82,11 @@ def _unmatched_key_change(batch: RawBatch, row: int) -> KeyChange:
     return KeyChange(id_, True, _text(dict(batch.headers[row]).get(OLD_KEY_HEADER)), _text(batch.keys[row].as_py()))
 
 
-class _Payload(msgspec.Struct):
+class _EnvelopePayload(msgspec.Struct):
     source: dict[str, Any] | None = None
 
 
-_read_payload: Final = msgspec.json.Decoder(_Payload).decode
+_read_payload: Final = msgspec.json.Decoder(_EnvelopePayload).decode
 
 
 def _source(payload: bytes | msgspec.Raw) -> Mapping[str, Any]:

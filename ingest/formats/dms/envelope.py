@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -55,19 +55,19 @@ class DmsEnvelope(Envelope):
     def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         return (self.data,), None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         """A column whose own name begins with `BI_` is one if the table has it."""
         if bytes(self.data) == b"null":
             raise Empty(f"operation {self.metadata.operation}", "data")
         row = read_object(self.data)
         if op is not Op.UPDATE:
-            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row)]
+            return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row)]
         old = {name for name in row if name.startswith(_OLD) and name not in columns}
         after = {name: raw for name, raw in row.items() if name not in old}
         if not old:
-            return [RowChange(op, None, after)]
+            return [ChangeEvent(op, None, after)]
         before = {**after, **{name.removeprefix(_OLD): row[name] for name in old}}
-        return [RowChange(op, before, after, knows_old_row=len(old) == len(before))]
+        return [ChangeEvent(op, before, after, knows_old_row=len(old) == len(before))]
 
 
 def _kind(metadata: _Metadata) -> bool:

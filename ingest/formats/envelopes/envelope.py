@@ -37,7 +37,7 @@ class NotThisFormat(BadValue):
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
+class ChangeEvent:
     """One row of a record.
 
     before, after: column to raw JSON; None for an image that the record does not have.
@@ -86,7 +86,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         """
 
     @abstractmethod
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         """The rows of the record, in order. At least one. columns: those of the table. Raises BadValue."""
 
 

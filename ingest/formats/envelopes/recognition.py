@@ -22,12 +22,12 @@ _MEMBERS: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "ogg-json": (frozenset({"op_type", "table"}),),
     "aws-dms-json": (frozenset({"metadata", "data"}), frozenset({"metadata", "control"})),
 }
-_MOST_TELLING: Final = ("aliyun-json", "canal-json", "debezium-json", "ogg-json", "aws-dms-json", "maxwell-json")
+_MOST_DISTINCTIVE: Final = ("aliyun-json", "canal-json", "debezium-json", "ogg-json", "aws-dms-json", "maxwell-json")
 
 
 def format_like(members: Collection[str]) -> str | None:
     """The format whose envelope has these members; None where none has."""
-    for name in _MOST_TELLING:
+    for name in _MOST_DISTINCTIVE:
         if any(wanted <= set(members) for wanted in _MEMBERS[name]):
             return name
     return None

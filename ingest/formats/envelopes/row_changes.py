@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ingest.formats.changed_row import ChangedRow, changed_row
-from ingest.formats.envelopes.envelope import Op, RowChange
+from ingest.formats.envelopes.envelope import ChangeEvent, Op
 from ingest.formats.record_schema import RecordSchema
 from ingest.formats.values.json_text import BadValue
 from storage.format import RowKind
 
 
-def rows_of_change(change: RowChange, record_schema: RecordSchema) -> Sequence[ChangedRow]:
+def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence[ChangedRow]:
     """In the order they are to be written. Raises BadValue when the change can't be read, or is not known enough."""
     before, after = _known(change.before, record_schema), _known(change.after, record_schema)
     match change.op:
@@ -38,7 +38,9 @@ def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> 
     return {name: raw for name, raw in members.items() if name in names}
 
 
-def _rows_of_update(change: RowChange, after: Mapping[str, bytes], record_schema: RecordSchema) -> Sequence[ChangedRow]:
+def _rows_of_update(
+    change: ChangeEvent, after: Mapping[str, bytes], record_schema: RecordSchema
+) -> Sequence[ChangedRow]:
     """+U alone, after -U where the target wants it, or -D and +I when the row moves to another key.
 
     A column that neither image has did not change. Without an old image the update is an upsert.
@@ -84,7 +86,7 @@ def _key_left_behind(
     return None if old_key == new_key else old_key
 
 
-def _check_old_row(change: RowChange, before: Mapping[str, bytes], record_schema: RecordSchema) -> None:
+def _check_old_row(change: ChangeEvent, before: Mapping[str, bytes], record_schema: RecordSchema) -> None:
     """Whoever takes values back must know them all; so must a delete where columns say which row is the newest."""
     target = record_schema.target
     lacking = [column.name for column in record_schema.columns if column.name not in before]

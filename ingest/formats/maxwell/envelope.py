@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -68,12 +68,12 @@ class MaxwellEnvelope(Envelope):
     def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         return (self.data,), (self.old,) if self.type == "update" else None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if bytes(self.data) == b"null":
             raise Empty(f"a record of type {self.type}", "data")
         row = read_object(self.data)
         if op is not Op.UPDATE:
-            return [RowChange(op, row, None) if op is Op.DELETE else RowChange(op, None, row)]
+            return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row)]
         if bytes(self.old) == b"null":
             raise BadValue("an update without `old`: whether it changed the key is not known")
-        return [RowChange(op, {**row, **read_object(self.old)}, row)]
+        return [ChangeEvent(op, {**row, **read_object(self.old)}, row)]

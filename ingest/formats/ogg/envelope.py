@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, Empty, Envelope, NotThisFormat, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -56,11 +56,11 @@ class OggEnvelope(Envelope):
             return (self.after,), (self.before,)
         return (self.before if self.op_type == "D" else self.after,), None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         wanted = {Op.INSERT: ("after",), Op.DELETE: ("before",)}.get(op, ("after", "before"))
         for name in wanted:
             if bytes(getattr(self, name)) == b"null":
                 why = ": whether it changed the key is not known" if name == "before" and op is Op.UPDATE else ""
                 raise Empty(f"op_type {self.op_type}", name + why)
         before = read_object(self.before) if "before" in wanted else None
-        return [RowChange(op, before, read_object(self.after) if "after" in wanted else None)]
+        return [ChangeEvent(op, before, read_object(self.after) if "after" in wanted else None)]

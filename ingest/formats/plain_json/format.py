@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from ingest.formats.base import InferredTable, Skipped
-from ingest.formats.envelopes.envelope import NULL, Envelope, Op, RowChange
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
 from ingest.formats.envelopes.format import EnvelopeFormat
 from ingest.formats.envelopes.reader import EnvelopeReader
 from ingest.formats.envelopes.recognition import format_like
@@ -41,8 +41,8 @@ class JsonRow(Envelope):
     def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         return (self.row,), None
 
-    def changes(self, op: Op, columns: Collection[str]) -> Sequence[RowChange]:
-        return [RowChange(op, None, read_object(self.row))]
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
+        return [ChangeEvent(op, None, read_object(self.row))]
 
 
 class _JsonReader(EnvelopeReader):

@@ -28,7 +28,7 @@ _PIECE_BYTES: Final = 1 << 20
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"  # snappy-java's stream: 16 bytes of header, then blocks with their lengths
 _GZIP: Final = 1  # in the attributes of a batch
 
-_Decoder: TypeAlias = Callable[[Any], bytes]
+_Decompress: TypeAlias = Callable[[Any], bytes]
 _limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompressed", default=None)
 
 
@@ -58,7 +58,7 @@ def install_limited_decoders() -> None:
         raise unsupported_client("it uncompresses batches in another way, without a bound")
 
 
-def _bounded(theirs: _Decoder, ours: Callable[[Any, int], bytes]) -> _Decoder:
+def _bounded(theirs: _Decompress, ours: Callable[[Any, int], bytes]) -> _Decompress:
     @wraps(theirs)
     def decode(payload: Any) -> bytes:
         limit = _limit.get()

@@ -53,7 +53,7 @@ class AvroFormat:
         with source:
             rows: list[Row] = []
             rows_bytes = 0
-            container = _Container(source, path, {f.name for f in wanted})
+            container = _AvroContainer(source, path, {f.name for f in wanted})
             for block, block_bytes in container.blocks():
                 if rows and rows_bytes + block_bytes > batch_bytes:
                     yield container.batch(rows, wanted)
@@ -70,7 +70,7 @@ class AvroFormat:
 # ---------------------------------------------------------------- reading
 
 
-class _Container:
+class _AvroContainer:
     """An Avro object container, read block by block, without fastavro's handling of logical types.
 
     That would make a Python object of every time and number, and fails for years after 9999.

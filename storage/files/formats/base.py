@@ -136,10 +136,10 @@ def corruption(path: str, expected: str, offset: Callable[[], int] | None = None
             raise
         if number := _ERROR_NUMBER.search(str(e)):  # the ORC library keeps only the text of it
             raise OSError(int(number[1]), os.strerror(int(number[1])), path) from e
-        raise CorruptFile(path, expected, _told(e), None if offset is None else offset()) from e
+        raise CorruptFile(path, expected, _message_of(e), None if offset is None else offset()) from e
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return first_line if isinstance(error, OSError | pa.ArrowException) else f"{type(error).__name__}: {first_line}"
 

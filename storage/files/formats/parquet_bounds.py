@@ -34,7 +34,7 @@ class ChunkMinMax:
     def __init__(self, fields: Sequence[DataField], names: Collection[str], length: int | None = None) -> None:
         self._fields = [f for f in fields if f.name in names]
         self._length = length
-        self._looked_up: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
+        self._known_groups: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
         self._min_max: dict[
             str, MinMax | None
         ] = {}  # of what was looked up: values may be large, so not one a row group
@@ -47,14 +47,14 @@ class ChunkMinMax:
         for f in self._fields:
             column = table.column(f.name)
             if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
-                self._looked_up[f.name].add(self._row_groups)
+                self._known_groups[f.name].add(self._row_groups)
                 known = (self._min_max.get(f.name), min_max_of(_shortened(column, self._length)))
                 self._min_max[f.name] = union_of(min_max for min_max in known if min_max is not None)
         self._row_groups += 1
 
     def of_file(self, metadata: pq.FileMetaData) -> ColumnMinMax:
         """metadata: of the finished file."""
-        if all(len(groups) == self._row_groups for groups in self._looked_up.values()):  # as in each small file
+        if all(len(groups) == self._row_groups for groups in self._known_groups.values()):  # as in each small file
             return {name: min_max for name, min_max in self._min_max.items() if min_max is not None}
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)
@@ -67,7 +67,7 @@ class ChunkMinMax:
         min_max: list[MinMax | None] = [self._min_max.get(field.name)]
         known: ColumnBounds | None = None
         for i in range(metadata.num_row_groups):
-            if i in self._looked_up[field.name]:
+            if i in self._known_groups[field.name]:
                 continue
             known = known or row_group_bounds(metadata, leaf, stored, field.type)
             if known.null_count[i] == known.row_count[i]:

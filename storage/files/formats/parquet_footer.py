@@ -101,7 +101,7 @@ class Struct:
 def parse(data: bytes) -> Struct:
     """Raises ValueError when `data` is not one struct."""
     try:
-        return _Reader(data).struct()
+        return _ThriftReader(data).struct()
     except (IndexError, KeyError) as e:
         raise ValueError(f"not a Thrift struct: {e}") from None
 
@@ -112,7 +112,7 @@ def serialize(struct: Struct) -> bytes:
     return bytes(out)
 
 
-class _Reader:
+class _ThriftReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0

@@ -67,7 +67,7 @@ class ParquetWriter:
     def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
         self._stream = stream
         self._settings = settings
-        self._options = _Options(settings)
+        self._options = _WriterOptions(settings)
         self._fields = fields
         self._form = _stored_form(tuple(fields))
         self._min_max = ChunkMinMax(fields, settings.bounds_for, settings.bounds_length)
@@ -256,7 +256,7 @@ class _FooterCatcher:
         return bytes(self._caught[: -4 - len(MAGIC)])
 
 
-class _Options:
+class _WriterOptions:
     """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
 
     def __init__(self, settings: FormatWriterSettings) -> None:

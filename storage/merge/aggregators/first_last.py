@@ -85,13 +85,13 @@ def _first(
 ) -> pa.Array:
     """`without_others` (g,) is right for groups that only aggregate; elsewhere `aggregator` decides."""
     others = (steps == Step.SET) | (steps == Step.AGG_REVERSED)
-    careful: Mask = groups.any(others) if others.any() else np.zeros(len(groups), np.bool_)
+    in_steps: Mask = groups.any(others) if others.any() else np.zeros(len(groups), np.bool_)
     positions = without_others
-    if careful.any():
-        chosen, at = groups.select(careful)
+    if in_steps.any():
+        chosen, at = groups.select(in_steps)
         found = aggregator.aggregate(at.tolist(), chosen, steps[at])
         positions = positions.copy()
-        positions[careful] = [-1 if position is None else position for position in found]
+        positions[in_steps] = [-1 if position is None else position for position in found]
     return take_positions(values, groups, positions)
 
 

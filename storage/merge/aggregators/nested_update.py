@@ -41,7 +41,7 @@ class NestedUpdate:
         arrays = EntryColumn.of(values, groups)
         aggregator: RowAggregator[Entries, Any]
         if self.aggregation.nested_key:
-            keys = _Keys.of(self.aggregation, arrays.elements)
+            keys = _NestedKeys.of(self.aggregation, arrays.elements)
             aggregator = _Replacing(keys, _ages(self.aggregation, arrays.elements), self.aggregation.count_limit)
         else:
             aggregator = _Appending(value_codes(arrays.elements).tolist(), self.aggregation.count_limit)
@@ -62,7 +62,7 @@ class NestedPartialUpdate:
             None if entries is None else [_patch(entry, known[entry]) for entry in entries]
             for entries in arrays.items()
         ]
-        aggregated = _Patching(_Keys.of(self.aggregation, arrays.elements)).aggregate(items, groups, steps)
+        aggregated = _Patching(_NestedKeys.of(self.aggregation, arrays.elements)).aggregate(items, groups, steps)
         patches = [patch for row in aggregated if row is not None for patch in row]
         columns = [
             field.take(pa.array([sources[at] for _, sources in patches], pa.int64())) for at, field in enumerate(fields)
@@ -85,7 +85,7 @@ def _ages(aggregation: ColumnAggregation, rows: pa.Array) -> list[tuple[int, ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
+class _NestedKeys:
     """What nested rows have in their fields of `nested-key`: equal codes are equal keys.
 
     is_row: false for null.
@@ -97,7 +97,7 @@ class _Keys:
     hashes: list[int]
 
     @classmethod
-    def of(cls, aggregation: ColumnAggregation, rows: pa.Array) -> _Keys:
+    def of(cls, aggregation: ColumnAggregation, rows: pa.Array) -> _NestedKeys:
         columns = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
         types = inner_row(aggregation.field.type)
         key = [columns[name] for name in aggregation.nested_key]
@@ -173,7 +173,7 @@ class _Appending(RowAggregator[Entries, LinkedList[int]]):
 
 
 class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
-    def __init__(self, keys: _Keys, ages: list[tuple[int, ...]] | None, limit: int) -> None:
+    def __init__(self, keys: _NestedKeys, ages: list[tuple[int, ...]] | None, limit: int) -> None:
         self._keys = keys
         self._ages = ages
         self._limit = limit
@@ -242,7 +242,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
 
 
 class _Patching(RowAggregator[list[Patch], HashOrderedList[Patch]]):
-    def __init__(self, keys: _Keys) -> None:
+    def __init__(self, keys: _NestedKeys) -> None:
         self._keys = keys
 
     def agg(

@@ -35,7 +35,7 @@ def table_size(most: int) -> int:
     return size
 
 
-class _Table(NamedTuple):
+class _HashTable(NamedTuple):
     """What stood in [begin, end) went through a table of this size.
 
     is_turned: the list was reversed then.
@@ -69,7 +69,7 @@ class HashOrderedList(LinkedList[T]):
         self._hash_of = hash_of
         self._newest_first = newest_first
         self._is_turned = False
-        self._tables: list[_Table] = []  # of falling size
+        self._tables: list[_HashTable] = []  # of falling size
 
     def append(self, item: T) -> None:
         if self._is_turned:
@@ -92,18 +92,18 @@ class HashOrderedList(LinkedList[T]):
         self._is_turned ^= self._newest_first
         while self._tables and self._tables[-1].size <= size:
             self._tables.pop()
-        self._tables.append(_Table(size, self._begin, self._end, self._is_turned))
+        self._tables.append(_HashTable(size, self._begin, self._end, self._is_turned))
 
     def in_order(self) -> list[T]:
         items: list[T] = []
         begin = end = 0
         for table in self._tables:
-            items = [*self._standing(table.begin, begin), *items, *self._standing(end, table.end)]
+            items = [*self._items_between(table.begin, begin), *items, *self._items_between(end, table.end)]
             begin, end = table.begin, table.end
             bins = self._bins(items, table.size)
             # those of a bin keep their order, also where the bins stand back to front
             items = [items[at] for at in sorted(range(len(items)), key=bins.__getitem__, reverse=table.is_turned)]
-        items = [*self._standing(self._begin, begin), *items, *self._standing(end, self._end)]
+        items = [*self._items_between(self._begin, begin), *items, *self._items_between(end, self._end)]
         return items[::-1] if self._is_turned else items
 
     def _bins(self, items: list[T], size: int) -> list[int]:

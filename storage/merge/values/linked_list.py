@@ -28,7 +28,7 @@ class LinkedList(Generic[T]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._standing(self._begin, self._end) if self._begin else self._items.values())
+        return iter(self._items_between(self._begin, self._end) if self._begin else self._items.values())
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._foremost
@@ -100,6 +100,6 @@ class LinkedList(Generic[T]):
                 del self._others[name]
         return item
 
-    def _standing(self, begin: int, end: int) -> list[T]:
+    def _items_between(self, begin: int, end: int) -> list[T]:
         items = self._items
         return [items[place] for place in range(begin, end) if place in items]

@@ -58,10 +58,10 @@ class FullRead:
         """All +I, always in the same order."""
         scan = TableScan(self._context, keep_entry=self._keeps)
         for batch in self._reader.read(scan.plan(snapshot)):
-            told = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
+            rows = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
             if SEQUENCE_FIELD.name in batch.schema.names:
-                told = told.append_column(batch.schema.field(SEQUENCE_FIELD.name), batch.column(SEQUENCE_FIELD.name))
-            yield told
+                rows = rows.append_column(batch.schema.field(SEQUENCE_FIELD.name), batch.column(SEQUENCE_FIELD.name))
+            yield rows
 
     def _keeps(self, entry: ManifestEntry) -> bool:
         has_levels = self._context.schema.has_primary_key

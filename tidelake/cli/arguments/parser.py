@@ -76,7 +76,7 @@ def parse(arguments: Sequence[str] | None = None) -> Invocation:
     )
 
 
-class _Version(argparse.Action):
+class _PrintVersion(argparse.Action):
     """Looks the version up only when asked: that takes as long as all the rest."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and exit")
     parser.set_defaults(parser=parser)
     nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_demo(nouns)
