@@ -128,9 +128,15 @@ class FailureKind(StrEnum):
     """Why a record gave no row, as far as the pipeline must act differently."""
 
     BAD_RECORD = "bad record"  # the record is at fault: `errors.tolerance` decides
+    UNKNOWN_VALUE = "unknown value"  # the record left out a value that is nowhere to be found: likewise
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
     NARROW_COLUMN = "narrow column"  # a good value that the column's type can't hold exactly: likewise
     TRUNCATE = "truncate"  # the source emptied its table: somebody has to decide
+
+    @property
+    def may_be_set_aside(self) -> bool:
+        """Whether a dead letter may take the record's place."""
+        return self in (FailureKind.BAD_RECORD, FailureKind.UNKNOWN_VALUE)
 
 
 @dataclass(frozen=True, slots=True)

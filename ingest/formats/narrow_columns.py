@@ -42,7 +42,8 @@ class NarrowColumn:
     type: what it is.
     fits: what would hold the values, and all that it holds.
     reason: what doesn't fit.
-    can_round: whether only digits would get lost.
+    can_round: whether only digits would get lost, where that may be.
+    is_in_map_key: whether it is the key of a MAP, or in one.
     """
 
     path: tuple[str, ...]
@@ -50,6 +51,7 @@ class NarrowColumn:
     fits: DataType
     reason: str
     can_round: bool
+    is_in_map_key: bool = False
 
 
 class NarrowColumns(BadValue):
@@ -64,19 +66,32 @@ class NarrowColumns(BadValue):
 
 
 def narrow_by_schema(
-    path: tuple[str, ...], source: SourceType, target: DataType, settings: ConnectorSettings
+    path: tuple[str, ...],
+    source: SourceType,
+    target: DataType,
+    settings: ConnectorSettings,
+    *,
+    rounds: bool = False,
+    is_in_map_key: bool = False,
 ) -> Iterator[NarrowColumn]:
     """The column, or its members, that can't hold what the record's schema says of them.
 
     source: what it says.
+    rounds: whether digits may get lost; never in keys of a MAP, of which two would become one.
     """
+    if rounds and not is_in_map_key and isinstance(target, AtomicType):
+        return
     fits = _wider(source, target, settings)
     if fits is not None:
         said = f"the record's schema says {nullable(inferred_type(source))}"
-        yield NarrowColumn(path, target, fits, said, can_round=True)
+        yield NarrowColumn(path, target, fits, said, not is_in_map_key, is_in_map_key)
     for step, inner_source, inner_target in _members(source, target):
         if inner_source is not None:
-            yield from narrow_by_schema((*path, step), inner_source, inner_target, settings)
+            in_key = is_in_map_key or (isinstance(target, MapType) and step == "key")
+            inner_path = (*path, step)
+            yield from narrow_by_schema(
+                inner_path, inner_source, inner_target, settings, rounds=rounds, is_in_map_key=in_key
+            )
 
 
 def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) -> DataType | None:
@@ -146,5 +161,5 @@ def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
 
 
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:
-    is_key = column.path[0] in (*schema.primary_keys, *schema.partition_keys) or "key" in column.path[1:]
-    return not is_key and can_change(column.type, column.fits)
+    is_key = column.path[0] in (*schema.primary_keys, *schema.partition_keys)
+    return not is_key and not column.is_in_map_key and can_change(column.type, column.fits)

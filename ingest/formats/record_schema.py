@@ -71,7 +71,8 @@ class RecordSchema:
     key_columns: the columns in the records' keys; none where they have no key that names columns.
     connector: `source.connector`, "" where there is none.
     placeholders: what stands for a value that did not change.
-    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's.
+    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's, and
+        not in keys of a MAP.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class RecordSchema:
         self.narrow = tuple(
             narrow
             for f in target.schema.fields
-            if f.name in declared and f.name not in spelled and f.name not in self._rounded
-            for narrow in narrow_by_schema((f.name,), declared[f.name], f.type, settings)
+            if f.name in declared and f.name not in spelled
+            for narrow in narrow_by_schema(
+                (f.name,), declared[f.name], f.type, settings, rounds=f.name in self._rounded
+            )
         )
         self.columns = tuple(
             self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or undeclared, settings)
@@ -163,7 +166,7 @@ class RecordSchema:
         except UnknownField as e:
             raise self.unknown([(column.name, *e.path)]) from None
         except TooNarrow as e:
-            narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round)
+            narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round, e.is_in_key)
             raise NarrowColumns(self.target, [narrow]) from None
         except (ValueError, ArithmeticError) as e:
             raise BadValue(f"column {column.name}: {e}") from None

@@ -196,7 +196,7 @@ class BatchWriter:
         awaited = None if waits_at is None else AwaitedRow(waits_at, rows.target.name, waiting[waits_at])
         reasons = {int(rows.offsets[row]): reason for row, reason in filled.reasons.items()}
         failures = [
-            DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
+            DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.UNKNOWN_VALUE, reason)
             for offset, reason in reasons.items()
         ]
         return _FilledBatch(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)

@@ -12,6 +12,8 @@ from storage.errors import BadInput
 
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: "Fix the source, or set `errors.tolerance` to keep such records aside and go on",
+    FailureKind.UNKNOWN_VALUE: "Set `errors.tolerance` to keep such records aside and go on; then have the source send "
+    "the value: write the column anew (`UPDATE … SET doc = doc || ''`)",
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.TRUNCATE: "Decide what becomes of the rows; `truncates: skip` in `format_options` passes it over",
@@ -44,7 +46,7 @@ class ErrorPolicy:
         is_set_aside: whether a run before has set the record aside for good.
         """
         for failure in failures:
-            if failure.kind is not FailureKind.BAD_RECORD:
+            if not failure.kind.may_be_set_aside:
                 return failure
             if is_set_aside(failure):
                 continue
@@ -56,7 +58,7 @@ class ErrorPolicy:
     def refusal(self, failure: DecodeFailure, batch: RawBatch) -> RecordRefused:
         """Says which record, why, and what to do."""
         remedy = _REMEDIES[failure.kind]
-        if failure.kind is FailureKind.BAD_RECORD and self._allowed:
+        if failure.kind.may_be_set_aside and self._allowed:
             count = "1 record" if self._allowed == 1 else f"{self._allowed} records"
             remedy = (
                 f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "

@@ -202,7 +202,9 @@ def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64])
     """What becomes of these rows' records if their values can't be found."""
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [
-        dead_letter_line(raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.BAD_RECORD, NO_OLD_ROW))
+        dead_letter_line(
+            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW)
+        )
         for number in numbers
     ]
 

@@ -27,8 +27,9 @@ READ_AGAIN: Final = "its records are read again, and the table holds what came a
 MADE_BY_MERGING: Final = (
     "the table's rows are made of several, by its merge engine, and the record that deleted it brings no old values"
 )
-DROPPED_BY_AGE: Final = "it came later than `moved_rows.keep_ms` allows"
-DROPPED_BY_SIZE: Final = "more bytes than `moved_rows.bytes_max` were on their way"
+_LARGER: Final = "a larger number helps rows that leave after the next start"
+DROPPED_BY_AGE: Final = f"it came later than `moved_rows.keep_ms` allows; {_LARGER}"
+DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their way; {_LARGER}"
 
 _ARRIVED_MAX: Final = 100_000  # ids, of one table
 _DROPPED_MAX: Final = 100_000  # rows, of one table

@@ -22,10 +22,10 @@ def value_decoder_for(
 ) -> ValueDecoder:
     """The decoder for values of `source` in a column of type `target`. Raises UnsupportedFeature for MULTISET, VARIANT.
 
-    rounds: digits that the type lacks are rounded off or cut; else it raises TooNarrow.
+    rounds: digits that the type lacks are rounded off or cut; else, and in keys of a MAP, it raises TooNarrow.
     """
 
-    def inner(inner_source: SourceType | None, inner_target: DataType) -> ValueDecoder:
+    def inner(inner_source: SourceType | None, inner_target: DataType, *, rounds: bool = rounds) -> ValueDecoder:
         return value_decoder_for(inner_source or UNDECLARED, inner_target, connector, settings, rounds=rounds)
 
     if (source.labels or source.flags) and target.root not in INTEGER_ROOTS:
@@ -40,7 +40,8 @@ def value_decoder_for(
         case VectorType():
             return vector_decoder(target, inner(source.element, target.element))
         case MapType():
-            return map_decoder(target, inner(source.key, target.key), inner(source.value, target.value))
+            key = inner(source.key, target.key, rounds=False)  # rounded, two entries would become one
+            return map_decoder(target, key, inner(source.value, target.value))
         case RowType():
             # The connector's binary mode is for columns; inside its structs (geometries) bytes are always base64.
             settings = replace(settings, binary_handling_mode="base64")

@@ -25,19 +25,35 @@ class TooNarrow(BadValue):
     fits: a type that holds it.
     can_round: whether it would lose nothing but digits.
     path: from the column to the member, without the column (see `nested.UnknownField`).
+    is_in_key: whether the member is a key of a MAP, or in one: it is never rounded, and never changes its type.
     """
 
     def __init__(
-        self, reason: str, target: DataType, fits: DataType, *, can_round: bool = False, path: tuple[str, ...] = ()
+        self,
+        reason: str,
+        target: DataType,
+        fits: DataType,
+        *,
+        can_round: bool = False,
+        path: tuple[str, ...] = (),
+        is_in_key: bool = False,
     ) -> None:
         super().__init__(reason)
         self.target = target
         self.fits = fits
-        self.can_round = can_round
+        self.can_round = can_round and not is_in_key
         self.path = path
+        self.is_in_key = is_in_key
 
-    def inside(self, step: str) -> TooNarrow:
-        return TooNarrow(str(self), self.target, self.fits, can_round=self.can_round, path=(step, *self.path))
+    def inside(self, step: str, *, is_key: bool = False) -> TooNarrow:
+        return TooNarrow(
+            str(self),
+            self.target,
+            self.fits,
+            can_round=self.can_round,
+            path=(step, *self.path),
+            is_in_key=is_key or self.is_in_key,
+        )
 
 
 class JsonKind(StrEnum):

@@ -55,6 +55,15 @@ def _inside(decode: ValueDecoder, raw: bytes, step: str) -> object:
         raise e.inside(step) from None
 
 
+def _map_key(decode: ValueDecoder, raw: bytes) -> object:
+    try:
+        return decode(raw)
+    except UnknownField as e:
+        raise e.inside("key") from None
+    except TooNarrow as e:
+        raise e.inside("key", is_key=True) from None
+
+
 def _inside_text(raw: bytes, opening: bytes) -> bytes:
     """A nested value may come as a text that holds JSON (json columns, hstore)."""
     if kind_of(raw) is JsonKind.TEXT:
@@ -100,11 +109,11 @@ def map_decoder(target: MapType, key: ValueDecoder, value: ValueDecoder) -> Valu
     def decode(raw: bytes) -> list[tuple[object, object]]:
         inner = _inside_text(raw, b"{")
         if kind_of(inner) is JsonKind.OBJECT:
-            return [(_inside(key, _quoted(name), "key"), value(member)) for name, member in read_object(inner).items()]
+            return [(_map_key(key, _quoted(name)), value(member)) for name, member in read_object(inner).items()]
         if kind_of(inner) is JsonKind.ARRAY:
             pairs = [read_list(pair) if kind_of(pair) is JsonKind.ARRAY else [] for pair in read_list(inner)]
             if all(len(pair) == 2 and pair[0] != b"null" for pair in pairs):
-                return [(_inside(key, k, "key"), value(v)) for k, v in pairs]
+                return [(_map_key(key, k), value(v)) for k, v in pairs]
         raise wrong_kind(raw, str(target))
 
     return decode

@@ -193,3 +193,48 @@ def test_a_key_is_never_rounded_so_that_rows_do_not_become_one(either_way: str) 
     assert "round" not in failure.reason
     with pytest.raises(BadInput, match="'id' is a column of the primary key, and rows whose keys round"):
         replace(by_decimal, rounded_columns=frozenset({"id"}))
+
+
+_MAP_OF_DECIMALS: Final = {"type": "map", "keys": _DECIMAL_4, "values": _DECIMAL_4}
+
+
+@pytest.mark.parametrize(
+    ("type_", "record", "path"),
+    [
+        pytest.param("MAP<DECIMAL(6, 2), INT>", plain({"1.001": 1, "1.002": 2}), "x.key", id="of an object"),
+        pytest.param("MAP<DECIMAL(6, 2), INT>", plain([["1.001", 1], ["1.002", 2]]), "x.key", id="of pairs"),
+        pytest.param(
+            "MAP<ROW<a DECIMAL(6, 2)>, INT>", plain([[{"a": "1.001"}, 1]]), "x.key.a", id="a field of a key"
+        ),
+        pytest.param(
+            "ARRAY<MAP<DECIMAL(6, 2), INT>>", plain([[["1.001", 1]]]), "x.element.key", id="of a MAP in an ARRAY"
+        ),
+        pytest.param(
+            "MAP<DECIMAL(6, 2), DECIMAL(6, 2)>", with_schema(_MAP_OF_DECIMALS, [["AeJA", "AeJA"]]), "x.key",
+            id="by the record's schema",
+        ),
+    ],
+)  # fmt: skip
+def test_a_key_of_a_map_is_never_rounded_so_that_entries_do_not_become_one(
+    type_: str, record: Record, path: str, either_way: str
+) -> None:
+    target = orders({"id": "BIGINT", "x": type_})
+    for found in (
+        decoded(record, target, inexact_values="round"),
+        decoded(record, Target("shop.orders", target.schema, rounded_columns=frozenset({"x"}))),
+    ):
+        failure = found.failures[0]
+        assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, (path,))
+        assert "its type can't be changed any more; a new table with" in failure.reason
+        assert "round" not in failure.reason
+
+
+def test_a_value_of_a_map_is_rounded_beside_its_key(either_way: str) -> None:
+    target = orders({"id": "BIGINT", "x": "MAP<STRING, DECIMAL(6, 2)>"})
+    rows = [row[2] for row in rows_of(decoded(plain({"1.001": 12.345}), target, inexact_values="round"))]
+    assert rows == [[("1.001", Decimal("12.35"))]] * 3
+
+
+def test_a_field_that_is_called_key_is_no_key_of_a_map() -> None:
+    failure = decoded(plain({"key": 2**40}), orders({"id": "BIGINT", "x": "ROW<key INT>"})).failures[0]
+    assert "--set-type 'x.key BIGINT'" in failure.reason

@@ -1,0 +1,125 @@
+"""Every command that a message or a page names can be typed: the parser of the command line takes it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from storage.messages.alter_command import add_column, alter_command, set_option, set_type, unset_option
+from storage.types import STRING
+from tests.tidelake.cli.test_arguments import COMMANDS
+from tidelake.cli.arguments import parse
+
+ROOT: Final = Path(__file__).parents[3]
+PACKAGES: Final = ("checkpoint", "compaction", "ingest", "storage", "tidelake")
+SOURCES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TEXTS: Final = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*_messages.txt")])
+
+LEFT_OPEN: Final = "…"
+NOUNS: Final = "|".join(sorted({words[0] for words in COMMANDS}))
+# Up to the end of the code or the line. What follows two blanks is no part of the command.
+COMMAND: Final = re.compile(rf"(?:^|(?<=[\s`('\"]))tidelake (?:{NOUNS})\b(?:(?!  |`|\n).)*", re.MULTILINE)
+OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+VALUES: Final = {"--add-column": "x INT", "--set-type": "x INT", "--set": "k=v"}  # in place of what is left open
+
+OTHER_OPTIONS: Final = frozenset({"--version", "--output", "--quiet"})  # of tidelake itself, Maxwell, pip
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Texts of a module; what is put into them while it runs is left open. Not its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in parts or id(node) in told:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(v.value) if isinstance(v, ast.Constant) else LEFT_OPEN for v in node.values)
+
+
+def named_in(texts: Iterator[str]) -> set[str]:
+    return {found[0].strip(" .,;:") for text in texts for found in COMMAND.finditer(text)}
+
+
+def all_texts() -> Iterator[tuple[str, str]]:
+    """Where, and what stands there."""
+    for path in SOURCES:
+        yield from ((str(path.relative_to(ROOT)), text) for text in messages(path))
+    for path in TEXTS:
+        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+ALL: Final = frozenset(f"tidelake {noun} {LEFT_OPEN}" for noun in NOUNS.split("|"))  # a noun's commands together
+NAMED: Final = sorted(
+    {(where, command) for where, text in all_texts() for command in named_in(iter([text])) if command not in ALL}
+)
+
+
+def filled_in(command: str) -> list[str]:
+    """The arguments, with something in place of what is left open; options in brackets are given."""
+    noun, *words = shlex.split(re.sub(r"[\[\]]", " ", command), comments=True)[1:]
+    verb = [noun] if (noun,) in COMMANDS else [noun, words.pop(0)]
+    given: list[str] = []
+    for word in words:
+        before = given[-1] if given else ""
+        if before.startswith("-") and word in (LEFT_OPEN, "N"):
+            given.append(VALUES.get(before, "1"))
+        elif LEFT_OPEN not in word or len(given) == 0 or before.startswith("-"):
+            given.append(word)
+    if not given and noun != "demo":
+        given = ["shop.orders"]  # of the command there stands no more than its name
+    if noun == "table" and not {"-w", "--warehouse"} & set(given):
+        given += ["-w", "lake"]
+    return [*verb, *given]
+
+
+def test_commands_are_found_in_messages_and_on_pages() -> None:
+    found = {where.partition("/")[0] for where, _ in NAMED}
+    assert found >= {"README.md", "docs", "ingest", "storage", "tests", "tidelake"}
+    assert {tuple(shlex.split(command)[1:3]) for _, command in NAMED} >= {("ingest", "run"), ("table", "expire")}
+
+
+@pytest.mark.parametrize(("where", "command"), NAMED, ids=[f"{where}: {command}" for where, command in NAMED])
+def test_a_command_that_is_named_can_be_typed(where: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        parse(filled_in(command))
+    except SystemExit as end:
+        pytest.fail(f"{where}: {command}: exit code {end.code}\n{capsys.readouterr().err}")
+
+
+def test_a_command_with_a_wrong_verb_or_option_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ("tidelake table vacuum NAME", "tidelake table expire NAME --keep 3", "tidelake ingest run --fast x"):
+        assert named_in(iter([f"Say `{wrong}`."])) == {wrong}
+        with pytest.raises(SystemExit):
+            parse(filled_in(wrong))
+
+
+def test_an_option_that_is_named_is_one_of_a_command() -> None:
+    known = {option for parser in COMMANDS.values() for action in parser._actions for option in action.option_strings}
+    named = {(option, where) for where, text in all_texts() for option in OPTION.findall(text)}
+    assert len(named) > 30
+    assert {(option, where) for option, where in named if option not in known | OTHER_OPTIONS} == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        add_column(("address", "city"), STRING),
+        add_column("it's", STRING),
+        set_type("amount", STRING),
+        set_option("bucket", "4 '"),
+        unset_option("bucket"),
+    ],
+)
+def test_the_command_that_messages_compose_can_be_typed(change: str) -> None:
+    command = alter_command("shop.o'r", "/data/my lake/shop.db/o'r", change)
+    invocation = parse(shlex.split(command)[1:])
+    assert invocation.options["name"] == "shop.o'r"
