@@ -1,1 +1,1 @@
-"""When offsets and files become one fact: source positions, committables, the checkpoint coordinator."""
+"""Checkpoints: source positions, committables, the coordinator, recovery."""

@@ -1,6 +1,6 @@
 """When a checkpoint is due, which identifier it bears and what each table publishes in it: decisions only, no I/O.
 
-The caller tells what happened (`wrote`, `prepared`, `committed` …) and what time it is; `states` says in which order.
+The caller reports what happened (`wrote`, `prepared`, `committed` …) and what time it is; `states` says in which order.
 
 Invariants
 

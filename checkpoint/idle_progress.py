@@ -8,9 +8,10 @@ holds one entry for each idle table, and how far all of the source was read:
      "struck": {"shop.users": {"created": 1795196040376, "snapshot": 9, "list": "manifest-list-…", "routing": {…}}}}
 
 An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is marked active
-before the table gets its next snapshot, so a file from before can't claim this of a later one. An entry that is active
-out says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of the
-pipeline expired, the table would otherwise look as if it had never been written to, and be read from the start again.
+before the table gets its next snapshot, so a file from before can't claim this of a later one. An active
+entry says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of
+the pipeline expired, the table would otherwise look as if it had never been written to, and be read from the start
+again.
 
 The file is a convenience. Missing, torn or outdated, it costs reading records again that are then dropped; it never
 decides anything that the tables' own snapshots decide. It counts where they are gone: what it knows of them may refuse.

@@ -37,7 +37,7 @@ class SourceIdentity:
     """Which log the offsets count in; the same offset of another cluster, or of a new topic, is another record.
 
     cluster_id: None where the source has none.
-    topic_ids: topic to id; topics whose id the broker doesn't tell are absent.
+    topic_ids: topic to id; topics whose id the broker doesn't report are absent.
     """
 
     cluster_id: str | None = None
@@ -132,7 +132,7 @@ def chain_breaks(
 
     history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
     identifier may have (APPEND, then COMPACT) carry the same position. table_ends: by identifier, how far the table had
-    read each partition, whoever did: a user that tells of the whole table goes on there, if not where it stood itself.
+    read each partition, whoever did: a user whose positions are those of the whole table goes on there.
     """
     breaks: list[ChainBreak] = []
     later: RecoveryDecision | None = None  # of a snapshot above, for holes that are older than it

@@ -18,7 +18,7 @@ from checkpoint.offsets import (
 
 
 class ProblemKind(Enum):
-    """The value is the word that snapshots keep for it for ever (`Accepted.found`): its meaning must never change."""
+    """Snapshots keep the value for ever (`RecoveryDecision.found`): its meaning must never change."""
 
     EXPIRED = "own snapshots expired"
     ROLLED_BACK = "rolled back"
@@ -57,7 +57,7 @@ class SourceState:
 
     bounds: the oldest offset a partition holds, and its next one.
 
-    A source that can't tell what it holds leaves bounds out.
+    A source that doesn't know what it holds leaves bounds out.
     """
 
     identity: SourceIdentity

@@ -140,7 +140,7 @@ def _without_snapshot(
             f"snapshot {last} of this pipeline is gone, with all others of its ({there}): the table was rolled back. "
             "Only you can decide whether the rows that were removed with it are wanted again"
         )
-    identifier = max(progress.identifier, table_state.latest_id or 0)  # nothing tells, so a number that is large enough
+    identifier = max(progress.identifier, table_state.latest_id or 0)  # unknown: a number that is large enough
     lost = progress.reached if entry is not None and entry.snapshot_id == last else None
     findings = [PositionProblem(table, problem, text)]
     return RecoveredTable(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)

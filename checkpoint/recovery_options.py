@@ -34,7 +34,7 @@ def offsets_past_gap(
     source: SourceState,
     routed: Collection[TopicPartition],
 ) -> dict[TopicPartition, int] | None:
-    """The next offset of each partition. None when the source doesn't tell the offsets that this needs.
+    """The next offset of each partition. None when the source doesn't report the offsets that this needs.
 
     routed: partitions of the source that may hold records for the table.
     """

@@ -11,7 +11,7 @@ What a crash leaves behind, and why nothing is lost or counted twice:
     COMMITTING          Some tables stand at this checkpoint, the others at their last one. The source is read from the
                         smallest position of all; each table drops the records below its own.
 
-What is absent from the table is illegal: it raises, and changes nothing. BROKEN and CLOSED have no way out but a new
+What is absent from the table is illegal: it raises, and changes nothing. BROKEN and CLOSED end with a new
 start, which takes its position from the tables.
 """
 
@@ -34,7 +34,7 @@ class CheckpointState(Enum):
 
 
 class CheckpointEvent(Enum):
-    """What happened, told in the past tense: a state changes after the fact."""
+    """What happened. In the past tense: a state changes after the fact."""
 
     BEGUN = "an identifier was given out"
     PREPARED = "every writer handed over its commit messages"

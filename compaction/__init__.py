@@ -1,1 +1,1 @@
-"""Fewer runs, and what changed."""
+"""Compaction: fewer sorted runs, and the changelog that comes of it."""

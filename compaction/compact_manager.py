@@ -68,7 +68,7 @@ class BucketCompactManager:
 
     @property
     def _must_go_on(self) -> bool:
-        """Rows of level 0 are invisible, or what they change is untold."""
+        """Rows of level 0 are invisible, or what they change is not in the changelog yet."""
         if self._is_cancelled or self.is_stale or not self._context.options.needs_lookup:
             return False
         return any(file.level == 0 for file in self._tree.levels.files)

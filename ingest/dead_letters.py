@@ -1,6 +1,6 @@
 """Records that gave no row, kept for people, each once.
 
-A dead letter is on disk before any table's position passes its record. A file holds letters of one partition and
+A dead letter is on disk before any table's position passes its record. A file holds dead letters of one partition and
 is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b3c4d.jsonl`. A line is
 
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
@@ -42,7 +42,7 @@ _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-
 
 
 class _DeadLetter(msgspec.Struct, frozen=True):
-    """What a letter says of its record."""
+    """What a dead letter says of its record."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class DeadLetters:
     """Gathers dead letters, and writes them at each checkpoint. Methods block; call them from one thread at a time.
 
     location: a folder that belongs to this pipeline alone. Records that are read again after a restart fail again:
-    those that have their letter already are passed over. A record has it if place, time, key and value are the same:
+    those that are dead letters already are passed over. A record is one if place, time, key and value are the same:
     the same place in another cluster or folder, or in a topic created again, holds another record.
     """
 
@@ -66,14 +66,14 @@ class DeadLetters:
         self._io = io
         self._location = location.rstrip("/")
         self._limited_log = _RateLimitedLog(self._location, clock or SystemClock())
-        # By partition: offsets, as they rise, and letters.
+        # By partition: rising offsets, and lines.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
-        self._written: set[bytes] = set()  # digests of letters from an earlier life that may come again
-        self.count = 0  # of this life
+        self._written: set[bytes] = set()  # digests of dead letters of earlier runs that may come again
+        self.count = 0  # of this run
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
-        """Learn which records have their letter.
+        """Read which records are dead letters already.
 
         resume_offsets: where reading goes on; nothing below comes again.
 
@@ -92,14 +92,14 @@ class DeadLetters:
                         self._written.add(_digest(dead_letter))
 
     def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
-        """Whether the record has its letter from an earlier life."""
+        """Whether an earlier run wrote the record as a dead letter."""
         return (
             bool(self._written)
             and _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter)) in self._written
         )
 
     def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> None:
-        """Keep these records of a batch in memory until `flush`, but those that have their letter. See
+        """Keep these records of a batch in memory until `flush`, but those that are dead letters already. See
         `should_flush`.
         """
         partition = TopicPartition(batch.topic, batch.partition)
@@ -118,9 +118,9 @@ class DeadLetters:
         return self._waiting_bytes >= _HELD_BYTES_MAX
 
     def flush(self) -> None:
-        """Make all letters durable: when this returns, positions may pass their records.
+        """Make all dead letters durable: when this returns, positions may pass their records.
 
-        The letters stay valid if the checkpoint then fails; their records find them when they come again.
+        They stay valid if the checkpoint then fails: records that are read again are recognised.
         """
         if self._waiting:
             with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "dead-letters") as threads:
@@ -137,8 +137,8 @@ class DeadLetters:
 
 
 class _RateLimitedLog:
-    """Tells people of dead letters when they come up, in a line at a time: the first at once, then the next after
-    _QUIET_MS, with how many came in between. Where thousands fail, all for one reason, nobody wants a line each.
+    """Logs dead letters, one line at a time: the first at once, then the next after
+    _QUIET_MS, with how many came in between. Thousands may fail for one reason.
     """
 
     def __init__(self, location: str, clock: Clock) -> None:
@@ -180,7 +180,7 @@ def _parse_dead_letter(line: bytes, path: str) -> _DeadLetter:
 
 
 def _digest(dead_letter: _DeadLetter) -> bytes:
-    """Stands for a letter in memory, where there may be many large ones."""
+    """Stands for a dead letter in memory, where there may be many large ones."""
     return hashlib.blake2b(msgspec.msgpack.encode(dead_letter), digest_size=16).digest()
 
 

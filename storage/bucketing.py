@@ -46,7 +46,7 @@ class BucketFunction(StrEnum):
 class Bucketing:
     """How a table assigns rows to buckets.
 
-    num_buckets: the option `bucket` as it stands; files tell the truth for existing partitions.
+    num_buckets: the option `bucket` as it stands; the files of an existing partition decide.
     key_columns: what the bucket is a function of, in order; empty where it is no function of columns.
     """
 

@@ -11,7 +11,7 @@ def epoch_ms() -> int:
 
 
 def local_time_as_utc_ms() -> int:
-    """What a clock on the wall shows, as if it hung in Greenwich. So Java writes when a data file was made; see
+    """The local wall clock, taken as if it were UTC. So Java writes when a data file was made; see
     `DataFileMeta.created_epoch_ms` for the way back.
     """
     return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)

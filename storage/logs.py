@@ -1,4 +1,4 @@
-"""Loggers that speak in events and fields, and are as quiet as a library should be.
+"""Loggers of events with fields, on top of the standard library's `logging`.
 
     log = get_logger(__name__)
     log.warning("option unknown", option=key)

@@ -61,7 +61,7 @@ _OF_PROCESS: Final = CacheBudget(_BYTES_OF_PROCESS)
 class MetadataCache:
     """Records of files by path; the least recently used go first. Thread-safe; tables may share one.
 
-    max_bytes: of this cache alone. Sizes are those that `put` is told.
+    max_bytes: of this cache alone. Sizes are those given to `put`.
     """
 
     def __init__(self, max_bytes: int = _BYTES_OF_CACHE, budget: CacheBudget = _OF_PROCESS) -> None:

@@ -228,7 +228,7 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
     """`k=v/k2=v2`, escaped, without a slash at the end; "" when there are no partition columns.
 
     texts: of the values, from `partition_text.partition_texts`. None, "" and blank texts all become default_name
-    (`partition.default-name`), so a value can't be told from its path: read it from the manifest.
+    (`partition.default-name`), so a path doesn't determine the value: read it from the manifest.
     """
     return "/".join(
         partition_directory_name(name, default_name if text is None or _is_blank(text) else text)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TableContext:
-    """One table at one version of its schema. Immutable, cheap to copy. It pickles; its stores are made anew there.
+    """One table at one version of its schema. Immutable, cheap to copy. It pickles; its stores are made again there.
 
     location: the table's root, without a trailing slash.
     name: `database.table`, for messages.
@@ -69,7 +69,7 @@ class TableContext:
 
     @cached_property
     def identity(self) -> TableIdentity:
-        """Tells whether the table is still the one that was opened."""
+        """Whether the table is still the one that was opened."""
         return TableIdentity(self.io, self.paths, self.schema, self.name)
 
     def shared(self, make: Callable[[TableContext], T]) -> T:

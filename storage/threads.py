@@ -118,7 +118,7 @@ async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
     Two threads at such work get no more done than one, as it holds the interpreter's lock. But whenever the lock
     changes hands, data goes from one core's cache to another's, and who gives it up for a moment waits 5 ms to get it
-    back: a folder of change logs took 40 % more CPU time that way, and no less of anybody's time. Work that waits would
+    back: a folder of change logs took 40 % more CPU time that way, and took as long. Work that waits would
     make all others wait here.
     """
     return await _await_to_end(_submit(_threads.cpu_bound, partial(work, *args, **kwargs)))

@@ -22,7 +22,7 @@ from tidelake.writer import Writer
 
 
 class ReadOnlyTable(Table):
-    """Scanned like the table that it is about, with the same arguments. Where it tells changes, their rows are its own,
+    """Scanned like the table that it is about, with the same arguments. Where it has changes, their rows are its own,
     each +I.
     """
 

@@ -288,7 +288,7 @@ class Table:
         strategy: str | None = None,
         cancellation: CancellationToken | None = None,
     ) -> CompactionReport:
-        """Rewrite files into fewer, without changing a row. Tells what was done; nothing, when nothing is due.
+        """Rewrite files into fewer, without changing a row. Returns what was done; an empty report when nothing is due.
 
         full: everything into one sorted run a bucket, or all small files together; else only what is due.
         where: on partition columns; only these partitions.

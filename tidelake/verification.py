@@ -59,7 +59,7 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
 def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
     """By id of a Spark query's snapshot, how far the table had read each partition before it, whoever did.
 
-    A query tells where the whole table stands, so several of them take turns without a gap; a pipeline tells where it
+    A query records where the whole table stands, so several of them take turns without a gap; a pipeline where it
     stands itself. Positions that can't be read are found elsewhere.
     """
     ends: dict[TopicPartition, int] = {}

@@ -7,7 +7,7 @@ are near in every column near in the files, so that a condition on any of them s
     zorder    the bits of the columns' ranks, interleaved
     hilbert   the same ranks along Hilbert's curve: no jumps, a little more work
 
-A rank tells where a value lies among all rows (by a sample), so that a column counts as much whatever its values look
+A rank is the place of a value among all rows (by a sample), so that a column counts as much whatever its values look
 like. Java interleaves the values' own bits: there a column of small numbers, or of texts with one beginning, counts
 for nothing. Nulls come first.
 

@@ -129,7 +129,7 @@ class _WatchedTables:
         self._logged_failures: dict[str, tuple[str, int]] = {}  # what, and the wait after it
 
     def run_round(self, names: Iterable[str]) -> tuple[bool, int]:
-        """A round for each table that has news. Returns whether one had, and how long to wait at most if none had."""
+        """A round for each table that has a new snapshot. Returns whether one had; if not, how long to wait."""
         interval_ms = _WAIT_MS_MAX
         has_new_snapshot = False
         for name in names:

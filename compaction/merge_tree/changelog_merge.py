@@ -65,7 +65,7 @@ class PlainMerge:
 
 
 def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str] | None:
-    """Which columns tell whether an update changed anything; None: every update is a change."""
+    """Columns that are compared: an update that changes none of them is no change. None: every update is one."""
     if not options.changelog_row_deduplicate:
         return None
     ignored = options.changelog_row_deduplicate_ignore_fields

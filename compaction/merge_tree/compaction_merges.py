@@ -70,7 +70,7 @@ class CompactionMerges:
 
     def _must_look_up(self, levels: Levels, files: Sequence[DataFileMeta], output_level: int) -> bool:
         """Whether rows go out of level 0 to where their result is not what the engine makes of the files alone, leaving
-        single rows as they are; or it is to be told what they change, or which rows they replace.
+        single rows as they are; or the changelog needs what they change, or deletion vectors the rows they replace.
         """
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):

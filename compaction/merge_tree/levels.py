@@ -81,5 +81,5 @@ class Levels:
 
 
 def _newest_first(file: DataFileMeta) -> tuple[int, int, int, str]:
-    """Only the first number tells unless several writers gave the same sequence numbers."""
+    """The first number decides unless several writers gave the same sequence numbers."""
     return -file.max_sequence_number, file.min_sequence_number, file.creation_time_ms or 0, file.file_name

@@ -71,7 +71,7 @@ def _force_level_0_every(options: TableOptions) -> int | None:
 
 
 class UniversalCompaction:
-    """Of one bucket. last_full_ms: when everything was compacted last, as far as the files tell; None: never."""
+    """Of one bucket. last_full_ms: when everything was compacted last, as far as the files show; None: never."""
 
     def __init__(self, settings: UniversalCompactionOptions, last_full_ms: int | None = None) -> None:
         self._settings = settings

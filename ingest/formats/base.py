@@ -27,7 +27,7 @@ from storage.types import DataField
 class Target:
     """A table that records are decoded into.
 
-    name: the table's full name, for messages and for telling targets apart.
+    name: the table's full name, for messages, and to distinguish targets.
     emit_update_before: whether an update also gives its old image as a -U row. Append tables, tables whose changelog is
         their input and tables that aggregate need it; one that deduplicates by key does not, and skips the work.
     source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
@@ -268,7 +268,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InferredTable:
-    """What one record tells of a table that does not exist yet.
+    """What one record says of a table that does not exist yet.
 
     fields: ids 0, 1, 2, …; columns of the key are NOT NULL, all others nullable, whatever the source says: deletes may
         leave them out, and so does every record once the source has dropped the column.
@@ -305,6 +305,6 @@ class Format(Protocol):
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         """The columns and the key of a table that does not exist yet, from the record in that row.
 
-        Raises BadInput, naming its position, for a record that doesn't tell them.
+        Raises BadInput, naming its position, for a record that doesn't say them.
         """
         ...

@@ -1,7 +1,8 @@
 """Checkpoints of a pipeline: each makes everything written so far visible, with the position that it was read to.
 
 1. The source vouches for the records.  2. Dead letters are made durable, and rows on their way to another key.
-3. Writers turn rows into files.  4. Each table publishes files and position.  5. The source is told, as a hint.
+3. Writers turn rows into files.  4. Each table publishes files and position.  5. The source gets the offsets, as a
+hint.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class Checkpointer:
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
         """Publish an empty snapshot with a new epoch, and with the position found, in every table.
 
-        fenced: told each.
+        fenced: called with each.
 
         Raises RecoveryOutdated where an older process committed since, WriterFenced where a newer one did.
-        *Crash in between: some tables are at an epoch that nobody has; the next process goes above it.*
+        *Crash in between: some tables are at an epoch that no process has; the next one goes above it.*
         """
         self._moved.begin(recovered.moved_rows)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
@@ -153,7 +154,7 @@ class Checkpointer:
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
         """Publish, a few tables at a time.
 
-        committed: told each table whose snapshot exists.
+        committed: called with each table whose snapshot exists.
 
         Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are
         published all the same: the tables that got through know how far they are.

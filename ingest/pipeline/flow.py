@@ -4,8 +4,8 @@
                                                   ▲
                                              checkpoint: due by time, by bytes, at the end
 
-Channels are bounded in bytes, so a slow table pauses the source. Work that makes objects takes turns in one thread,
-work that waits has others (`storage.threads`). A checkpoint and a write exclude each other: checkpoints fall between
+Channels are bounded in bytes, so a slow table pauses the source. CPU-bound work runs in one thread,
+work that waits in others (`storage.threads`). A checkpoint and a write exclude each other: checkpoints fall between
 two batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
 nothing twice: `checkpoint.states`.
 """
@@ -43,7 +43,7 @@ class Flow:
     """Run it once. `stop_reading` may be called at any time from the same event loop.
 
     create_tables: called for records that no table takes.
-    tables_of_topic: whose position must tell how far a topic was read.
+    tables_of_topic: whose position must say how far a topic was read.
     existing: the tables that exist; it may grow when `create_tables` is called.
     """
 

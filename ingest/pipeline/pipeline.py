@@ -125,7 +125,7 @@ class Pipeline:
     async def _raise_refusal_of_next_start(self) -> None:
         """Raise what the next start would refuse with, if it would: that says for each table what each option does.
 
-        The source is opened again for it: only then it tells of topics that took the place of those that were read.
+        The source is opened again for it: only then it reports topics that took the place of those that were read.
         """
         await self._source.close()
         with suppress(BadInput, SourceUnavailable):

@@ -200,7 +200,7 @@ class PipelineRecovery:
                 ends = {
                     **rewound_offsets(recovered, findings, {}),
                     **ends,
-                }  # it tells nothing of what only we have read
+                }  # it says nothing of what only we have read
             return decided_position(recovered, ends, source, accepted)
         if table in flags.rewinds:
             starts = await self._starts(table, flags.rewinds[table], flag)
@@ -212,7 +212,7 @@ class PipelineRecovery:
             )
         offsets = offsets_past_gap(recovered, findings, source, self._routed(table))
         if offsets is None:
-            raise BadInput(f"{flag}: the source doesn't tell where it ends. Use --rewind-to {table}=earliest")
+            raise BadInput(f"{flag}: the source doesn't report where it ends. Use --rewind-to {table}=earliest")
         return decided_position(recovered, offsets, source, accepted)
 
     async def _of_snapshot(self, table: str, snapshot_id: int, flag: str) -> tuple[str, Mapping[TopicPartition, int]]:

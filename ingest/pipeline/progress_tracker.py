@@ -141,7 +141,7 @@ class ProgressTracker:
     # ------------------------------------------------------------ registration
 
     async def register(self) -> None:
-        """Tell everybody's expiry which snapshots to spare: each table's newest own one, and all after it.
+        """Register as a consumer of each table, so that expiry keeps its newest own snapshot and all after it.
 
         What was registered less than REFRESH_MS ago is left alone. A table where it fails is logged: its snapshots
         then live no longer than others do.

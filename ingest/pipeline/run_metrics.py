@@ -41,7 +41,7 @@ class CheckpointTimer:
         self._clock = clock
         self._begun_ms = clock.now_ms()
         self._steps: dict[str, int] = {}
-        self._late_count = 0  # since it was told
+        self._late_count = 0  # since it was logged
         self._warned_ms: int | None = None
 
     def begin(self) -> None:
@@ -59,7 +59,7 @@ class CheckpointTimer:
     def end(self, tables: int) -> dict[str, int]:
         """What the log says of the checkpoint: `took_ms`, and `late_ms` of one that took longer than the interval.
 
-        A late one is also told by itself, at most once a minute.
+        A late one also gets a warning of its own, at most once a minute.
         """
         took_ms = self._clock.now_ms() - self._begun_ms
         late_ms = max(0, took_ms - self._interval_ms)

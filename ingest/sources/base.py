@@ -85,14 +85,14 @@ class Source(Protocol):
         ...
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
-        """Which offsets there are now: the oldest record's, and the next to come. Left out where nobody can tell."""
+        """Which offsets there are now: the oldest record's, and the next to come. Left out where it is unknown."""
         ...
 
     def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         """Records from these next offsets on, partition by partition in offset order, for ever or to the end.
 
         A partition that `positions` lacks is read from its oldest record, and announced: its first batch has no
-        records, and its `next_offset` is where reading begins. Batches without records also tell of offsets that hold
+        records, and its `next_offset` is where reading begins. Batches without records also report offsets that hold
         nothing. Raises PositionRefused when a position is not there any more, BadInput for what is no record. A
         cancelled iteration is over: what it had read and not yet yielded is read again from the positions of a new
         one.

@@ -98,7 +98,7 @@ class ChangeLogFolder:
             await self._clock.sleep_ms(self._poll_interval_ms)
 
     async def check_identity(self) -> None:
-        """Nothing to ask: one folder can't be told from another of the same path."""
+        """Nothing to ask: a folder has no identity but its path."""
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Nobody watches a folder."""

@@ -25,7 +25,7 @@ from storage.logs import get_logger
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
-QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't tell it
+QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't report it
 
 _log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ def query_user(query: str, context: TableContext) -> str:
 class BatchCommits:
     """Made again for each batch. Call `is_committed`; if not, `next_position` and `publish`.
 
-    query: the query's id, None where Spark doesn't tell it.
+    query: the query's id, None where Spark doesn't report it.
     reread: see `sink`; None for typed rows, which bring no offsets.
     accept_gap: see `sink`.
     """
@@ -89,7 +89,8 @@ class BatchCommits:
         return reached
 
     def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
-        """Returns the snapshot; None for a batch that changes nothing and has nothing to tell, and for one that another
+        """Returns the snapshot; None for a batch that changes nothing and has nothing to record, and for one that
+        another
         driver committed meanwhile: its files are deleted.
         """
         if not messages and (reached is None or not reached.reads_new_partitions):
@@ -108,7 +109,7 @@ class BatchCommits:
         return published
 
     def _is_same_query(self, snapshot: Snapshot) -> bool:
-        """Or one of them doesn't tell. What a pipeline committed is no batch, also under this commit user."""
+        """Or one of them doesn't say. What a pipeline committed is no batch, also under this commit user."""
         if EPOCH_PROPERTY in snapshot.properties:
             return False
         return self._query is None or snapshot.properties.get(QUERY_PROPERTY) in (self._query, None)

@@ -67,7 +67,7 @@ class BatchInput(Protocol):
 
     @property
     def has_order(self) -> bool:
-        """Whether rows come with something that tells which of two is newer."""
+        """Whether rows come with something that says which of two is newer."""
         ...
 
     @property

@@ -1,4 +1,5 @@
-"""What the driver does for a table after a batch: old snapshots expire, but never the one that tells a replay.
+"""What the driver does for a table after a batch: old snapshots expire, but never the one by which a replay is
+recognised.
 
 Without its newest own snapshot a sink would take the replay of a batch for a new one. So it is kept from everybody's
 expiry: from ours by a pin, from other engines' by Paimon's consumer file.

@@ -3,7 +3,7 @@
 1. A batch that is the newest one committed is passed over: Spark calls again after a crash, for its last batch only. An
    older one comes from another checkpoint directory, or one that was set back, and is refused. So is one of the same
    number that read other offsets; typed rows have none, and only the query's id can be compared.
-2. Executors decode and route, rows travel as blobs, tasks write files. *Crash: files nobody sees.*
+2. Executors decode and route, rows travel as blobs, tasks write files. *Crash: files that no snapshot names.*
 3. One commit publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
 Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
@@ -78,8 +78,8 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
         table has no `sequence.field`.
     commit_user: names this stream of commits for ever, and belongs to one checkpoint directory. Without one it is made
-        from the query's id, which stays the same as long as the directory does. Spark Connect doesn't tell the id: pass
-        one there.
+        from the query's id, which stays the same as long as the directory does. Spark Connect doesn't report the id:
+        pass one there.
 
     Only for raw records:
     reread: take offsets that are in the table already instead of refusing them.
@@ -217,7 +217,7 @@ def _query_id(batch: DataFrame) -> str | None:
 def _user_of(query: str | None, context: TableContext) -> str:
     if query is None:
         raise BadInput(
-            f"{context.name}: no streaming query calls, or one on Spark Connect, which doesn't tell its id. Pass "
+            f"{context.name}: no streaming query calls, or one on Spark Connect, which doesn't report its id. Pass "
             "commit_user=… to sink()"
         )
     return query_user(query, context)

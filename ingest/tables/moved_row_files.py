@@ -89,10 +89,10 @@ class MovedRowFiles:
     def read(self, state: MovedRowsState, moved: MovedRows, *, only_exact: bool) -> None:
         """Fill `moved` with what a snapshot says.
 
-        only_exact: offsets may have been left out since, so that order does not tell any more which halves belong
+        only_exact: offsets may have been left out since, so that order does not say any more which halves belong
             together.
 
-        A file that is gone (the table was rolled back further than they are kept) is told in the log: records that
+        A file that is gone (the table was rolled back further than they are kept) is logged: records that
         need its rows are then refused.
         """
         left: list[MovedRow] = []

@@ -1,7 +1,7 @@
 """Rows on their way from one key to another: what they held when they left, until they have come.
 
 The record under the new key may lack values that did not change. They are those of the row at the moment when it left
-its old key, which nothing in the table tells afterwards: a compaction merges the row into its -D, and a row that lies
+its old key, which nothing in the table records: a compaction merges the row into its -D, and a row that lies
 under the old key now may be another one, or an older version of which the last records have yet to be read. So the row
 is kept from the moment it leaves, in memory and with the snapshot whose position passes its record
 (`checkpoint.moved_rows_state`), until the commit that holds the record under the new key. It is kept no longer than

@@ -56,7 +56,7 @@ class PipelineTables:
 
         unrouted: source tables with the row of their first record in the batch.
 
-        Raises BadInput when a record doesn't tell what the table needs.
+        Raises BadInput when a record doesn't say what the table needs.
         """
         created = False
         for source, row in unrouted.items():

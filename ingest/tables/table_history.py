@@ -1,4 +1,4 @@
-"""What a table's snapshots tell of one pipeline: where it stands, and what of it was published."""
+"""What a table's snapshots record of one pipeline: where it stands, and what of it was published."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class TableRouter:
         return self._table_of[source]
 
     def tables_of(self, topic: str) -> tuple[str, ...]:
-        """Names of the tables whose position must tell how far the topic was read."""
+        """Names of the tables whose position must say how far the topic was read."""
         if topic not in self._tables_of:
             self._tables_of[topic] = tuple(route.table for route in self._routes if takes_topic(route.topics, topic))
         return self._tables_of[topic]

@@ -29,7 +29,7 @@ def slice_by_offset(batch: TableRows, start: int, stop: int | None) -> TableRows
 def drop_records(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
     """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out.
 
-    Which rows are halves of key changes is not told any more.
+    Which rows are halves of key changes is left out.
     """
     keep = ~np.isin(batch.offsets, batch.offsets[rows])
     return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])

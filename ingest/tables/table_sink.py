@@ -73,7 +73,7 @@ class PipelineHistory(Protocol):
 
     @property
     def created_ms(self) -> int:
-        """When the table was made: tells it from an earlier one of its name."""
+        """When the table was made: distinguishes it from an earlier one of its name."""
         ...
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
@@ -200,7 +200,7 @@ class StorageTableSink:
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
         """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.
 
-        Which of the two can't be told when snapshots have expired. A conflict says that nothing was published (what may
+        Which of the two is unknown when snapshots have expired. A conflict says that nothing was published (what may
         have been is CommitOutcomeUnknown), also where the table is gone and can't be asked.
         """
         messages = committable.messages

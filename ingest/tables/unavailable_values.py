@@ -59,7 +59,7 @@ class FilledRows:
     """rows: the batch's n rows, left-out cells filled in.
     lost (n,): which of them could not be: they must not be written.
     reasons: of those, by row.
-    waiting: of those, what has yet to be told in another batch.
+    waiting: of those, what another batch has yet to bring.
     """
 
     rows: pa.RecordBatch
@@ -160,7 +160,8 @@ def rows_leaving_key(
 def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
     """Which cells of before images are values that the source had.
 
-    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't tell. What connectors make up
+    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't say whether it does. What
+    connectors make up
     instead is short: zeros and empty texts.
     """
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):

@@ -79,7 +79,7 @@ def decode_rows_of_files(
     *,
     out_of_range: OutOfRange = "error",
 ) -> list[pa.Array]:
-    """As `decode_rows`, of what manifests tell of data files.
+    """As `decode_rows`, of what manifests hold about data files.
 
     files: a name a row.
     what: the rows, in words.

@@ -185,7 +185,7 @@ class FileSystemCatalog:
     def _delete(self, identifier: Identifier) -> None:
         """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name.
 
-        Files elsewhere stay: other tables may keep theirs in the same place, and nothing tells them apart.
+        Files elsewhere stay: other tables may keep theirs in the same place, and nothing distinguishes them.
         """
         paths = self._paths(identifier)
         for place in self._external_places(identifier):

@@ -43,7 +43,7 @@ class ConcurrentWrites:
     def after(self, base_id: int, latest: Snapshot | None) -> Mapping[Bucket, int]:
         """For each bucket the newest snapshot that touched it; complete from base_id + 1 to the latest.
 
-        Raises CommitConflict when a snapshot of that range expired: then nobody can tell.
+        Raises CommitConflict when a snapshot of that range expired: then it is unknown who wrote.
         """
         if not self._first or base_id >= self._end:
             self._first = self._end = base_id + 1

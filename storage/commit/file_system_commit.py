@@ -1,9 +1,9 @@
 """Snapshots committed by the file system alone: `snapshot-N` is created if absent.
 
-Absent is not yet next. A writer that slept so long that its id was used and expired would add a snapshot below the
-earliest, which nobody reads. So after its creation the snapshot is looked at: its base still stands, or what is above
-it was built on it. A first snapshot has no base: the table itself must still be the one that was opened. What is not
-the next is withdrawn.
+Created is not enough: it must follow the newest. A writer that slept so long that its id was used and expired would add
+a snapshot below the earliest, which nobody reads. So after its creation the snapshot is looked at: its base still
+stands, or what is above it was built on it. A first snapshot has no base: the table itself must still be the one that
+was opened. What is not the next is withdrawn.
 
 Source: Java `catalog/RenamingSnapshotCommit.java`. The look after the creation is ours.
 """
@@ -53,7 +53,8 @@ class FileSystemSnapshotCommit:
 
     def _is_in_history(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
         """While its base stands it is: expiry takes the smallest id first and rollback the largest, so no other
-        snapshot had its id before and went. Else the base expired, or there never was one: then what is above it tells.
+        snapshot had its id before and went. Else the base expired, or there never was one: then what is above it
+        decides.
         """
         if base is None:
             if self._identity.loss() is not None:

@@ -17,7 +17,7 @@ Steps of one attempt, and what a crash after each leaves behind
        *Crash: orphans, files that no snapshot names.*
     4. Hand it to the catalog's `SnapshotCommit`. **This is the commit.** The file system's (`file_system_commit`)
        a. creates snapshot-N if absent.
-          *Crash: it is published, or there are orphans; step 1 of the next process tells which.*
+          *Crash: it is published, or there are orphans; step 1 of the next process finds out which.*
        b. sees that it is the next, and withdraws it if it is not.
           *Crash before that: a file outside of the chain, seen by nobody.*
        c. writes the hint.

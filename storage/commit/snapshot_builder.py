@@ -74,7 +74,7 @@ class SnapshotBuilder:
         try:
             return self._build(base, changes, index, envelope, merge, files)
         except Exception:
-            with suppress(Exception):  # the error that made us give up is the one to tell
+            with suppress(Exception):  # the error that made us give up is the one to raise
                 self._manifests.delete(files)
             raise
 

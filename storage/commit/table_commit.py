@@ -202,7 +202,7 @@ class TableCommit:
             _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _named_by(self, identifier: int) -> set[str] | None:
-        """Data, changelog and index files that our snapshots of an identifier added; None when that can't be told any
+        """Data, changelog and index files that our snapshots of an identifier added; None when that isn't known any
         more.
         """
         own = self._publisher.snapshots_of_user(identifier)
@@ -273,7 +273,7 @@ class TableCommit:
         return changes
 
     def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
-        """Delete those that the snapshot of the compaction had no need of. Raises nothing: it is published."""
+        """Delete those that the snapshot of the compaction did not need. Raises nothing: it is published."""
         having = [message for message in messages if message.compact_tombstones]
         if not having:
             return
@@ -386,7 +386,7 @@ def new_commit_user(options: TableOptions) -> str:
 
 
 def _with_reasons(committable: Committable) -> Committable:
-    """Tells, in the snapshot of the compaction, why it was picked."""
+    """Says, in the snapshot of the compaction, why it was picked."""
     text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
     if not text:
         return committable

@@ -9,7 +9,7 @@
     `length`     of magic and bitmap                of everything
     (metadata)
 
-Both may lie in one index file; the magic tells. bitmap64 is the form of Apache Iceberg's deletion vectors.
+Both may lie in one index file; the magic says which. bitmap64 is the form of Apache Iceberg's deletion vectors.
 
 Source: Java `deletionvectors/BitmapDeletionVector.java`, `Bitmap64DeletionVector.java`, `DeletionVector.java`.
 """
@@ -127,7 +127,7 @@ _BITSET_FROM: Final = 4_096  # values of a container; more are a bitset of 8 KiB
 
 
 def _serialized_bytes(data: bytes, start: int) -> int:
-    """How long the portable Roaring bitmap at `start` is: its header tells. CRoaring doesn't say how far it read."""
+    """How long the portable Roaring bitmap at `start` is: by its header. CRoaring doesn't say how far it read."""
     (cookie,) = struct.unpack_from("<I", data, start)
     at: int = start + 4
     if cookie & 0xFFFF == _WITH_RUNS:

@@ -20,7 +20,7 @@ from storage.table import TableContext
 
 _log = get_logger(__name__)
 
-Committed: TypeAlias = Callable[[int], None]  # told the id of a snapshot that was just published
+Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot that was just published
 
 
 class ExpiryWorker:

@@ -233,7 +233,7 @@ class SnapshotExpiry:
         return plan
 
     def keeps_changelogs(self) -> bool:
-        """Whether changelogs outlive their snapshots: by the options, or because some do still, and what these tell
+        """Whether changelogs outlive their snapshots: by the options, or because some do still, and what these name
         must stay until they expire.
         """
         return self._context.options.changelog_outlives_snapshots or bool(self._changelogs.ids())
@@ -276,5 +276,5 @@ class SnapshotExpiry:
 
 
 def _is_appended(file: DataFileMeta) -> bool:
-    """Written by a commit: it tells the commit's changes where no changelog is made."""
+    """Written by a commit: its delta is the commit's changes where no changelog is made."""
     return file.file_source is None or file.file_source is FileSource.APPEND

@@ -1,7 +1,7 @@
 """Creating an object only if there is none: what a commit to an object store stands on.
 
 One request decides: a put with `If-None-Match: *` (S3, Azure) or `x-goog-if-generation-match: 0` (GCS). Of any number
-of writers the store lets one through. Two things could still make a liar of it:
+of writers the store lets one through. Two things could still make the answer wrong:
 
 1. The client repeats a put that was answered with a server error, or not at all, or not to the end. If the first had
    landed all the same, the second finds the name taken, by ourselves. So each call leaves a mark of its own on the

@@ -1,4 +1,4 @@
-"""Tells when a file appears on a local disk: one thread of the process looks for all who wait.
+"""Waits for files to appear on a local disk: one thread of the process polls for all waiters.
 
 A look costs a microsecond, so a hundred waiting readers cost a process next to nothing, and each hears of its file
 within some twenty milliseconds. The thread ends when nobody waits.

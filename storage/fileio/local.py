@@ -88,7 +88,7 @@ class LocalFileIO:
         """See FileIO. The content is durable before the name appears, and the name before this returns True.
 
         An OSError from writing the temporary file (a full disk) published nothing; one from the link (a lost answer
-        of a network file system) or from fsyncing the directory leaves that open. Callers need not tell them apart.
+        of a network file system) or from fsyncing the directory leaves that open. Callers need not distinguish them.
         """
         target = local_path(path)
         with _NamedInErrors(Access.WRITE, target):
@@ -356,13 +356,13 @@ def _sync_directory(directory: str) -> None:
 
 
 def _remove(path: str) -> None:
-    """Best effort: the error that made us give up is the one to tell."""
+    """Best effort: the error that made us give up is the one to raise."""
     with suppress(OSError):
         os.unlink(path)
 
 
 class _NamedInErrors(AccessErrors):
-    """An OSError tells of the file that was wanted, not of a temporary one or of none."""
+    """An OSError names the file that was wanted, not of a temporary one or of none."""
 
     __slots__ = ()
 
@@ -371,5 +371,5 @@ class _NamedInErrors(AccessErrors):
     ) -> None:
         if isinstance(error, OSError) and error.errno is not None:  # without one, the message would be lost
             error.filename = self._path
-            del error.filename2  # None would be told as a second name
+            del error.filename2  # None would be shown as a second name
         super().__exit__(kind, error, trace)

@@ -72,7 +72,7 @@ class ObjectStoreFileIO:
 
     def _locate_file(self, path: str) -> tuple[ObjectStore, str]:
         store, key = self._locate(path)
-        if not key:  # a request for it would be answered: with what stores tell of a bucket
+        if not key:  # a request for it would be answered: with what stores say of a bucket
             raise BadInput(f"{path} is a whole bucket; a file has a name in one")
         return store, key
 

@@ -1,7 +1,7 @@
 """Random access to a remote object, with few and small requests.
 
 Arrow asks for what it needs: the end of the file for the footer, then each column chunk (or, with `pre_buffer`,
-neighbouring chunks at once) in one read. Those pass through as they are. Readers that nibble (Avro, ORC) get more
+neighbouring chunks at once) in one read. Those pass through as they are. Readers of small pieces (Avro, ORC) get more
 than they ask for, growing with how long they have been reading straight on.
 """
 

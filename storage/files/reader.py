@@ -33,7 +33,7 @@ _STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
 
 
 class PruningPredicate(Protocol):
-    """A condition that can tell from bounds that a part of a file holds no row it wants (`storage.read.predicate`)."""
+    """A condition that can exclude a part of a file by its bounds (`storage.read.predicate`)."""
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
 

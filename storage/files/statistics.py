@@ -68,7 +68,7 @@ def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
 
 
 def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """The same, as the statistics of keys alone tell it."""
+    """The same, from the statistics of keys alone."""
     names = context.schema.trimmed_primary_keys
     rows = pa.array([file.row_count for file in files], pa.int64())
     stats = _Stats([file.key_stats for file in files], [file.file_name for file in files], context.schema.select(names))
@@ -124,7 +124,9 @@ class _Stats:
 
     @cached_property
     def minimum(self) -> list[pa.Array]:
-        """Unknown for CHAR: Java's ORC files tell of texts filled with blanks, and are read without these."""
+        """Unknown for CHAR: the bounds of Java's ORC files are of texts filled with blanks, which are read without
+        these.
+        """
         columns = _decoded([s.min_values for s in self.stats], self.paths, self.fields)
         is_char = [f.type.root is Root.CHAR for f in self.fields]
         return [pa.nulls(len(c), c.type) if char else c for c, char in zip(columns, is_char, strict=True)]

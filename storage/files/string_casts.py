@@ -99,7 +99,7 @@ def _where_valid(column: pa.Array, texts: list[str]) -> pa.Array:
 
 
 def from_text(column: pa.Array, new: AtomicType) -> pa.Array:
-    """Raises BadInput, telling the text, where Java fails."""
+    """Raises BadInput, naming the text, where Java fails."""
     parse = _PARSERS[new.root]
     values = []
     for text in column.to_pylist():
@@ -173,7 +173,7 @@ def _decimal(text: str, new: AtomicType) -> Decimal | None:
         raise ValueError
     number = Decimal(text)
     if number and number.adjusted() > new.precision:
-        return None  # too many digits, told without writing them all out
+        return None  # too many digits, known without writing them all out
     return rounded(number, new) if number.adjusted() >= -new.scale - 2 else Decimal(0)
 
 

@@ -38,7 +38,7 @@ _ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's s
 
 @dataclass(frozen=True, slots=True)
 class ListFile:
-    """A manifest list's name and size in bytes. The size is None where a snapshot does not tell it."""
+    """A manifest list's name and size in bytes. The size is None where a snapshot does not record it."""
 
     name: str
     size: int | None

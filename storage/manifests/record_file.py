@@ -47,7 +47,7 @@ def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_byt
 
     path: for messages.
     size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that happened between
-        two blocks nothing else would tell.
+        two blocks nothing else would show it.
     Raises CorruptFile, also for what `decode` raises: KeyError, TypeError or ValueError for a record of another shape.
     """
     if size_bytes is not None and len(data) < size_bytes:

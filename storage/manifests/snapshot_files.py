@@ -1,4 +1,4 @@
-"""Which files make up a snapshot, which ones it added, and which tell its changes.
+"""Which files make up a snapshot, which ones it added, and which hold its changes.
 
 Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`.
 """

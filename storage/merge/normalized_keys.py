@@ -78,7 +78,7 @@ class NormalizedKey:
 
     @property
     def width(self) -> int:
-        """How many words tell all values apart."""
+        """How many words distinguish all values."""
         if self._lengths is None:
             return len(self._made)
         return max(1, -(-int(self._lengths.max(initial=0)) // _BYTES_PER_WORD))

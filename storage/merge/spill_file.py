@@ -14,7 +14,9 @@ from storage.merge.spill_folder import FOLDERS
 
 
 class SpillFile:
-    """One segment: batches in key order. Deleted by `delete`, or after the process's death as `spill_folder` tells."""
+    """One segment: batches in key order. Deleted by `delete`, or after the process's death as `spill_folder`
+    describes.
+    """
 
     def __init__(self, directory: str | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError.

@@ -4,12 +4,12 @@
         lock                                       held by the process (flock), and touched every few minutes
         1.arrow, 2.arrow, ..
 
-A lock goes with its process, however that ends, so a folder of this host whose lock can be had is nobody's. Of another
+A lock goes with its process, however that ends, so a folder of this host whose lock can be had is abandoned. Of another
 host, on a directory that several share, a lock that can be had says nothing: a network file system may keep locks to
 the host that has them, or have none. Such a folder goes when, by the clock of the file system, nobody touched its lock
 for a day. `host` is the boot of a kernel: containers on it share its locks, and what an earlier boot left is another's.
 
-The number of a process would not tell: it is given again, and means another one in another container. Nor are files
+The number of a process would not do: it is given again, and means another one in another container. Nor are files
 unlinked while they are open: the segments of many buckets are more than a process may have open.
 """
 
@@ -60,7 +60,7 @@ class _Folder:
         return path
 
     def remove(self) -> None:
-        with suppress(OSError):  # what can't be removed is nobody's from now on
+        with suppress(OSError):  # what can't be removed is abandoned from now on
             _remove(self.path)
         os.close(self.lock)
 
@@ -184,13 +184,13 @@ def _is_own_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _own_prefix() -> str:
-    """Of the folders whose locks tell this process whether somebody lives."""
+    """Of the folders whose locks show this process whether their owner lives."""
     return f"{_PREFIX}{_host()}-"
 
 
 @cache
 def _host() -> str:
-    """Differs from host to host, and from one boot to the next where the system tells it."""
+    """Differs from host to host, and from one boot to the next where the system reports it."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
     except OSError:

@@ -111,7 +111,7 @@ class Option:
     fallbacks: other names of the option; the first that is set decides.
     immutable: can't change once the table has snapshots, as files depend on it.
     acts_on: what this release does differently because of it.
-    no_effect: why nobody who reads the table can tell whether it is set; None for an option that acts or is refused.
+    no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
     release: of Java Paimon 2.0.0 unless said otherwise.
     """
 

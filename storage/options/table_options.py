@@ -123,7 +123,7 @@ class TableOptions(RetentionOptions, ScanOptions):
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether rows of level 0 are visible (or tell what changed) only once they were compacted."""
+        """Whether rows of level 0 are visible (or in a changelog) only once they were compacted."""
         return (
             self.merge_engine is MergeEngine.FIRST_ROW
             or self.changelog_producer is ChangelogProducer.LOOKUP

@@ -1,6 +1,6 @@
 """What a `pyarrow.compute` expression reads, and whether it can be a filter at all.
 
-Arrow tells little about its expressions: their text, and bytes to send them elsewhere.
+Arrow exposes little of its expressions: their text, and bytes to send them elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]
     _check_references(expression)
     text = str(expression)
     mentioned = [field for field in schema if field.name in text]
-    if _misfit(expression, pa.schema(mentioned)) is not None:  # Arrow doesn't tell which columns: take all
+    if _misfit(expression, pa.schema(mentioned)) is not None:  # Arrow doesn't say which columns: take all
         mentioned = list(schema)
         misfit = _misfit(expression, schema)
         if misfit is not None:

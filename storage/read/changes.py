@@ -62,7 +62,7 @@ class ChangeBatch:
 
 
 class ChangeSource(StrEnum):
-    """Which files of a snapshot tell its changes."""
+    """Which files of a snapshot hold its changes."""
 
     DELTA = "read delta files"
     CHANGELOG = "read changelog files"
@@ -89,7 +89,8 @@ class ChangeReader:
 
     context: under the schema that rows are mapped to (the latest).
     share: of several readers, which this one is.
-    files: which files tell changes; None is as the producer has it, with overwritten rows where the options turn them
+    files: which files hold the changes; None is as the producer has it, with overwritten rows where the options turn
+    them
         into changes.
     sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
     """
@@ -161,7 +162,7 @@ class ChangeReader:
         yield from change_batches(rows, begin, end)
 
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        """The files that tell a snapshot's changes, in the order of the plan."""
+        """The files that hold a snapshot's changes, in the order of the plan."""
         entries = self._entries_of(snapshot)
         return [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
 

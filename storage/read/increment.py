@@ -28,7 +28,7 @@ from storage.table import TableContext
 class ChangesOf:
     """Snapshots start to end, both included; none when end is before start.
 
-    files: which of theirs tell changes.
+    files: which of theirs hold the changes.
     """
 
     start: int

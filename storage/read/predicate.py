@@ -39,7 +39,7 @@ class Predicate(Protocol):
         ...
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        """Which files may hold a matching row; None when the condition can't tell."""
+        """Which files may hold a matching row; None when the condition says nothing of it."""
         ...
 
     def within(self, columns: frozenset[str]) -> Predicate | None:

@@ -115,7 +115,7 @@ def _under_newest_schema(context: TableContext) -> TableContext:
 
 
 def _messages(context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None) -> Sequence[CommitMessage]:
-    """Durable files that nobody sees yet. After an exception nothing is left behind."""
+    """Durable files that no snapshot names yet. After an exception nothing is left behind."""
     change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
     if change.assignments is None:
         return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))

@@ -1,4 +1,4 @@
-"""All that tells a table's changes: its snapshots, and the changelogs of those that their changelogs outlived.
+"""What holds a table's changes: its snapshots, and the changelogs of those that their changelogs outlived.
 
 An id is looked for among the snapshots first: expiry writes `changelog-N` before it deletes `snapshot-N`, so a reader
 finds one or the other at any moment. Java asks the options whether to look for changelogs at all; here it is enough
@@ -57,7 +57,7 @@ class ChangeHistory:
         return first
 
     def has_changes(self, snapshot_id: int) -> bool:
-        """Whether what tells the changes of a snapshot is still there, and not about to go."""
+        """Whether what holds the changes of a snapshot is still there, and not about to go."""
         earliest = self.earliest_id()
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None
 

@@ -205,7 +205,7 @@ class SnapshotStore:
         return None if latest_id is None else self.get(latest_id)
 
     def _listed_latest_id(self) -> int | None:
-        """A listing may lag behind what single files tell, so it is not the last word."""
+        """A listing may lag behind what single files show, so it does not decide alone."""
         latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
         while self.exists(latest_id + 1):
             latest_id += 1

@@ -23,7 +23,7 @@ class PartitionStatistics:
     record_count: unmerged rows.
     file_size_bytes: of data files.
     file_count: of data files.
-    last_file_creation_time_ms: of its newest file; None when no file tells.
+    last_file_creation_time_ms: of its newest file; None when no file records it.
     total_buckets: of the files that came last.
 
     Source: Java `partition/PartitionStatistics.java`, `manifest/PartitionEntry.java`.

@@ -3,7 +3,7 @@
 A version of a schema never changes, and says when it was made. So the table is the same as long as the file of the
 version that was opened holds what it held: gone, the table was dropped or renamed; different, it was created again.
 
-Java tells tables apart by when their first schema was made (`table/FileStoreTable.uuid`).
+Java distinguishes tables by when their first schema was made (`table/FileStoreTable.uuid`).
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ class BranchCheck:
         return entries or ()
 
     def _name_what_goes_with_changelogs(self, held: RetainedStates) -> None:
-        """Where deltas tell the changes and outlive their snapshots, a file stays until the delta that deleted it goes;
+        """Where deltas hold the changes and outlive their snapshots, a file stays until the delta that deleted it goes;
         the delta of the first snapshot that is held, too.
         """
         options = self._context.options

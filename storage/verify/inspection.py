@@ -26,7 +26,7 @@ class Report:
     """What was looked at, and what was found.
 
     data_files, data_bytes, rows: of files that any snapshot, tag or changelog names; rows as in manifests, unmerged.
-    orphans: None where nobody can tell, because a part was asked for or metadata can't be read.
+    orphans: None where it is unknown, because a part was asked for or metadata can't be read.
     """
 
     findings: Sequence[Finding]

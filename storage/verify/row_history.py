@@ -1,7 +1,8 @@
 """Every version of one row that is still on file, and what became of it.
 
-A version lies in a data file, which a snapshot added and maybe a later one removed. Snapshots that expired tell no
-longer which of them added a file: then `snapshot_id` is None.
+A version lies in a data file, which a snapshot added and maybe a later one removed. Of snapshots that expired it is not
+known
+which of them added a file: then `snapshot_id` is None.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the statistics that a manifest keeps of a file are true: readers with a condition pass over files by them.
 
-Told are only what makes such readers lose rows, and null counts. Bounds may be wider than the values, as those of long
+Reported is what makes such readers lose rows, and null counts. Bounds may be wider than the values, as those of long
 texts are, and anything may be unknown. NaN is in no bounds that readers use.
 """
 
@@ -22,7 +22,8 @@ from storage.paths import format_of
 from storage.table import TableContext
 from storage.types import STRING, TIMESTAMP_ROOTS, DataField, Root, nullable
 
-# Java's ORC files tell of times as they were before they were stored, and of texts before they were cut or filled up.
+# Java's ORC files have bounds of times as they were before they were stored, and of texts before they were cut or
+# filled up.
 _CHANGED_BY_ORC: Final = TIMESTAMP_ROOTS | {Root.CHAR, Root.VARCHAR}
 
 

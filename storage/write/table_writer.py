@@ -49,7 +49,7 @@ class RoutedRows:
 
 
 class TableWriter:
-    """Gathers rows in one buffer a bucket; `prepare_commit` turns them into durable files that nobody sees yet.
+    """Buffers rows by bucket; `prepare_commit` turns them into durable files that nobody sees yet.
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that must leave memory before their flush; None is the system's temporary directory.
@@ -209,7 +209,7 @@ class TableWriter:
         """What `prepare_commit` handed over is in this snapshot; nobody interfered with its buckets up to it.
 
         Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
-        Raises nothing, for the commit stands: the writer's next call tells what failed here.
+        Raises nothing, for the commit stands: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
         self._settled()

@@ -122,7 +122,7 @@ def _sinks(config: Config) -> list[SparkSink]:
 
 
 def _topic_filters(config: Config) -> dict[str, str]:
-    """Lines of a folder are not taken apart for it: there the sink tells tables apart."""
+    """Lines of a folder are not taken apart for it: there the sink filters by table."""
     if isinstance(config.source, FolderSettings):
         return {}
     return {

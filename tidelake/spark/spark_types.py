@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from storage.errors import BadInput
 
-# PySpark 4.1 and 4.2 take UTC for granted, 4.3 wants to be told.
+# PySpark 4.1 and 4.2 take UTC for granted, 4.3 wants it set.
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
     partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
 )

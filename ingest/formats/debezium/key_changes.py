@@ -4,7 +4,7 @@
        old key   a tombstone
     c  new key   header `__debezium.oldkey`
 
-Both come from one event of the source's log, and say where it lies there (member `source`): that tells which belong
+Both come from one event of the source's log, and say where it lies there (member `source`): that says which belong
 together, whatever lies between them or is missing. Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
 """
 

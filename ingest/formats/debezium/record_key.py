@@ -28,7 +28,7 @@ def columns_of_key(key: bytes | None) -> frozenset[str]:
 
 
 class KeyColumnsCheck:
-    """Tells fast whether many records have keys of exactly these columns.
+    """Checks fast whether many records have keys of exactly these columns.
 
     Raises ValueError on construction when a column's name can't be matched fast.
     """

@@ -26,7 +26,7 @@ from storage.types import (
 
 
 def infer_table(batch: RawBatch, row: int) -> InferredTable:
-    """What the record in that row tells. Raises BadInput, naming its position, for one without a row image."""
+    """The table that the record describes. Raises BadInput, naming its position, for one without a row image."""
     try:
         columns = _columns(batch.values[row].as_py() or b"")
         key: bytes | None = batch.keys[row].as_py()

@@ -75,7 +75,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         return {}
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
-        """Columns of the source table's primary key, as far as the record, or its key, tells."""
+        """Columns of the source table's primary key, as far as the record, or its key, says."""
         return ()
 
     @abstractmethod

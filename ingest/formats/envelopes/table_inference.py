@@ -18,7 +18,7 @@ from storage.types import DataField, not_null
 
 
 def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:
-    """record: the one in that row. Raises BadValue when it tells no columns."""
+    """record: the one in that row. Raises BadValue when it has no columns."""
     columns = _columns(record)
     primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
     fields = []
@@ -40,6 +40,6 @@ def _columns(record: Envelope) -> Mapping[str, SourceType]:
 
 
 def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:
-    """The error for a record that tells no table, with its position."""
+    """The error for a record that describes no table, with its position."""
     where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
     return BadInput(f"{where}: no table can be derived from this record: {reason}")

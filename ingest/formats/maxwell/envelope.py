@@ -55,7 +55,7 @@ class MaxwellEnvelope(Envelope):
         return self.database, self.table, self.type in _OPS
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
-        """`primary_key_columns`, which Maxwell sends when told to; else the members `pk.<column>` of the key."""
+        """`primary_key_columns`, which Maxwell sends when configured to; else the members `pk.<column>` of the key."""
         if self.primary_key_columns is not None or key is None:
             return self.primary_key_columns or ()
         try:

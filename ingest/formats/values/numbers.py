@@ -131,8 +131,8 @@ def _float32_keeps(number: float, value: float) -> bool:
 
 
 def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
-    """Whether a float gives a number back, printed with as many digits as that has, or with as few as tell it from its
-    neighbours.
+    """Whether a float gives a number back, printed with as many digits as that has, or with as few as distinguish it
+    from its neighbours.
 
     narrow: of 32 bits.
     """

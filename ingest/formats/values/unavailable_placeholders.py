@@ -84,7 +84,7 @@ class UnavailablePlaceholders:
         """Whether a raw JSON value is one of the shapes."""
         if raw in self._raw:
             return True
-        # Somebody may have written the JSON anew, with blanks after commas.
+        # Somebody may have written the JSON again, with blanks after commas.
         return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
 
     @cached_property

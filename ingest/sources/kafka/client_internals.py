@@ -1,8 +1,8 @@
 """What we use of aiokafka that it doesn't promise to keep.
 
 A release that changes it would not fail by itself: topics would be created by asking for them again, and one that was
-made anew would be read on as if it were the same. So `check_aiokafka` and `check_started` look first, whenever a source
-opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
+created again would be read on as if it were the same. So `check_aiokafka` and `check_started` look first, whenever a
+source opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and wh
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """aiokafka's, but it never creates a topic by asking for it, and leaves a broker alone that did not answer.
 
-    Brokers create topics by default: one that was deleted would be there again at once, empty, and nobody could tell.
-    aiokafka connects anew for each request, ten times a second; here a connection is tried again when its wait is over.
+    Brokers create topics by default: one that was deleted would be there again at once, empty, and nothing would show
+    it. aiokafka connects again for each request, ten times a second; here a connection is tried again when its wait is
+    over.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -115,7 +116,7 @@ def fetch_broker(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int |
 
 
 def has_fetched(consumer: AIOKafkaConsumer) -> bool:
-    """Whether a poll would find something without waiting; True where nobody can tell."""
+    """Whether a poll would find something without waiting; True where it is unknown."""
     fetched = getattr(consumer._fetcher, "_records", None)
     return fetched is None or bool(fetched)
 

@@ -16,7 +16,7 @@ CHECK_INTERVAL_MS: Final = 1_000
 class PartitionLiveness:
     """How long each partition has given no answer while we were asking.
 
-    limit_ms: from then on a partition is silent. Time in which nobody asked (the tables were slower than the source)
+    limit_ms: from then on a partition is silent. Time without a poll (the tables were slower than the source)
     doesn't count.
     """
 

@@ -1,8 +1,9 @@
 """Which cluster this is, and which topics and partitions it has now.
 
-aiokafka speaks this request up to version 5, which knows no topic ids. They tell a topic from one of the same name that
-was made after the first was deleted, so version 12 is spelled out here on aiokafka's own protocol types. With a broker
-that is too old for it (before Kafka 3.0) the ids stay unknown. Unlike aiokafka's, this request never creates a topic.
+aiokafka speaks this request up to version 5, which knows no topic ids. They distinguish a topic from one of the same
+name that was made after the first was deleted, so version 12 is spelled out here on aiokafka's own protocol types. With
+a broker that is too old for it (before Kafka 3.0) the ids stay unknown. Unlike aiokafka's, this request never creates a
+topic.
 
 Source: Kafka's `MetadataRequest.json` and `MetadataResponse.json`.
 """
@@ -29,7 +30,7 @@ METADATA: Final = 3  # API key
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """id: as Kafka's tools print it, None where the broker doesn't tell.
+    """id: as Kafka's tools print it, None where the broker doesn't report it.
     partitions: how many; they count from 0.
     """
 

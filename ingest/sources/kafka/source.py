@@ -5,7 +5,7 @@ partition is the consumer's position, not the last record's offset + 1: compacti
 markers leave offsets that hold no record.
 
 aiokafka fetches by a topic's name. So a topic that is deleted and made again is read on as if it were the same, if it
-is long enough; `check_identity` tells them apart, once a checkpoint.
+is long enough; `check_identity` distinguishes them, once a checkpoint.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def avro_schema(fields: Sequence[DataField]) -> AvroType:
 
 
 class _NoForm(Exception):
-    """Tells the type."""
+    """Carries the type."""
 
 
 def _check_names(fields: Sequence[DataField]) -> None:

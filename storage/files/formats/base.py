@@ -101,7 +101,7 @@ class FileFormat(Protocol):
         """The columns `wanted`, named and typed as when the file was written; one that the file lacks is all null.
 
         Batches of at most batch_rows rows, never empty; a batch of no columns still counts its rows.
-        batch_bytes: about what a batch holds in memory at most, as far as the first rows tell.
+        batch_bytes: about what a batch holds in memory at most, estimated by the first rows.
         Streams: holds about a batch, not the file. `path` is for messages. Closes `source` when it is done or given up.
         Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
         """
@@ -124,7 +124,7 @@ def corruption(path: str, expected: str, offset: Callable[[], int] | None = None
     """Turns whatever decoders stumble over into CorruptFile. What we refuse ourselves, what the disk or the store says,
     and a lack of memory pass.
 
-    offset: tells how far the file was read.
+    offset: how far the file was read.
     """
     try:
         yield

@@ -53,7 +53,7 @@ _DICTIONARY_SHARE: Final = 0.8  # of distinct values, up to which a dictionary i
 _STORED_PER_HELD: Final = 0.4  # a guess for rows of the stripe that is not yet written
 
 _EXPECTED: Final = "an ORC file with the columns of its schema"
-_SAMPLE_ROWS: Final = 64  # that tell how large rows are; a scan can't change its mind
+_SAMPLE_ROWS: Final = 64  # by which the size of rows is estimated; a scan can't change its mind
 
 
 class OrcFormat:

@@ -116,7 +116,9 @@ def _stored_batches(
 def _batches_in_bounds(
     reader: pq.core.ParquetReader, batches: Iterator[pa.RecordBatch], batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """A batch tells how many rows the next may have; sizes in the file don't, as a dictionary hides them."""
+    """The size of a batch decides how many rows the next may have; sizes in the file are no help, as a dictionary hides
+    them.
+    """
     for batch in batches:
         allowed_rows = batch_bytes * batch.num_rows // max(1, batch.nbytes)
         reader.set_batch_size(max(1, min(batch_rows, allowed_rows)))

@@ -55,7 +55,7 @@ _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # rows of this size are row groups of their own: Arrow encodes one as a whole
 _PAGE_BYTES: Final = 1024 * 1024
-_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group tells; what does not compress at all must not surprise
+_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 _DICTIONARY: Final = "parquet.enable.dictionary"

@@ -86,7 +86,7 @@ class _Joining(RowAggregator[str, deque[str]]):
 
 
 class _JoiningDistinct(RowAggregator[str, LinkedList[str]]):
-    """The line is the text, split; blank parts go by one name. Joining it makes the text again."""
+    """The list holds the parts of the text; blank parts share one name. Joining it gives the text again."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter

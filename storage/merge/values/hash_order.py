@@ -52,7 +52,7 @@ class HashOrderedList(LinkedList[T]):
 
     Entries of one bin keep their order. So after many tables the array is ordered by the bins of the last one; within
     a bin, by those of the newest larger table before it; and so on, down to the order of arrival. The list keeps the
-    order of arrival and the tables that were larger than all later ones. It must not `pop`: places tell what a table
+    order of arrival and the tables that were larger than all later ones. It must not `pop`: places say what a table
     held.
 
     hash_of: `hashCode()` of an item's name.

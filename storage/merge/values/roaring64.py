@@ -1,8 +1,8 @@
 """Unions of 64-bit roaring bitmaps in the form that Java's Roaring64Bitmap has of its own.
 
 Its bytes are the dump of a data structure: a radix tree over the upper 48 bits of the values, whose leaves name places
-in a list of containers for the lower 16. How wide a node is and where a container stands tell the order in which they
-came, so to write what Java writes is to insert as Java does.
+in a list of containers for the lower 16. How wide a node is and where a container stands depend on the order in which
+they came, so to write what Java writes is to insert as Java does.
 
     bitmap      0, for none; or 1, tree, containers. Numbers are little-endian.
     tree        count of keys u64; nodes, parents first, children by their byte

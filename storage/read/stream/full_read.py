@@ -1,4 +1,4 @@
-"""A snapshot read whole at the beginning of a stream: what its changelog has not told, or will not tell, yet.
+"""A snapshot read whole at the beginning of a stream: rows that are not, and will not soon be, in its changelog.
 
 Rows of lower levels come later as the changelog of the compaction that takes them up; read now, they would come twice.
 

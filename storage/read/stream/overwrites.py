@@ -37,7 +37,7 @@ def overwritten_rows(
 
     Bucket by bucket: with a primary key, the rows that were there as -D; then those that came as +I.
 
-    Without one, only what came: nobody can tell which row a -D would be of.
+    Without one, only what came: nothing says which row a -D would be of.
     """
     scan = TableScan(context)
     wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]

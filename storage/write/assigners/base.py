@@ -45,7 +45,7 @@ class BucketAssigner(Protocol):
     """Of one table and one writer. Not thread-safe.
 
     is_function_of_rows: the same row gets the same bucket from every assigner of the table, so that any task of a
-        shuffle may ask its own. Else all rows of a key must reach one assigner: its index tells where the key lives.
+        shuffle may ask its own. Else all rows of a key must reach one assigner: its index knows where the key lives.
     """
 
     @property

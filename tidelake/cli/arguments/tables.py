@@ -247,7 +247,7 @@ def _add_table_maintenance(verbs: Verbs) -> None:
         "explain",
         "every version of one row: where it came from, and which is seen",
         "Snapshot, file, level, kind, sequence number, offsets of the source, for each version that is still on file;\n"
-        "what the changelog told; and what a read merges.",
+        "what the changelog holds; and what a read merges.",
         module="explain",
     )
     explain.add_argument(

@@ -128,7 +128,7 @@ class _ProgressLine:
 
 
 def _live(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
-    """RunMetrics that renews itself, where standard error is a terminal."""
+    """The metrics, redrawn while the pipeline runs, where standard error is a terminal."""
     if out.is_json or not out.error_console.is_terminal:
         return nullcontext()
     from rich.live import Live

@@ -126,7 +126,7 @@ def _print_tree(console: Console, tree: LsmTree, *, show_all: bool) -> None:
 
 
 def _run_grid(runs: Sequence[LsmTree], limit: int, width: int) -> Any:
-    """Newest first. When there are too many, those in the middle are left out: level 0 tells, and so do the oldest.
+    """Newest first. When there are too many, those in the middle are left out: level 0 and the oldest say most.
 
     width: cells of the console. Bars and keys share what the facts leave of it; facts alone, if still too wide, fold.
     """
@@ -171,7 +171,7 @@ def _facts(run: LsmTree) -> tuple[str, str, str, str, str]:
 def _shares(left: int, keys_wanted: int) -> tuple[int, int]:
     """Cells of the column of bars and of that of keys, out of what is left; 0 for one that has no room.
 
-    The bars give way first, as they only draw what the sizes tell.
+    The bars give way first, as they only draw the sizes.
     """
     least, most = _BAR_WIDTHS
     bar = max(least, min(most, left - _GAP - keys_wanted))
