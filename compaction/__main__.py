@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from compaction.append.clustering import ClusteringStrategy
+from compaction.cancellation import cancelled_by_signals
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
-from compaction.jobs.signals import cancelled_by_signals
 from compaction.jobs.watch import watch
 from compaction.report import CompactionReport
 from storage.catalog.opening import open_catalog

@@ -1,9 +1,11 @@
-"""Cancellation of a compaction: gracefully (`cancel`) or at once (`cancel_now`)."""
+"""Cancellation of a compaction: gracefully (`cancel`, the first signal) or at once (`cancel_now`, the second)."""
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 IsCancelled: TypeAlias = Callable[[], bool]  # polled by the work: whether to raise CompactionCancelled
@@ -40,3 +42,25 @@ class CancellationToken:
     def wait_ms(self, wait_ms: float) -> None:
         """Wait until `cancel` is called, or for this long."""
         self._cancelled.wait(wait_ms / 1000)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[CancellationToken]:
+    """The first SIGTERM or SIGINT cancels, the second cancels at once. Outside of the main thread no signal arrives."""
+    token = CancellationToken()
+
+    def on_signal(*_: object) -> None:
+        if token.is_cancelled:
+            token.cancel_now()
+        else:
+            token.cancel()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield token
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield token
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -23,7 +23,7 @@ from compaction.append.external_sort import PIECE_BYTES
 from compaction.cancellation import CancellationToken, CompactionCancelled
 from compaction.jobs.job_expiry import JobExpiry
 from compaction.jobs.job_scope import JobScope
-from compaction.jobs.planner import CompactPlanner, CompactTask
+from compaction.jobs.planner import CompactTask, plan_tasks
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.table_files import TableFiles
 from compaction.report import BucketCompaction, CompactionReport
@@ -199,8 +199,13 @@ class _Job:
         """The snapshot looked at, and what is due in it."""
         table = self._read_live_files()
         entries = self._scope.filter(table.entries)
-        planner = CompactPlanner(self._context, self._request, PIECE_BYTES // self._threads)
-        tasks = planner.plan(replace(table, entries=entries), self._finished)
+        tasks = plan_tasks(
+            self._context,
+            self._request,
+            replace(table, entries=entries),
+            self._finished,
+            piece_bytes=PIECE_BYTES // self._threads,
+        )
         self._scope.narrow(entries, {task.key for task in tasks})
         return table.snapshot_id, tasks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from compaction.merge_tree.merge_tree import MergeTree
 from storage.bucketing import BucketMode, bucket_mode
 from storage.deletion_vectors.index_file import DeletionFile
 from storage.errors import CorruptFile
-from storage.files.data_file import DataFileMeta
+from storage.files.index_file import IndexFileMeta
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.scan import wanted_partitions
 from storage.table import TableContext
@@ -27,6 +27,7 @@ from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
 
 TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
+Deletions: TypeAlias = Mapping[str, DeletionFile]  # by data file of the bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class CompactTask:
     key: BucketKey
     total_buckets: int
     files: Files
-    deletion_files: Mapping[str, DeletionFile]
+    deletion_files: Deletions
     run: TaskFunction
 
     @property
@@ -49,79 +50,100 @@ class CompactTask:
         return sum(file.file_size for file in self.files)
 
 
-@dataclass(frozen=True)
-class CompactPlanner:
-    """context: as `CompactionRequest.prepare` gave it. piece_bytes: what a sort may hold; see `sort_files`."""
+def plan_tasks(
+    context: TableContext,
+    request: CompactionRequest,
+    table: TableFiles,
+    done: Collection[BucketKey] = (),
+    *,
+    piece_bytes: int,
+) -> list[CompactTask]:
+    """Partitions and buckets come in order.
 
-    context: TableContext
-    request: CompactionRequest
-    piece_bytes: int
+    context: as `CompactionRequest.prepare` gave it.
+    table: its files now.
+    done: buckets to leave alone.
+    piece_bytes: what a sort may hold; see `sort_files`.
+    """
+    buckets: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+    for entry in table.entries:
+        buckets[BucketKey(entry.partition, entry.bucket)].append(entry)
+    partitions = {key.partition for key in buckets}
+    wanted = partitions if request.where is None else wanted_partitions(context, partitions, request.where)
+    tasks: list[CompactTask] = []
+    for key, entries in sorted(buckets.items(), key=lambda item: (item[0].partition, item[0].bucket)):
+        if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: rows that wait for a bucket
+            files, deletions = tuple(entry.file for entry in entries), table.deletion_files(key)
+            if context.schema.has_primary_key:
+                work = _compact_tree(context, request, key, files, table.index_files(key))
+            elif request.order_by:
+                work = [(files, _sort(context, request, key, files, deletions, piece_bytes))]
+            else:
+                work = _append_tasks(context, request, key, files, deletions)
+            total_buckets = entries[-1].total_buckets
+            tasks += [CompactTask(key, total_buckets, picked, deletions, run) for picked, run in work]
+    return tasks
 
-    def plan(self, table: TableFiles, done: Collection[BucketKey] = ()) -> list[CompactTask]:
-        """table: as it is now. done: buckets to leave alone. Partitions and buckets come in order."""
-        buckets: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
-        for entry in table.entries:
-            buckets[BucketKey(entry.partition, entry.bucket)].append(entry)
-        partitions = {key.partition for key in buckets}
-        where = self.request.where
-        wanted = partitions if where is None else wanted_partitions(self.context, partitions, where)
-        tasks: list[CompactTask] = []
-        for key, entries in sorted(buckets.items(), key=lambda item: (item[0].partition, item[0].bucket)):
-            if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: rows that wait for a bucket
-                tasks += self._bucket(key, entries[-1].total_buckets, [entry.file for entry in entries], table)
-        return tasks
 
-    def _bucket(
-        self, key: BucketKey, total_buckets: int, files: Sequence[DataFileMeta], table: TableFiles
-    ) -> Iterator[CompactTask]:
-        deletions = table.deletion_files(key)
-        if self.context.schema.has_primary_key:
-            try:
-                tree = MergeTree(self.context, key, files, index_files=table.index_files(key))
-            except ValueError as e:
-                yield CompactTask(key, total_buckets, tuple(files), deletions, self._report_overlap(key, str(e)))
-                return
-            unit = tree.pick(full=self.request.full)
-            if unit is not None:
-                yield CompactTask(key, total_buckets, unit.files, deletions, _run_once(tree, unit))
-        elif self.request.order_by:
-            yield CompactTask(key, total_buckets, tuple(files), deletions, self._sort(key, files, deletions))
-        else:
-            for picked in self._append_picks(files, deletions):
-                yield CompactTask(key, total_buckets, picked, deletions, self._compact_files(key, picked, deletions))
+_Work: TypeAlias = Sequence[tuple[Files, TaskFunction]]
 
-    def _report_overlap(self, key: BucketKey, found: str) -> TaskFunction:
-        """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
 
-        def run(_: IsCancelled) -> CompactResult:
-            where = BucketFiles(self.context, key).directory
-            raise CorruptFile(where, "levels above 0 in which no files overlap", found)
+def _compact_tree(
+    context: TableContext,
+    request: CompactionRequest,
+    key: BucketKey,
+    files: Files,
+    index_files: Sequence[IndexFileMeta],
+) -> _Work:
+    try:
+        tree = MergeTree(context, key, files, index_files=index_files)
+    except ValueError as e:
+        return [(files, _report_overlap(BucketFiles(context, key).directory, str(e)))]
+    unit = tree.pick(full=request.full)
+    return [] if unit is None else [(unit.files, _run_once(tree, unit))]
 
-        return run
 
-    def _append_picks(self, files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> list[Files]:
-        settings = AppendCompactionOptions.of(self.context.options)
-        is_ordered = bucket_mode(self.context.schema, self.context.options) is BucketMode.FIXED
-        pick = pick_consecutive if is_ordered else pick_unordered
-        deleted_rows = {name: deletion.vector.cardinality for name, deletion in deletions.items()}
-        return pick(files, settings, deleted_rows, full=self.request.full)
+def _report_overlap(directory: str, found: str) -> TaskFunction:
+    """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
 
-    def _compact_files(self, key: BucketKey, files: Files, deletions: Mapping[str, DeletionFile]) -> TaskFunction:
-        reason = PickReason.FULL if self.request.full else PickReason.SMALL_FILES
-        if not self.request.full and any(file.file_name in deletions for file in files):
+    def run(_: IsCancelled) -> CompactResult:
+        raise CorruptFile(directory, "levels above 0 in which no files overlap", found)
+
+    return run
+
+
+def _append_tasks(
+    context: TableContext, request: CompactionRequest, key: BucketKey, files: Files, deletions: Deletions
+) -> _Work:
+    settings = AppendCompactionOptions.of(context.options)
+    is_ordered = bucket_mode(context.schema, context.options) is BucketMode.FIXED
+    pick = pick_consecutive if is_ordered else pick_unordered
+    deleted_rows = {name: deletion.vector.cardinality for name, deletion in deletions.items()}
+
+    def task(picked: Files) -> TaskFunction:
+        reason = PickReason.FULL if request.full else PickReason.SMALL_FILES
+        if not request.full and any(file.file_name in deletions for file in picked):
             reason = PickReason.DELETED_ROWS
-        return lambda is_cancelled: AppendRewriter(self.context, key, deletions, is_cancelled).compact(files, reason)
+        return lambda is_cancelled: AppendRewriter(context, key, deletions, is_cancelled).compact(picked, reason)
 
-    def _sort(
-        self, key: BucketKey, files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
-    ) -> TaskFunction:
-        clustering = self.request.clustering(self.context)
+    return [(picked, task(picked)) for picked in pick(files, settings, deleted_rows, full=request.full)]
 
-        def run(is_cancelled: IsCancelled) -> CompactResult:
-            rewriter = AppendRewriter(self.context, key, deletions, is_cancelled)
-            return sort_files(rewriter, files, clustering, piece_bytes=self.piece_bytes)
 
-        return run
+def _sort(
+    context: TableContext,
+    request: CompactionRequest,
+    key: BucketKey,
+    files: Files,
+    deletions: Deletions,
+    piece_bytes: int,
+) -> TaskFunction:
+    clustering = request.clustering(context)
+
+    def run(is_cancelled: IsCancelled) -> CompactResult:
+        rewriter = AppendRewriter(context, key, deletions, is_cancelled)
+        return sort_files(rewriter, files, clustering, piece_bytes=piece_bytes)
+
+    return run
 
 
 def _run_once(tree: MergeTree, unit: CompactUnit) -> TaskFunction:

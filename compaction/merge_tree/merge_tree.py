@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from compaction.cancellation import IsCancelled
 from compaction.merge_tree.compact_unit import CompactUnit
 from compaction.merge_tree.compaction_merges import CompactionMerges
-from compaction.merge_tree.drop_delete import can_drop_deletes
 from compaction.merge_tree.full_compaction import pick_full_compaction
 from compaction.merge_tree.levels import Levels
 from compaction.merge_tree.lookup_merge import Find
 from compaction.merge_tree.record_level_expire import RecordLevelExpire
-from compaction.merge_tree.rewrite_plan import RewritePlanner, Step, Upgrade
+from compaction.merge_tree.rewrite_plan import Step, Upgrade, can_drop_deletes, plan_rewrite
 from compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
 from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
 from storage.clock import epoch_ms
@@ -103,12 +102,13 @@ class MergeTree:
         levels = self.levels
         task = self._task(unit.output_level, is_cancelled)
         must_rewrite = self._must_rewrite(task.now_s)
-        planner = RewritePlanner(
+        steps = plan_rewrite(
+            unit,
             levels.key_types,
             levels.max_level,
-            self._context.options.compaction_file_size_bytes(has_primary_key=True),
-            lambda file: must_rewrite(file) or self._has_uncounted_deletes(file),
-            lambda file: self._merges.upgrade(levels, file, unit.output_level),
+            min_file_size_bytes=self._context.options.compaction_file_size_bytes(has_primary_key=True),
+            must_rewrite=lambda file: must_rewrite(file) or self._has_uncounted_deletes(file),
+            upgrade_strategy=lambda file: self._merges.upgrade(levels, file, unit.output_level),
         )
         before: list[DataFileMeta] = []
         after: list[DataFileMeta] = []
@@ -116,7 +116,7 @@ class MergeTree:
         tombstones: list[DataFileMeta] = []
         written: list[DataFileMeta] = []
         try:
-            for step in planner.plan(unit):
+            for step in steps:
                 rewritten = self._carry_out(step, task)
                 written += rewritten.all_files
                 changelog += rewritten.changelog

@@ -49,53 +49,65 @@ class Upgrade:
 Step: TypeAlias = Rewrite | Upgrade
 
 
-@dataclass(frozen=True, slots=True)
-class RewritePlanner:
-    """max_level: of the bucket. min_file_size_bytes: smaller files are rewritten with their neighbours.
+def plan_rewrite(
+    unit: CompactUnit,
+    key_types: Sequence[DataType],
+    max_level: int,
+    *,
+    min_file_size_bytes: int,
+    must_rewrite: Callable[[DataFileMeta], bool],
+    upgrade_strategy: Callable[[DataFileMeta], UpgradeStrategy] = lambda _: UpgradeStrategy.NO_CHANGELOG_NO_REWRITE,
+) -> list[Step]:
+    """Steps in key order, which together take every file of the unit, but for those that can stay as they are.
 
+    max_level: of the bucket.
+    min_file_size_bytes: smaller files are rewritten with their neighbours.
     must_rewrite: files that can't be upgraded without a rewrite: they hold expired rows, or an option says so.
-    upgrade: what raising a file means for the changelog.
+    upgrade_strategy: what raising a file means for the changelog.
     """
+    if unit.rewrites_each_file:
+        return [Rewrite(([[file]],)) for file in unit.files]
 
-    key_types: Sequence[DataType]
-    max_level: int
-    min_file_size_bytes: int
-    must_rewrite: Callable[[DataFileMeta], bool]
-    upgrade: Callable[[DataFileMeta], UpgradeStrategy] = lambda _: UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
+    def upgrade(file: DataFileMeta) -> list[Step]:
+        if (unit.output_level == max_level and file.may_hold_deletes) or must_rewrite(file):
+            return [Rewrite(([[file]],))]
+        if file.level == unit.output_level:
+            return []
+        strategy = upgrade_strategy(file)
+        return [Rewrite(([[file]],))] if strategy.rewrites else [Upgrade(file, strategy.produces_changelog)]
 
-    def plan(self, unit: CompactUnit) -> list[Step]:
-        """Steps in key order, which together take every file of the unit, but for those that can stay as they are."""
-        if unit.rewrites_each_file:
-            return [Rewrite(([[file]],)) for file in unit.files]
-        steps: list[Step] = []
-        candidates: list[Section] = []  # neighbours, to be rewritten together
-        for section in interval_partition(key_ranges(unit.files, self.key_types)):
-            if len(section) > 1:
-                candidates.append(section)
-                continue
-            for file in section[0]:
-                if file.file_size < self.min_file_size_bytes:
-                    candidates.append([[file]])
-                else:
-                    # what lies before it must not be merged with what lies behind it: the run would be out of order
-                    steps += self._rewrite(candidates, unit.output_level)
-                    candidates = []
-                    steps += self._upgrade(file, unit.output_level)
-        return steps + self._rewrite(candidates, unit.output_level)
-
-    def _rewrite(self, candidates: list[Section], output_level: int) -> list[Step]:
-        match candidates:
+    def rewrite(sections: list[Section]) -> list[Step]:
+        match sections:
             case []:
                 return []
             case [[run]]:  # a single one has nothing to be merged with
-                return [step for file in run for step in self._upgrade(file, output_level)]
+                return [step for file in run for step in upgrade(file)]
             case _:
-                return [Rewrite(tuple(candidates))]
+                return [Rewrite(tuple(sections))]
 
-    def _upgrade(self, file: DataFileMeta, output_level: int) -> list[Step]:
-        if (output_level == self.max_level and file.may_hold_deletes) or self.must_rewrite(file):
-            return [Rewrite(([[file]],))]
-        if file.level == output_level:
-            return []
-        strategy = self.upgrade(file)
-        return [Rewrite(([[file]],))] if strategy.rewrites else [Upgrade(file, strategy.produces_changelog)]
+    steps: list[Step] = []
+    candidates: list[Section] = []  # neighbours, to be rewritten together
+    for section in interval_partition(key_ranges(unit.files, key_types)):
+        if len(section) > 1:
+            candidates.append(section)
+            continue
+        for file in section[0]:
+            if file.file_size < min_file_size_bytes:
+                candidates.append([[file]])
+            else:
+                # what lies before it must not be merged with what lies behind it: the run would be out of order
+                steps += rewrite(candidates)
+                candidates = []
+                steps += upgrade(file)
+    return steps + rewrite(candidates)
+
+
+def can_drop_deletes(output_level: int, highest_level: int, *, has_deletion_vectors: bool = False) -> bool:
+    """Whether a compaction into output_level leaves out keys whose newest row is a delete.
+
+    Only when no older row of them can be left: nothing lies above the output (highest_level: of all files of the
+    bucket, the compacted ones too), or deletion vectors mark what does. Level 0 may hold older rows of its own.
+
+    Source: Java `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.
+    """
+    return output_level != 0 and (output_level >= highest_level or has_deletion_vectors)

@@ -15,7 +15,7 @@ import pytest
 
 import tidelake
 from compaction.merge_tree.merge_tree import MergeTree
-from compaction.merge_tree.rewrite_plan import Rewrite, RewritePlanner
+from compaction.merge_tree.rewrite_plan import Rewrite, plan_rewrite
 from storage.format import CommitKind, FileKind
 from storage.manifests.snapshot_files import delta_entries, live_entries
 from storage.snapshots.snapshot import Snapshot
@@ -138,13 +138,14 @@ def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) 
         if unit is None:
             continue
         size = context.options.compaction_file_size_bytes(has_primary_key=True)
-        steps = RewritePlanner(
+        steps = plan_rewrite(
+            unit,
             tree.levels.key_types,
             tree.levels.max_level,
-            size,
-            tree._must_rewrite(now_s=0),
-            partial(tree._merges.upgrade, tree.levels, output_level=unit.output_level),
-        ).plan(unit)
+            min_file_size_bytes=size,
+            must_rewrite=tree._must_rewrite(now_s=0),
+            upgrade_strategy=partial(tree._merges.upgrade, tree.levels, output_level=unit.output_level),
+        )
         raised = {step.file.file_name for step in steps if not isinstance(step, Rewrite)}
         read = {file.file_name for step in steps if isinstance(step, Rewrite) for file in step.files} | raised
         if read:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.drop_delete import can_drop_deletes
 from compaction.merge_tree.full_compaction import pick_full_compaction
-from compaction.merge_tree.rewrite_plan import Rewrite, RewritePlanner, Step
+from compaction.merge_tree.rewrite_plan import Rewrite, Step, can_drop_deletes, plan_rewrite
 from storage.files.data_file import DataFileMeta
 from tests.compaction.files import KEY_TYPES, bucket, keys_of, paper_file
 from tests.support.cases import Case, case_id, check_members, vectors
@@ -46,11 +45,14 @@ def test_compact_task(case: Case) -> None:
     rewrite_all = case.get("force_rewrite_all_files", False)
     levels = bucket(list(files.values()), case["num_levels"])
     output_level = case["output_level"]
-    planner = RewritePlanner(
-        KEY_TYPES, levels.max_level, case["min_file_size"], lambda file: rewrite_all or file.file_name in expired
-    )
     unit = CompactUnit(output_level, tuple(files[name] for name in case["unit_files"]), PickReason.FULL)
-    steps = planner.plan(unit)
+    steps = plan_rewrite(
+        unit,
+        KEY_TYPES,
+        levels.max_level,
+        min_file_size_bytes=case["min_file_size"],
+        must_rewrite=lambda file: rewrite_all or file.file_name in expired,
+    )
     expect = case["expect"]
     dropped = can_drop_deletes(
         output_level, levels.highest_level, has_deletion_vectors=case.get("deletion_vectors", False)
@@ -97,5 +99,5 @@ def test_pick_full_compaction(case: Case) -> None:
 def test_a_unit_that_rewrites_each_file_merges_none() -> None:
     files = (paper_file("a", 5, (0, 1)), paper_file("b", 5, (2, 3)))
     unit = CompactUnit(5, files, PickReason.FULL, rewrites_each_file=True)
-    steps = RewritePlanner(KEY_TYPES, 5, 100, lambda _: False).plan(unit)
+    steps = plan_rewrite(unit, KEY_TYPES, 5, min_file_size_bytes=100, must_rewrite=lambda _: False)
     assert [told(step) for step in steps] == [{"op": "rewrite", "files": ["a"]}, {"op": "rewrite", "files": ["b"]}]

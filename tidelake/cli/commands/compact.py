@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compaction.append.clustering import ClusteringStrategy
-from compaction.cancellation import CancellationToken
+from compaction.cancellation import CancellationToken, cancelled_by_signals
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
-from compaction.jobs.signals import cancelled_by_signals
 from compaction.jobs.watch import watch as watch_tables
 from compaction.report import BucketCompaction, CompactionReport
 from storage.commit.commit_message import reasons_text
