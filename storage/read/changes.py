@@ -156,7 +156,7 @@ class ChangeReader:
                 yield ChangeBatch(snapshot.id, nothing, is_break=True, position=end)
             return
         entries = self.entries(snapshot)
-        rows: Iterator[pa.RecordBatch] = self._rows(entries, skip_rows)
+        rows: Iterator[pa.RecordBatch] = self.rows(entries, skip_rows)
         if sum(entry.file.row_count for entry in entries) - skip_rows > _BATCH_ROWS:
             rows = read_ahead(rows)
         yield from change_batches(rows, begin, end)
@@ -177,7 +177,8 @@ class ChangeReader:
             case _:
                 return ()
 
-    def _rows(self, entries: Sequence[ManifestEntry], skip_rows: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, entries: Sequence[ManifestEntry], skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
+        """Of these files, bucket by bucket, behind the first `skip_rows`."""
         # Stable: plan order inside a bucket.
         ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):

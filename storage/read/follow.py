@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from storage.clock import epoch_ms
-from storage.errors import BadInput
 from storage.fileio.file_watch import when_there
 from storage.read.changes import ChangeBatch, ChangeReader, change_batches, without_first
-from storage.read.expired_snapshots import snapshot_expired
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
+from storage.read.stream.next_snapshot import NextSnapshot
 from storage.read.stream.position import ChangePosition
 from storage.read.stream.read_ahead import read_ahead
 from storage.read.stream.share import ALL, Share
@@ -74,6 +73,7 @@ class Follower:
     ) -> None:
         self._context = context
         self._reader = ChangeReader(context, share, sequence_numbers=sequence_numbers)
+        self._snapshots = NextSnapshot(context, self._reader)
         self._sequence_numbers = sequence_numbers
         self._shown = shown
         self._share = share
@@ -120,7 +120,7 @@ class Follower:
             return None
         if self.position is None:
             self.position = first_position(self._context, self._start)
-        snapshot = None if self.position is None else self._next(self.position)
+        snapshot = None if self.position is None else self._snapshots.find(self.position)
         self._is_held_back = snapshot is not None and self._is_too_young(snapshot)
         if self.position is None or snapshot is None or self._is_held_back:
             self._idle_steps += 1
@@ -131,28 +131,6 @@ class Follower:
             return None
         return self._delivered(snapshot, self.position)
 
-    def _next(self, position: ChangePosition) -> Snapshot | None:
-        """Raises SnapshotExpired, BadInput as `step` does."""
-        snapshot_id = position.next_snapshot_id
-        if position.is_full:
-            return self._whole(snapshot_id)
-        snapshot = self._reader.history.find(snapshot_id)
-        if snapshot is None:
-            self._check_reachable(snapshot_id)
-        else:
-            self._check_same_history(position)
-        return snapshot
-
-    def _whole(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that is to be read whole: what its changelog left of it is not enough."""
-        snapshots = self._reader.history.snapshots
-        snapshot = snapshots.find(snapshot_id)
-        if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
-            raise snapshot_expired(self._context, snapshot_id)
-        if snapshot is None:
-            self._check_reachable(snapshot_id)
-        return snapshot
-
     def _is_too_young(self, snapshot: Snapshot) -> bool:
         return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
@@ -161,7 +139,7 @@ class Follower:
         end = ChangePosition.behind(snapshot)
         if begin.is_full:
             full = FullRead(self._context, self._share, begin.files_since_ms, sequence_numbers=self._sequence_numbers)
-            rows = full.read(snapshot)
+            rows = full.read(full.plan(snapshot))
             if snapshot.total_record_count > _FEW_ROWS:
                 rows = read_ahead(rows)
             batches = change_batches(without_first(rows, begin.rows), begin, end)
@@ -199,31 +177,6 @@ class Follower:
             return None
         path = self._context.paths.snapshot(self.next_snapshot_id)
         return when_there(self._context.io, path, call, or_when)
-
-    def _check_reachable(self, snapshot_id: int) -> None:
-        latest = self._reader.history.latest_id()
-        if latest is None and snapshot_id > 1:
-            raise BadInput(
-                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and created again?"
-            )
-        if latest is not None and latest >= snapshot_id:
-            self._reader.get(snapshot_id)  # raises, unless it was published this moment
-        if latest is not None and snapshot_id > latest + 1:
-            raise BadInput(
-                f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
-                f"Read it again and follow from {latest + 1}"
-            )
-
-    def _check_same_history(self, position: ChangePosition) -> None:
-        """After a rollback other snapshots come under the ids of those that were read."""
-        if position.after is None:
-            return
-        before = self._reader.history.find(position.next_snapshot_id - 1)
-        if before is not None and before.delta_manifest_list != position.after:
-            raise BadInput(
-                f"snapshot {before.id} of {self._context.name} is another one than was read: the table was "
-                "rolled back. Read it again with scan(), and follow from the snapshot after that"
-            )
 
 
 @runtime_checkable

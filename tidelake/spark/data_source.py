@@ -1,4 +1,4 @@
-"""`spark.read.format("tidelake")`: a table, or a system table, as a DataFrame."""
+"""`spark.read.format("tidelake")` and `spark.readStream.format("tidelake")`: a table as a DataFrame."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from storage.errors import UnsupportedFeature
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
+from tidelake.spark.stream_reader import TableStreamReader
 
 
 def register(spark: SparkSession) -> None:
@@ -32,12 +33,8 @@ class TidelakeDataSource(DataSource):
         options = ReadOptions.of(self.options)
         return (FilteringBatchReader if options.push_filters else SnapshotBatchReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
-        raise UnsupportedFeature(
-            'readStream.format("tidelake")',
-            "a table can't be read as a stream yet",
-            "Read it as a batch: option incremental-between has what came between two snapshots",
-        )
+    def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802 - Spark's name
+        return TableStreamReader(ReadOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         raise UnsupportedFeature(

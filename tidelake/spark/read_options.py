@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from storage.catalog.identifier import Identifier
 from storage.errors import BadInput
 from storage.format import DEFAULT_BRANCH
 from storage.messages.suggestions import did_you_mean
 from storage.options.registry import CATALOG_REGISTRY, find_option
+from storage.table import TableContext
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.scan import Scan
-
-T = TypeVar("T")
+from tidelake.spark.option_values import time, truth, value_of, whole_number
+from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
 _PARTITIONS_MIN: Final = 8
-_OWN: Final = ("warehouse", "table", "branch", "snapshot", "tag", "as-of", "push-filters", "min-partitions")
+_CHANGELOG: Final = "read.changelog"
+_ROW_KINDS: Final = "audit_log"
+_OWN: Final = (
+    *("warehouse", "table", "branch", "snapshot", "tag", "as-of", "push-filters", "min-partitions", _CHANGELOG),
+    *STREAM_OPTIONS,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class ReadOptions:
     snapshot, tag, as_of: at most one; without, what the table's options say (`scan.snapshot-id`, …), or the latest.
     push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`).
     min_partitions: into how many tasks a small table is divided, if it has as many splits.
+    changelog: whether rows come with their kind, in column `rowkind`; None is not said.
+    stream: of streaming reads.
     table_options: dynamic ones. catalog_options: of the catalog and of the store, may hold secrets.
     """
 
@@ -39,6 +47,8 @@ class ReadOptions:
     as_of: datetime | int | None = None
     push_filters: bool = False
     min_partitions: int = _PARTITIONS_MIN
+    changelog: bool | None = None
+    stream: StreamOptions = field(default_factory=StreamOptions)
     table_options: Mapping[str, str] = field(default_factory=dict)
     catalog_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -60,19 +70,38 @@ class ReadOptions:
         return cls(
             _required(options, "warehouse", "the directory or URI of the lake, such as s3://bucket/lake"),
             _table_name(options),
-            _parsed(options, "snapshot", _whole_number, None),
+            value_of(options, "snapshot", whole_number, None),
             options.get("tag"),
-            _parsed(options, "as-of", _time, None),
-            _parsed(options, "push-filters", _truth, False),
-            _parsed(options, "min-partitions", _whole_number, _PARTITIONS_MIN),
+            value_of(options, "as-of", time, None),
+            value_of(options, "push-filters", truth, False),
+            value_of(options, "min-partitions", whole_number, _PARTITIONS_MIN),
+            value_of(options, _CHANGELOG, truth, None),
+            StreamOptions.of(options),
             of_table,
             of_catalog,
         )
 
     def scan(self) -> Scan:
         """Of all columns, at one snapshot from now on. Raises BadInput when there is none such, or no such table."""
-        table = self._catalog().table(self.table, self.table_options)
+        name = Identifier.parse(self.table)
+        if self.changelog and name.system_table is None:
+            name = replace(name, system_table=_ROW_KINDS)
+        table = self._catalog().table(str(name), self.table_options)
         return table.scan(snapshot=self.snapshot, tag=self.tag, as_of=self.as_of)
+
+    def stream_context(self) -> TableContext:
+        """The table, for a streaming read. Raises BadInput for options of a batch read, and for system tables."""
+        given = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
+        if place := [key for key, value in given.items() if value is not None]:
+            raise BadInput(
+                f"option {place[0]} is of a batch read. A stream begins where scan.mode, scan.snapshot-id, "
+                "scan.timestamp-millis, … say; without them it reads what is there, then what comes"
+            )
+        if self.push_filters:
+            raise BadInput("option push-filters is of a batch read: Spark pushes no filter into a stream. Leave it out")
+        if Identifier.parse(self.table).system_table is not None:
+            raise BadInput(f"{self.table} can't be read as a stream. Name the table; read.changelog=true adds rowkind")
+        return self._catalog().table(self.table, self.table_options).context
 
     def _catalog(self) -> Catalog:
         for key in self.catalog_options:
@@ -100,33 +129,3 @@ def _table_name(options: Mapping[str, str]) -> str:
     if identifier.branch not in (DEFAULT_BRANCH, branch):
         raise BadInput(f"option branch = {branch!r}, but table = {name!r} names another one; name it once")
     return str(replace(identifier, branch=branch))
-
-
-def _parsed(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
-    if key not in options:
-        return default
-    try:
-        return parse(options[key].strip())
-    except (ValueError, OverflowError) as error:
-        raise BadInput(f"option {key} = {options[key]!r}: {error}") from None
-
-
-def _whole_number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise ValueError("expected a whole number from 1 on")
-    return int(text)
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
-
-
-def _time(text: str) -> datetime | int:
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("expected epoch milliseconds, or a time such as 2026-01-31T12:00:00+00:00") from None

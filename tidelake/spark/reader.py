@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from storage.read.split import BinPacking, Split
-from storage.types import Root, arrow_type
+from storage.read.split import Split
 from tidelake.scan import Scan
+from tidelake.spark.packed_tasks import packed
 from tidelake.spark.pushed_filters import predicate_of
 from tidelake.spark.read_options import ReadOptions
-from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, spark_schema
+from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
 
 
 class SplitsPartition(InputPartition):
@@ -44,7 +44,9 @@ class SnapshotBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         if not self._scan.has_splits:
             return [SplitsPartition(None)]
-        return [SplitsPartition(group) for group in self._packed(self._scan.splits())]
+        splits = self._scan.splits()
+        groups = packed(splits, _size_bytes, self._scan.context.options, self._min_partitions)
+        return [SplitsPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark makes up a partition of its own where there is none: an empty table."""
@@ -53,15 +55,6 @@ class SnapshotBatchReader(DataSourceReader):
         form = arrow_form(self._schema)
         for rows in self._scan.to_batches(partition.splits):
             yield in_arrow_form(rows, form)
-
-    def _packed(self, splits: Sequence[Split]) -> list[list[Split]]:
-        """Small splits together, up to the size a split may have; less, where there would be too few tasks."""
-        table_options = self._scan.context.options
-        cost, largest = table_options.split_open_file_cost_bytes, table_options.split_target_size_bytes
-        sizes = {id(split): sum(file.file_size for file in split.files) for split in splits}
-        share = sum(max(size, cost) for size in sizes.values()) // self._min_partitions
-        packing = BinPacking(min(largest, max(cost, share)), cost)
-        return packing.pack(splits, lambda split: sizes[id(split)])
 
 
 class FilteringBatchReader(SnapshotBatchReader):
@@ -82,12 +75,8 @@ class FilteringBatchReader(SnapshotBatchReader):
 
 def schema_of(scan: Scan) -> StructType:
     """The columns that come out, in Spark's types."""
-    fields = scan.context.schema.by_name
-    variants = [
-        column.name
-        for column in scan.schema
-        if column.name in fields
-        and fields[column.name].type.root is Root.VARIANT
-        and column.type == arrow_type(fields[column.name].type)  # a system table may show it in another form
-    ]
-    return spark_schema(scan.schema, variants)
+    return table_columns(scan.context, scan.schema)
+
+
+def _size_bytes(split: Split) -> int:
+    return sum(file.file_size for file in split.files)

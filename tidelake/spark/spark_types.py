@@ -15,6 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from storage.errors import BadInput
+from storage.table import TableContext
+from storage.types import Root, arrow_type
 
 # PySpark 4.1 and 4.2 take UTC for granted, 4.3 wants it set.
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
@@ -34,6 +36,19 @@ def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType
             for field in of_arrow.fields
         ]
     )
+
+
+def table_columns(context: TableContext, columns: pa.Schema) -> StructType:
+    """columns: of the table, or special ones (`rowkind`), as they are read."""
+    fields = context.schema.by_name
+    variants = [
+        column.name
+        for column in columns
+        if column.name in fields
+        and fields[column.name].type.root is Root.VARIANT
+        and column.type == arrow_type(fields[column.name].type)  # a system table may show it in another form
+    ]
+    return spark_schema(columns, variants)
 
 
 def arrow_form(schema: StructType) -> pa.Schema:

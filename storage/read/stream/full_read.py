@@ -8,7 +8,7 @@ Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/Ful
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.options import ChangelogProducer, TableOptions
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
 from storage.read.stream.share import Share
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
@@ -54,10 +55,13 @@ class FullRead:
         numbers = (SEQUENCE_FIELD.name,) if sequence_numbers else ()
         self._reader = SnapshotReader(context, (*context.schema.names, *numbers))
 
-    def read(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    def plan(self, snapshot: Snapshot) -> list[Split]:
+        """Always the same splits, in the same order."""
+        return TableScan(self._context, keep_entry=self._keeps).plan(snapshot)
+
+    def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """All +I, always in the same order."""
-        scan = TableScan(self._context, keep_entry=self._keeps)
-        for batch in self._reader.read(scan.plan(snapshot)):
+        for batch in self._reader.read(splits):
             rows = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
             if SEQUENCE_FIELD.name in batch.schema.names:
                 rows = rows.append_column(batch.schema.field(SEQUENCE_FIELD.name), batch.column(SEQUENCE_FIELD.name))

@@ -1,0 +1,303 @@
+"""A stream of changes cut into micro-batches, whose files are read by any number of tasks.
+
+An offset lies between two units: files whose rows are read together. A batch is what lies between two offsets, and is
+the same however often it is planned.
+
+Source: Java `spark/sources/PaimonMicroBatchStream.java`, `StreamHelper.scala`, `PaimonSourceOffset.scala`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from storage.clock import epoch_ms
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format import CommitKind
+from storage.logs import get_logger
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.options.scan_options import StartupMode
+from storage.read.changes import ChangeReader
+from storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
+from storage.read.split import Split
+from storage.read.stream.consumer_progress import ConsumerProgress
+from storage.read.stream.full_read import FullRead
+from storage.read.stream.next_snapshot import NextSnapshot
+from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.stream.position import ChangePosition
+from storage.read.stream.share import ALL
+from storage.read.stream.start import Start, first_position
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+_INDEX: Final = "index"
+_PLANS_KEPT: Final = 8
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """position: the snapshot that is read next, and how; its `rows` is 0.
+    index: how many of its units were read already.
+    """
+
+    position: ChangePosition
+    index: int = 0
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, Any]) -> StreamOffset:
+        """Raises BadInput."""
+        try:
+            index = members.get(_INDEX, 0)
+            if not isinstance(index, int) or index < 0:
+                raise ValueError(f"{_INDEX} is {index!r}")
+            return cls(ChangePosition.of_members(dict(members)), index)
+        except ValueError as error:
+            raise BadInput(f"{dict(members)!r} is no offset of a table's stream: {error}") from None
+
+    def to_members(self) -> dict[str, Any]:
+        members = self.position.to_members()
+        return {**members, _INDEX: self.index} if self.index else members
+
+    def is_before(self, other: StreamOffset) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[int, bool, int]:
+        """A snapshot that was read whole is followed by the changes of the next one."""
+        return self.position.next_snapshot_id, not self.position.is_full, self.index
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """All that an OVERWRITE snapshot replaced, as changes."""
+
+
+Rows: TypeAlias = Split | tuple[ManifestEntry, ...] | Overwritten
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUnit:
+    """What is read by one task, never divided. Pickles.
+
+    bucket: serialized BinaryRow of the partition, and the bucket; None where it is of several.
+    row_count, size_bytes: of the files, before any merge.
+    """
+
+    snapshot: Snapshot
+    bucket: tuple[bytes, int] | None
+    rows: Rows
+    row_count: int
+    size_bytes: int
+    file_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much a batch takes; None is all. A unit is taken while what was taken before it is below each limit."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_files: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        return self == BatchLimits()
+
+    def are_reached(self, units: Sequence[StreamUnit]) -> bool:
+        taken = (
+            (self.max_rows, sum(unit.row_count for unit in units)),
+            (self.max_bytes, sum(unit.size_bytes for unit in units)),
+            (self.max_files, sum(unit.file_count for unit in units)),
+        )
+        return any(limit is not None and count >= limit for limit, count in taken)
+
+
+class MicroBatches:
+    """Plans the batches of one stream. One thread.
+
+    context: under the schema that all rows of the stream are mapped to.
+    skips_overwrites: what OVERWRITE snapshots replaced is passed over. Without, and without the option that turns it
+        into changes, such a snapshot ends the stream.
+    """
+
+    def __init__(self, context: TableContext, *, skips_overwrites: bool = False) -> None:
+        options = context.options
+        if options.scan_bounded_watermark_ms is not None:
+            raise UnsupportedFeature(
+                "option scan.bounded.watermark of a stream of micro-batches",
+                "such a stream ends with what is there when it starts, or never",
+                "Leave it out; trigger(availableNow=True) reads what is there",
+            )
+        self._context = context
+        self._reader = ChangeReader(context)
+        self._snapshots = NextSnapshot(context, self._reader)
+        self._skips_overwrites = skips_overwrites
+        name = options.consumer_id
+        self._progress = ConsumerProgress(context, name, ALL) if name is not None else None
+        self._plans: OrderedDict[tuple[int, bool], list[StreamUnit]] = OrderedDict()
+        self._newer_schemas: set[int] = set()
+
+    # ---------------------------------------------------------------- offsets
+
+    def first(self) -> StreamOffset | None:
+        """Where a new stream begins: where its consumer is, where the options say, else `latest-full`. None while the
+        table has no snapshot to begin with.
+        """
+        if self._progress is not None and not self._context.options.ignores_consumer_progress:
+            kept = self._progress.read()
+            if kept is not None:
+                if kept.rows:
+                    raise BadInput(
+                        f"consumer {self._context.options.consumer_id!r} of {self._context.name} stopped within "
+                        f"snapshot {kept.next_snapshot_id}, where a stream of micro-batches can't begin. Name another "
+                        "consumer-id, or set consumer.ignore-progress"
+                    )
+                return StreamOffset(kept)
+        start = Start.of_options(self._context.options) or Start(StartupMode.LATEST_FULL)
+        position = first_position(self._context, start)
+        return None if position is None else StreamOffset(position)
+
+    def latest(self, start: StreamOffset, limits: BatchLimits, target: StreamOffset | None = None) -> StreamOffset:
+        """The end of the batch that begins at `start`; `start` itself where there is nothing yet.
+
+        target: the batch does not end behind it.
+        Raises SnapshotExpired, BadInput as `NextSnapshot.find` does.
+        """
+        end, taken = start, list[StreamUnit]()
+        while target is None or end.is_before(target):
+            snapshot = self._next(end.position)
+            if snapshot is None:
+                break
+            behind = StreamOffset(ChangePosition.behind(snapshot))
+            if limits.is_none:
+                end = behind
+                continue
+            units = self._units(snapshot, end.position)
+            for unit in units[end.index :]:
+                if limits.are_reached(taken):
+                    return end
+                taken.append(unit)
+                end = replace(end, index=end.index + 1)
+            end = behind
+        return end
+
+    def newest(self, start: StreamOffset) -> StreamOffset:
+        """Behind all that is there now."""
+        return self.latest(start, BatchLimits())
+
+    def row_count(self, start: StreamOffset, end: StreamOffset) -> int:
+        """Rows in the files of a batch, before any merge."""
+        return sum(unit.row_count for unit in self.plan(start, end))
+
+    # ---------------------------------------------------------------- batches
+
+    def plan(self, start: StreamOffset, end: StreamOffset) -> list[StreamUnit]:
+        """All units between two offsets, in order. Raises SnapshotExpired, BadInput."""
+        units: list[StreamUnit] = []
+        at = start
+        while at.is_before(end):
+            snapshot = self._next(at.position, is_planned=True)
+            if snapshot is None:
+                raise BadInput(
+                    f"{self._context.name}: the stream's batch ends at {end.to_members()}, and snapshot "
+                    f"{at.position.next_snapshot_id} is not there: was the table rolled back? Begin a new stream"
+                )
+            is_last = (snapshot.id, at.position.is_full) == (end.position.next_snapshot_id, end.position.is_full)
+            units += self._units(snapshot, at.position)[at.index : end.index if is_last else None]
+            at = end if is_last else StreamOffset(ChangePosition.behind(snapshot))
+        return units
+
+    def committed(self, end: StreamOffset) -> None:
+        """All before this offset was dealt with: the consumer of the stream goes on there. Within a snapshot it stays
+        at its beginning.
+        """
+        if self._progress is not None and not (end.position.is_full and end.index):
+            self._progress.moved(end.position)
+
+    def _next(self, position: ChangePosition, *, is_planned: bool = False) -> Snapshot | None:
+        snapshot = self._snapshots.find(position)
+        if snapshot is None or is_planned:
+            return snapshot
+        delay_ms = self._context.options.snapshot_delay_ms
+        return None if delay_ms > 0 and snapshot.time_ms + delay_ms > epoch_ms() else snapshot
+
+    def _units(self, snapshot: Snapshot, position: ChangePosition) -> list[StreamUnit]:
+        key = snapshot.id, position.is_full
+        if key not in self._plans:
+            self._report_newer_schema(snapshot)
+            self._plans[key] = self._planned(snapshot, position)
+            if len(self._plans) > _PLANS_KEPT:
+                self._plans.popitem(last=False)
+        return self._plans[key]
+
+    def _planned(self, snapshot: Snapshot, position: ChangePosition) -> list[StreamUnit]:
+        if position.is_full:
+            splits = FullRead(self._context, ALL, position.files_since_ms).plan(snapshot)
+            return [_of_split(snapshot, split) for split in splits]
+        if snapshot.commit_kind is CommitKind.OVERWRITE:
+            return self._overwrite(snapshot)
+        with raise_if_changes_expired(self._context, snapshot):
+            entries = sorted(self._reader.entries(snapshot), key=lambda entry: (entry.partition, entry.bucket))
+        return [
+            _of_entries(snapshot, bucket, tuple(of_bucket))
+            for bucket, of_bucket in groupby(entries, key=lambda entry: (entry.partition, entry.bucket))
+        ]
+
+    def _overwrite(self, snapshot: Snapshot) -> list[StreamUnit]:
+        if turns_overwrites_into_changes(self._context):
+            rows = max(snapshot.delta_record_count, 0)
+            return [StreamUnit(snapshot, None, Overwritten(), rows, 0, 1)]
+        if self._skips_overwrites:
+            _log.warning("overwrite skipped", table=self._context.name, snapshot=snapshot.id)
+            return []
+        option = (
+            "streaming-read-overwrite" if self._context.schema.has_primary_key else "streaming-read-append-overwrite"
+        )
+        raise UnsupportedFeature(
+            f"snapshot {snapshot.id} of {self._context.name} in a stream",
+            "it replaced rows without saying which (OVERWRITE)",
+            f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to pass over it",
+        )
+
+    def _report_newer_schema(self, snapshot: Snapshot) -> None:
+        if snapshot.schema_id > self._context.schema.id and snapshot.schema_id not in self._newer_schemas:
+            self._newer_schemas.add(snapshot.schema_id)
+            _log.warning(
+                "schema of the table changed, and the stream goes on under its first one",
+                table=self._context.name,
+                schema=snapshot.schema_id,
+                of_the_stream=self._context.schema.id,
+            )
+
+
+def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[pa.RecordBatch]:
+    """The table's columns and int8 `_VALUE_KIND`. Raises SnapshotExpired when files are gone with their snapshot."""
+    reader, full = ChangeReader(context), FullRead(context, ALL)
+    for unit in units:
+        match unit.rows:
+            case Split():
+                yield from full.read([unit.rows])
+            case Overwritten():
+                with raise_if_snapshot_expired(context, unit.snapshot.id):
+                    yield from overwritten_rows(context, unit.snapshot, ALL, tuple(context.schema.names))
+            case entries:
+                with raise_if_changes_expired(context, unit.snapshot):
+                    yield from reader.rows(entries)
+
+
+def _of_split(snapshot: Snapshot, split: Split) -> StreamUnit:
+    files = split.files
+    size = sum(file.file_size for file in files)
+    return StreamUnit(snapshot, (split.partition, split.bucket), split, split.row_count, size, len(files))
+
+
+def _of_entries(snapshot: Snapshot, bucket: tuple[bytes, int], entries: tuple[ManifestEntry, ...]) -> StreamUnit:
+    size = sum(entry.file.file_size for entry in entries)
+    return StreamUnit(snapshot, bucket, entries, sum(entry.file.row_count for entry in entries), size, len(entries))

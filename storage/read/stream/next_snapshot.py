@@ -1,0 +1,70 @@
+"""The snapshot that a stream reads next: there, not there yet, expired, or another one than was expected.
+
+Source: Java `utils/NextSnapshotFetcher.java`.
+"""
+
+from __future__ import annotations
+
+from storage.errors import BadInput
+from storage.read.changes import ChangeReader
+from storage.read.expired_snapshots import snapshot_expired
+from storage.read.stream.position import ChangePosition
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+
+class NextSnapshot:
+    """Finds the snapshots of one stream, one after the other."""
+
+    def __init__(self, context: TableContext, reader: ChangeReader) -> None:
+        self._context = context
+        self._reader = reader
+
+    def find(self, position: ChangePosition) -> Snapshot | None:
+        """None while it is not there yet. Raises SnapshotExpired when it is gone, BadInput when it never will be there:
+        the table was rolled back, or dropped and created again.
+        """
+        snapshot_id = position.next_snapshot_id
+        if position.is_full:
+            return self._whole(snapshot_id)
+        snapshot = self._reader.history.find(snapshot_id)
+        if snapshot is None:
+            self._check_reachable(snapshot_id)
+        else:
+            self._check_same_history(position)
+        return snapshot
+
+    def _whole(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that is to be read whole: what its changelog left of it is not enough."""
+        snapshots = self._reader.history.snapshots
+        snapshot = snapshots.find(snapshot_id)
+        if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
+            raise snapshot_expired(self._context, snapshot_id)
+        if snapshot is None:
+            self._check_reachable(snapshot_id)
+        return snapshot
+
+    def _check_reachable(self, snapshot_id: int) -> None:
+        latest = self._reader.history.latest_id()
+        if latest is None and snapshot_id > 1:
+            raise BadInput(
+                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and created again?"
+            )
+        if latest is not None and latest >= snapshot_id:
+            self._reader.get(snapshot_id)  # raises, unless it was published this moment
+        if latest is not None and snapshot_id > latest + 1:
+            raise BadInput(
+                f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
+                f"Read it again and follow from {latest + 1}"
+            )
+
+    def _check_same_history(self, position: ChangePosition) -> None:
+        """After a rollback other snapshots come under the ids of those that were read."""
+        if position.after is None:
+            return
+        before = self._reader.history.find(position.next_snapshot_id - 1)
+        if before is not None and before.delta_manifest_list != position.after:
+            raise BadInput(
+                f"snapshot {before.id} of {self._context.name} is another one than was read: the table was "
+                "rolled back. Read it again with scan(), and follow from the snapshot after that"
+            )

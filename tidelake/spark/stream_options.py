@@ -1,0 +1,48 @@
+"""Options of `spark.readStream.format("tidelake")` only: how much a batch takes, and what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from storage.errors import BadInput
+from storage.read.stream.micro_batches import BatchLimits
+from tidelake.spark.option_values import truth, value_of, whole_number
+
+MAX_FILES: Final = "read.stream.maxfilespertrigger"
+MAX_BYTES: Final = "read.stream.maxbytespertrigger"
+MAX_ROWS: Final = "read.stream.maxrowspertrigger"
+MIN_ROWS: Final = "read.stream.minrowspertrigger"
+MAX_DELAY_MS: Final = "read.stream.maxtriggerdelayms"
+SKIP_OVERWRITES: Final = "skip-overwrites"
+
+STREAM_OPTIONS: Final = (MAX_FILES, MAX_BYTES, MAX_ROWS, MIN_ROWS, MAX_DELAY_MS, SKIP_OVERWRITES)
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """limits: of a batch.
+    min_rows, max_delay_ms: a batch waits for so many rows, at most so long after the one before; both or neither.
+    skips_overwrites: see `MicroBatches`.
+    """
+
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    min_rows: int | None = None
+    max_delay_ms: int | None = None
+    skips_overwrites: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        """options: names in small letters. Raises BadInput."""
+        numbers = {
+            name: value_of(options, name, whole_number, None) for name in STREAM_OPTIONS if name != SKIP_OVERWRITES
+        }
+        min_rows, max_delay_ms = numbers[MIN_ROWS], numbers[MAX_DELAY_MS]
+        if (min_rows is None) != (max_delay_ms is None):
+            raise BadInput(
+                "options read.stream.minRowsPerTrigger and read.stream.maxTriggerDelayMs go together: a batch waits "
+                "for so many rows, at most so long. Give both"
+            )
+        limits = BatchLimits(numbers[MAX_ROWS], numbers[MAX_BYTES], numbers[MAX_FILES])
+        return cls(limits, min_rows, max_delay_ms, value_of(options, SKIP_OVERWRITES, truth, False))

@@ -1,0 +1,191 @@
+"""A streaming read: the driver plans micro-batches, tasks read them.
+
+Without `read.changelog=true` rows come as they are after a change (+I, +U); with it all come, with their kind in column
+`rowkind`. Rows of a bucket are in one task of a batch, in the order of their commits.
+
+Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Java `spark/sources/PaimonMicroBatchStream.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from storage.errors import BadInput
+from storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
+from storage.system_tables.audit_log import symbols
+from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.spark.packed_tasks import packed
+from tidelake.spark.read_options import ReadOptions
+from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
+
+try:  # PySpark 4.2 and later
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.1 tells a source neither where a batch begins nor how much to take
+    HAS_LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+else:
+    HAS_LIMITS = True
+
+if TYPE_CHECKING:
+    from storage.table import TableContext
+
+_ROW_KIND: Final = "rowkind"
+_NOTHING_YET: Final = "noSnapshot"  # an offset of a table without a snapshot to begin with
+
+
+class UnitsPartition(InputPartition):
+    """What one task reads of a batch."""
+
+    def __init__(self, units: Sequence[StreamUnit]) -> None:
+        super().__init__(None)
+        self.units = units
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Of the columns of `schema` only. Spark keeps one in a process of the driver, and pickles it for each task."""
+
+    def __init__(
+        self, options: ReadOptions, schema: StructType, now_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+    ) -> None:
+        self._options = options
+        self._context: TableContext = options.stream_context()
+        self._check_row_kinds()
+        check_columns(schema, self._columns(), options.table)
+        self._schema = schema
+        self._now_ms = now_ms
+        self._planner: MicroBatches | None = None
+        self._target: StreamOffset | None = None
+        self._is_bounded = False  # trigger availableNow
+        self._last_batch_ms = now_ms()
+        self._end: dict[str, Any] | None = None  # of the batch before, for PySpark 4.1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_planner": None, "_now_ms": None}
+
+    def _check_row_kinds(self) -> None:
+        if self._context.schema.has_primary_key and self._options.changelog is None:
+            raise BadInput(
+                f"a stream of {self._context.name}, which has a primary key: say with option read.changelog what "
+                "comes. true: all changes, with column rowkind (+I, -U, +U, -D). false: rows as they are after a "
+                "change; deleted rows are left out"
+            )
+
+    def _columns(self) -> StructType:
+        kind = [pa.field(_ROW_KIND, pa.string())] if self._options.changelog else []
+        return table_columns(self._context, pa.schema([*kind, *self._context.schema.arrow]))
+
+    # ---------------------------------------------------------------- in the driver
+
+    @property
+    def _batches(self) -> MicroBatches:
+        if self._planner is None:
+            skips = self._options.stream.skips_overwrites
+            self._planner = MicroBatches(self._context, skips_overwrites=skips)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        first = self._batches.first()
+        return {_NOTHING_YET: True} if first is None else first.to_members()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._is_bounded = True
+
+    if HAS_LIMITS:
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            stream = self._options.stream
+            has_limit = not stream.limits.is_none or stream.min_rows is not None
+            return ReadMaxRows(stream.limits.max_rows or 2**62) if has_limit else ReadAllAvailable()
+
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            return self._latest(start, is_limited=not isinstance(limit, ReadAllAvailable))
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+            first = self._batches.first() if self._end is None else StreamOffset.of_members(self._end)
+            return None if first is None else self._batches.newest(first).to_members()
+
+    else:
+
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # noqa: N802 - Spark's name
+            return self._latest(self._end or self.initialOffset(), is_limited=False)
+
+    def _latest(self, start: dict[str, Any], *, is_limited: bool) -> dict[str, Any]:
+        if _NOTHING_YET in start:
+            self._end = None
+            return self.initialOffset()
+        begin = StreamOffset.of_members(start)
+        if self._is_bounded and self._target is None:
+            self._target = self._batches.newest(begin)
+        stream = self._options.stream
+        limits = stream.limits if is_limited else BatchLimits()
+        end = self._batches.latest(begin, limits, self._target)
+        if is_limited and not self._is_bounded and begin.is_before(end) and self._is_too_early(begin, end):
+            end = begin
+        if begin.is_before(end):
+            self._last_batch_ms = self._now_ms()
+        self._end = end.to_members()
+        return self._end
+
+    def _is_too_early(self, begin: StreamOffset, end: StreamOffset) -> bool:
+        stream = self._options.stream
+        if stream.min_rows is None or stream.max_delay_ms is None:
+            return False
+        is_late = self._now_ms() - self._last_batch_ms >= stream.max_delay_ms
+        return not is_late and self._batches.row_count(begin, end) < stream.min_rows
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if not HAS_LIMITS:
+            self._end = end
+        if _NOTHING_YET in start:
+            return []
+        units = self._batches.plan(StreamOffset.of_members(start), StreamOffset.of_members(end))
+        groups = packed(_by_bucket(units), _size_bytes, self._context.options, self._options.min_partitions)
+        return [UnitsPartition([unit for bucket in group for unit in bucket]) for group in groups]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if _NOTHING_YET not in end:
+            self._batches.committed(StreamOffset.of_members(end))
+
+    # ---------------------------------------------------------------- in a task
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, UnitsPartition):
+            return
+        form = arrow_form(self._schema)
+        for rows in read_units(self._context, partition.units):
+            if not self._options.changelog:
+                rows = rows.filter(pa.array(~is_retract(row_kinds(rows))))  # noqa: PLW2901
+            if rows.num_rows:
+                yield in_arrow_form(self._selected(rows), form)
+
+    def _selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [symbols(row_kinds(rows)) if name == _ROW_KIND else rows.column(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, self._schema.names)
+
+
+def _by_bucket(units: Sequence[StreamUnit]) -> list[list[StreamUnit]]:
+    """Units of one bucket together, in order; what is of several buckets stays apart, and nothing passes it."""
+    found: list[list[StreamUnit]] = []
+    for has_bucket, run in groupby(units, key=lambda unit: unit.bucket is not None):
+        if has_bucket:
+            buckets: dict[Any, list[StreamUnit]] = {}
+            for unit in run:
+                buckets.setdefault(unit.bucket, []).append(unit)
+            found += buckets.values()
+        else:
+            found += [[unit] for unit in run]
+    return found
+
+
+def _size_bytes(units: Sequence[StreamUnit]) -> int:
+    return sum(unit.size_bytes for unit in units)
