@@ -292,8 +292,6 @@ def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
 def test_what_the_format_lacks_is_refused_with_the_other_way(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
-    with pytest.raises(UnsupportedFeature, match="option incremental-between"):
-        source(tmp_path).streamReader(StructType([]))
 
 
 def test_options_do_not_show_what_opens_the_store(tmp_path: Path) -> None:

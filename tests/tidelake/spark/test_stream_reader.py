@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tidelake
@@ -19,6 +19,7 @@ from tests.support.changelog_fold import Rows, fold
 from tidelake.spark import register
 from tidelake.spark.data_source import TidelakeDataSource
 from tidelake.spark.spark_types import arrow_form
+from tidelake.spark.stream_reader import TableStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,9 @@ def put(table: tidelake.Table, ids: Sequence[int], name: str = "a", kind: str | 
 class Stream:
     """A query as Spark runs one: the reader stays in the driver, and is pickled for tasks."""
 
-    def __init__(self, home: Path, offset: dict[str, Any] | None = None, **options: str) -> None:
+    def __init__(
+        self, home: Path, options: Mapping[str, str] = MappingProxyType({}), offset: dict[str, Any] | None = None
+    ) -> None:
         source = TidelakeDataSource({"warehouse": str(home / "lake"), "table": "shop.orders", **options})
         self.schema = source.schema()
         self.reader = source.streamReader(self.schema)
@@ -76,12 +79,13 @@ class Stream:
         return True
 
     def rows(self, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
-        in_task: DataSourceStreamReader = pickle.loads(pickle.dumps(self.reader))
+        in_task: TableStreamReader = pickle.loads(pickle.dumps(self.reader))
         partitions = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))
         form = arrow_form(self.schema)
         found = [batch for part in partitions for batch in in_task.read(part)]
         assert all(batch.schema == form for batch in found)
-        return pa.Table.from_batches(found, form).to_pylist()
+        rows: list[dict[str, Any]] = pa.Table.from_batches(found, form).to_pylist()
+        return rows
 
     def drain(self) -> list[dict[str, Any]]:
         """Until nothing more comes; all rows since the stream began."""
@@ -135,7 +139,7 @@ def test_a_stream_of_a_table_without_a_snapshot_waits_for_the_first(lake: tidela
 def test_rows_of_a_table_with_a_primary_key_come_with_their_kind(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake, changelog_producer="input")
     put(orders, [1, 2])
-    stream = Stream(tmp_path, **{"read.changelog": "true"})
+    stream = Stream(tmp_path, {"read.changelog": "true"})
     stream.step()
     put(orders, [1], "b")
     put(orders, [2], kind="-D")
@@ -150,7 +154,7 @@ def test_without_their_kind_deleted_rows_are_left_out_only_when_that_was_asked_f
     orders = table_of(lake)
     with pytest.raises(BadInput, match=r"read\.changelog"):
         Stream(tmp_path)
-    stream = Stream(tmp_path, **{"read.changelog": "false", "scan.mode": "latest"})
+    stream = Stream(tmp_path, {"read.changelog": "false", "scan.mode": "latest"})
     put(orders, [1, 2])
     put(orders, [1], kind="-D")
     put(orders, [2], "b")
@@ -162,7 +166,7 @@ def test_changes_of_a_bucket_are_in_one_task_in_the_order_of_their_commits(
 ) -> None:
     orders = table_of(lake, changelog_producer="lookup")
     put(orders, range(50))
-    stream = Stream(tmp_path, **{"read.changelog": "true", "scan.mode": "from-snapshot", "scan.snapshot-id": "1"})
+    stream = Stream(tmp_path, {"read.changelog": "true", "scan.mode": "from-snapshot", "scan.snapshot-id": "1"})
     for name in "bcd":
         put(orders, range(50), name)
     put(orders, range(0, 50, 2), kind="-D")
@@ -186,7 +190,7 @@ def test_a_batch_takes_what_its_limits_allow(
     lake: tidelake.Catalog, tmp_path: Path, option: str, limit: str, batches: list[int]
 ) -> None:
     orders = log_of(lake)
-    stream = Stream(tmp_path, **{option: limit, "scan.mode": "latest"})
+    stream = Stream(tmp_path, {option: limit, "scan.mode": "latest"})
     for first in (1, 3, 5):
         put(orders, [first, first + 1])
     assert ids(stream.drain()) == [1, 2, 3, 4, 5, 6]
@@ -196,7 +200,7 @@ def test_a_batch_takes_what_its_limits_allow(
 def test_a_limit_also_divides_the_snapshot_that_a_stream_begins_with(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     put(orders, range(40))
-    stream = Stream(tmp_path, **{"read.stream.maxFilesPerTrigger": "1", "read.changelog": "true"})
+    stream = Stream(tmp_path, {"read.stream.maxFilesPerTrigger": "1", "read.changelog": "true"})
     assert ids(stream.drain()) == list(range(40))
     assert len(stream.batches) == 2, "a batch for each bucket"
 
@@ -204,7 +208,7 @@ def test_a_limit_also_divides_the_snapshot_that_a_stream_begins_with(lake: tidel
 def test_with_a_minimum_a_batch_waits_for_so_many_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     minimum = {"read.stream.minRowsPerTrigger": "3", "read.stream.maxTriggerDelayMs": "3600000"}
-    stream = Stream(tmp_path, **{"scan.mode": "latest", **minimum})
+    stream = Stream(tmp_path, {"scan.mode": "latest", **minimum})
     put(orders, [1, 2])
     assert not stream.step()
     put(orders, [3])
@@ -214,7 +218,7 @@ def test_with_a_minimum_a_batch_waits_for_so_many_rows(lake: tidelake.Catalog, t
 def test_what_was_there_when_available_now_began_is_read_and_no_more(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
-    stream = Stream(tmp_path, **{"scan.mode": "from-snapshot", "scan.snapshot-id": "1"})
+    stream = Stream(tmp_path, {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"})
     put(orders, [2])
     stream.reader.prepareForTriggerAvailableNow()
     assert stream.step()
@@ -233,22 +237,22 @@ def test_a_restarted_query_goes_on_behind_its_last_offset(
     orders = table_of(lake, changelog_producer="input")
     kinds = {"read.changelog": "true", **limit}
     put(orders, range(10))
-    first = Stream(tmp_path, **kinds)
+    first = Stream(tmp_path, kinds)
     first.step()
     put(orders, range(10, 20))
-    second = Stream(tmp_path, first.offset, **kinds)
+    second = Stream(tmp_path, kinds, first.offset)
     assert ids(first.batches[0] + second.drain()) == list(range(20))
 
 
 def test_a_batch_that_is_planned_again_has_the_same_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     put(orders, range(10))
-    stream = Stream(tmp_path, **{"read.changelog": "true"})
+    stream = Stream(tmp_path, {"read.changelog": "true"})
     begin = stream.offset
     stream.step()
     put(orders, range(5), "b")
     orders.compact(full=True)
-    again = Stream(tmp_path, begin, **{"read.changelog": "true"})
+    again = Stream(tmp_path, {"read.changelog": "true"}, begin)
     assert again.rows(begin, stream.offset) == stream.batches[0]
 
 
@@ -267,14 +271,14 @@ def test_a_stream_that_fell_behind_expiry_is_told_so(lake: tidelake.Catalog, tmp
 def test_a_consumer_spares_what_the_stream_has_still_to_read(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
-    stream = Stream(tmp_path, **{"consumer-id": "spark"})
+    stream = Stream(tmp_path, {"consumer-id": "spark"})
     stream.step()
     for number in range(2, 6):
         put(orders, [number])
     orders.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert ids(stream.drain()) == [1, 2, 3, 4, 5]
     put(orders, [6])
-    anew = Stream(tmp_path, **{"consumer-id": "spark"})
+    anew = Stream(tmp_path, {"consumer-id": "spark"})
     assert ids(anew.drain()) == [6], "a new query goes on where the consumer is"
 
 
@@ -287,7 +291,7 @@ def test_a_table_that_was_rolled_back_ends_the_stream(lake: tidelake.Catalog, tm
     lake.drop_table("shop.orders")
     put(log_of(lake), [1])
     with pytest.raises(BadInput, match=r"rolled back|dropped"):
-        Stream(tmp_path, stream.offset).step()
+        Stream(tmp_path, offset=stream.offset).step()
 
 
 # ---------------------------------------------------------------- overwrites, and what is refused
@@ -299,7 +303,7 @@ def test_an_overwrite_ends_a_stream_that_does_not_say_what_to_make_of_it(
     orders = table_of(lake)
     put(orders, [1, 2])
     streams = {
-        name: Stream(tmp_path, **{"read.changelog": "true", **options})
+        name: Stream(tmp_path, {"read.changelog": "true", **options})
         for name, options in {
             "nothing": {},
             "skip": {"skip-overwrites": "true"},
@@ -333,12 +337,12 @@ def test_options_that_say_nothing_to_a_stream_are_refused(
 ) -> None:
     put(log_of(lake), [1])
     with pytest.raises(BadInput, match=message):
-        Stream(tmp_path, **options)
+        Stream(tmp_path, options)
 
 
 def test_all_that_is_available_is_read_where_spark_asks_for_it(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
-    stream = Stream(tmp_path, **{"read.stream.maxRowsPerTrigger": "1", "scan.mode": "latest"})
+    stream = Stream(tmp_path, {"read.stream.maxRowsPerTrigger": "1", "scan.mode": "latest"})
     put(orders, [1, 2])
     put(orders, [3])
     stream.limit = ReadAllAvailable()
