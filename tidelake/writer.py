@@ -105,7 +105,8 @@ class Writer:
         else:
             self._writer.dropped()  # before its files go: a compaction may be reading them
             self._commit.discard_replayed(committable)
-        return published
+        compacted = self._commit.compact_left(committable, self._writer.compact_left)
+        return published if published is None or compacted is None else compacted
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
         """Publish behind what other writers committed to the same buckets meanwhile: their rows came first, then.

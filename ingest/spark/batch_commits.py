@@ -10,6 +10,7 @@ from typing import Final
 
 from checkpoint.epoch import EPOCH_PROPERTY
 from checkpoint.position_text import POSITION_PROPERTY
+from compaction.compact_manager import compact_manager_factory
 from ingest.spark.batch_position import (
     BatchPosition,
     Ranges,
@@ -24,6 +25,7 @@ from storage.errors import CommitConflict, PositionRefused
 from storage.logs import get_logger
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from storage.write.table_writer import TableWriter
 
 QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't report it
 
@@ -96,8 +98,9 @@ class BatchCommits:
         if not messages and (reached is None or not reached.reads_new_partitions):
             return None
         # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
+        left = TableWriter(self._context, compactor_factory=compact_manager_factory())
         guard = self._position_guard if reached is not None else None
-        commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=lambda _: None)
+        commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=left.restart_compaction)
         properties = {} if reached is None else reached.properties
         if self._query is not None:
             properties[QUERY_PROPERTY] = self._query
@@ -105,6 +108,9 @@ class BatchCommits:
         published = commit.commit(committable)
         if published is None:
             commit.discard_replayed(committable)
+            left.restart_compaction(messages)  # maybe the rows came in, and the driver died before their compaction
+        commit.compact_left(committable, left.compact_left)
+        left.abort()
         _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
         return published
 

@@ -195,7 +195,8 @@ class StorageTableSink:
         else:
             self.writer.dropped()  # before its files go: a compaction may be reading them
             self._commit.discard_replayed(stored)
-        return snapshot_id
+        compacted = self._commit.compact_left(stored, self.writer.compact_left)
+        return snapshot_id if snapshot_id is None or compacted is None else compacted
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
         """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.

@@ -88,6 +88,7 @@ class CommitRequest:
     changes: what it changes, seen from the snapshot it will build on (None: the table has none).
     bases: buckets whose sequence numbers continue the snapshot named (0: none); see `conflicts.check_base_is_current`.
     is_first: of its identifier. The second (COMPACT) is no replay of the first.
+    is_more: of an identifier that is in the table for sure: no replay of anything.
     """
 
     committable: Committable
@@ -95,6 +96,7 @@ class CommitRequest:
     bases: Mapping[Bucket, int] = field(default_factory=dict)
     operation: str | None = None
     is_first: bool = True
+    is_more: bool = False
 
     @property
     def is_numbered(self) -> bool:
@@ -287,6 +289,8 @@ class Publisher:
         if not request.is_numbered or newest is None or newest.commit_identifier < identifier:
             return None
         if newest.commit_identifier == identifier:
+            if request.is_more:
+                return None
             is_same = request.is_first or newest.commit_kind is CommitKind.COMPACT
             return CommitResult(newest, is_replay=True) if is_same else None
         raise BadInput(

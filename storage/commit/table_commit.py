@@ -116,6 +116,34 @@ class TableCommit:
                 return None
         return settled.snapshot.id if settled is not None else None
 
+    def compact_left(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
+        """Publish what a writer compacts of rows that its commit left on level 0, where readers don't see them.
+
+        committable: whose rows are in the table.
+        compact: `TableWriter.compact_left`; asked until it has nothing, as others may come first again.
+
+        Returns the id of the last snapshot, None for none. Raises nothing: the rows are in the table, and what fails
+        here is done with a later commit.
+        """
+        published: int | None = None
+        try:
+            for _ in range(1 + self._options.commit_max_retries):
+                if not (messages := compact()):
+                    break
+                again = replace(committable, messages=tuple(messages))
+                (compacted,) = self._changes(messages, ignore_empty=True)
+                try:
+                    changes = self._with_needed_tombstones(compacted, messages)
+                    request = CommitRequest(_with_reasons(again), changes, is_first=False, is_more=True)
+                    settled = self._publisher.publish(request)
+                    self._settle_tombstones(messages, settled.snapshot)
+                    published = settled.snapshot.id
+                except CommitConflict as e:
+                    self._discard_compaction(messages, e)
+        except Exception as error:
+            _log.warning("compaction is left to the next commit", table=self._context.name, reason=str(error))
+        return published
+
     def overwrite(
         self,
         committable: Committable,

@@ -96,7 +96,8 @@ class LookupFile:
     """A data file, decoded, on local disk. It goes when nobody holds it any more.
 
     blocks: all rows in key order.
-    bloom_fpp: None makes no Bloom filter.
+    bloom_fpp: None makes no Bloom filter. Keys of one number have none either: they are searched where they lie, and
+        asking a filter first would take longer.
     row_count: of the file.
     most_bytes: TooLarge is raised beyond it, and nothing is left behind.
     Raises OSError for a full disk.
@@ -113,12 +114,12 @@ class LookupFile:
         directory: str | None,
     ) -> None:
         self._key_names = list(key_names)
-        self._bloom = None if bloom_fpp is None else BloomFilter(row_count, bloom_fpp)
+        self._bloom: BloomFilter | None = None
         self._first_rows: list[int] = []  # of the blocks
         self._path = FOLDERS.new_file(directory)
         self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
         try:
-            last_keys = self._write(blocks, most_bytes)
+            last_keys = self._write(blocks, most_bytes, None if bloom_fpp is None else (row_count, bloom_fpp))
         except BaseException:
             self._remove()
             raise
@@ -130,7 +131,10 @@ class LookupFile:
         self._words_bytes = 0
         self._touched_bytes = 0
 
-    def _write(self, blocks: Iterable[pa.RecordBatch], most_bytes: int) -> list[pa.RecordBatch]:
+    def _write(
+        self, blocks: Iterable[pa.RecordBatch], most_bytes: int, bloom: tuple[int, float] | None
+    ) -> list[pa.RecordBatch]:
+        """The last key of each block. bloom: number of keys and share of errors of the filter, if any."""
         last_keys = []
         first_row = 0
         with pa.OSFile(str(self._path), "wb") as file:
@@ -138,6 +142,8 @@ class LookupFile:
             for block in blocks:
                 if writer is None:
                     writer = pa.ipc.new_file(file, block.schema)
+                    if bloom is not None and not self._has_one_number(block.schema):
+                        self._bloom = BloomFilter(*bloom)
                 writer.write_batch(block)
                 self._first_rows.append(first_row)
                 first_row += block.num_rows
@@ -150,6 +156,10 @@ class LookupFile:
             if writer is not None:
                 writer.close()
         return last_keys
+
+    def _has_one_number(self, schema: pa.Schema) -> bool:
+        """As key."""
+        return len(self._key_names) == 1 and pa.types.is_primitive(schema.field(self._key_names[0]).type)
 
     @property
     def memory_bytes(self) -> int:

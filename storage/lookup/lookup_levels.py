@@ -18,7 +18,7 @@ from storage.files.data_file import DataFileMeta
 from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import BLOCK_ROWS, Found, Keys, key_words
-from storage.merge.normalized_keys import KeyWords, align_keys
+from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
 from storage.schema.table_schema import LEVEL_FIELD
 from storage.types import DataField, arrow_field
@@ -66,44 +66,46 @@ class LookupLevels:
         file_of_key = self._file_of_key(number, keys)
         for at in np.unique(file_of_key[file_of_key < len(run)]).tolist():
             start, stop = np.searchsorted(file_of_key, [at, at + 1]).tolist()
-            yield from self._in_file(run[at], keys.part(start, stop))
+            yield from self._in_file(run[at], self._from_first_key(number, at, keys.part(start, stop)))
 
     def _file_of_key(self, number: int, keys: Keys) -> NDArray[np.intp]:
         """(m,): the first file of the run that ends at the key or behind it, their number where there is none."""
-        last, asked = align_keys([key_words(self._last_keys[number]), key_words(keys.columns)])
+        last, asked = align_keys([self._last_keys[number], key_words(keys.columns)])
         return first_not_less(last, asked)
 
     def _in_file(self, file: DataFileMeta, keys: Keys) -> Iterator[KeyedRows]:
-        inside = self._from_first_key(file, keys)
-        if not len(inside):
+        if not len(keys):
             return
 
         def read() -> Iterator[pa.RecordBatch]:
             return self.files.read(file, batch_rows=BLOCK_ROWS)
 
         level = arrow_field(LEVEL_FIELD)
-        for found in self.cache.find(file, self.files.path(file), read, inside):
+        for found in self.cache.find(file, self.files.path(file), read, keys):
             visible = found.rows
             if self.is_visible is not None:
                 visible = visible.where(self.is_visible(file, found))
             levels = pa.array(np.full(len(visible.keys), file.level, np.int32))
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 
-    def _from_first_key(self, file: DataFileMeta, keys: Keys) -> Keys:
-        """Without the keys that lie before the file."""
-        (first,) = self._decoded([file.min_key], [file])
-        asked: KeyWords
-        asked, of_file = align_keys([key_words(keys.columns), key_words(first)])
+    def _from_first_key(self, number: int, at: int, keys: Keys) -> Keys:
+        """Without the keys that lie before the file, which is the at-th of the run."""
+        asked, first = align_keys([key_words(keys.columns), self._first_keys[number]])
+        of_file: KeyWords = tuple(word[at : at + 1] for word in first)
         return keys.part(int(first_not_less(asked, of_file)[0]), len(keys))
 
     @cached_property
-    def _last_keys(self) -> list[pa.RecordBatch]:
-        return [pa.concat_batches(self._decoded([f.max_key for f in run], run)) for run in self.runs]
+    def _first_keys(self) -> list[list[NormalizedKey]]:
+        return [self._words([file.min_key for file in run], run) for run in self.runs]
 
-    def _decoded(self, rows: Sequence[bytes], files: Sequence[DataFileMeta]) -> list[pa.RecordBatch]:
+    @cached_property
+    def _last_keys(self) -> list[list[NormalizedKey]]:
+        return [self._words([file.max_key for file in run], run) for run in self.runs]
+
+    def _words(self, rows: Sequence[bytes], files: Sequence[DataFileMeta]) -> list[NormalizedKey]:
         types = [field.type for field in self.key_fields]
         columns = decode_rows_of_files(rows, types, [file.file_name for file in files], "keys")
-        return [pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.key_fields])]
+        return key_words(pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.key_fields]))
 
     def _together(self, found: Sequence[KeyedRows]) -> KeyedRows:
         if not found:

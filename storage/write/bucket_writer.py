@@ -93,6 +93,12 @@ class BucketWriter(Protocol):
         """
         ...
 
+    def compact_left(self) -> CompactResult:
+        """Compact what the table has, and wait for it: what commits left on level 0. Nothing happens where rows were
+        written since the last increment; their own commit compacts.
+        """
+        ...
+
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         """All versions of rows that no snapshot holds now, oldest first: table columns, `_SEQUENCE_NUMBER`,
         `_VALUE_KIND`. Only for primary-key tables.
@@ -201,6 +207,17 @@ class PrimaryKeyBucketWriter:
                 self._files.discard(self._compacted)
                 self._compacted = CompactResult()
                 self._compactor.reset(replace(bucket, files=[*bucket.files, *self._new_files]))
+
+    def compact_left(self) -> CompactResult:
+        with self._lock:
+            compactor = self._compactor
+            if compactor is None or self._new_files or not self._buffer.is_empty or not self._compacted.is_empty:
+                return CompactResult()
+            self._take_compacted(wait=True)
+            compactor.trigger()
+            self._take_compacted(wait=True)
+            compacted, self._compacted = self._compacted, CompactResult()
+            return compacted
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         with self._lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
@@ -323,6 +340,9 @@ class AppendBucketWriter:
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
         """The same."""
+
+    def compact_left(self) -> CompactResult:
+        return CompactResult()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise AssertionError("rows of an append table have no key to be looked up by")

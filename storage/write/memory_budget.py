@@ -7,9 +7,13 @@ that stopped receiving rows gives its memory back to the ones that still do.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Final, Protocol
 
+import pyarrow as pa
+
 OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
+_PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 class MemoryOwner(Protocol):
@@ -71,3 +75,10 @@ class MemoryBudget:
         if largest is None or (sum(held.values()) <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX):
             return None
         return largest
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch so large that it would not fit beside what its bucket holds comes in pieces."""
+    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
+    rows = max(1, -(-batch.num_rows // count))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

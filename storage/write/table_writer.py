@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +34,9 @@ from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
 from storage.write.compactor import CompactorFactory, RestoredBucket
 from storage.write.increment import Increment
-from storage.write.memory_budget import OWNER_BYTES_MAX, MemoryBudget
+from storage.write.memory_budget import MemoryBudget, pieces
 from storage.write.restored_table import RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
-
-_PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +87,8 @@ class TableWriter:
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
+        self._left_on_level_0: set[BucketKey] = set()  # maybe; see `compact_left`
+        self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         self._full_every = context.options.full_compaction_delta_commits if self._compactor_of is not None else None
         # what must be compacted in full next, and what was by the last commit
         self._not_full: set[BucketKey] = set()
@@ -114,7 +114,7 @@ class TableWriter:
         self._check_usable()
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._converted(batch) for batch in batches]:
-            for piece in _pieces(batch):
+            for piece in pieces(batch):
                 self.add(self._routed(piece))
                 self.make_room()
 
@@ -127,7 +127,7 @@ class TableWriter:
         self._check_usable()
         self._check_row_kinds(rows)
         start = 0
-        for piece in _pieces(rows):
+        for piece in pieces(rows):
             groups = buckets[start : start + piece.num_rows]
             self.add(RoutedRows([(keys[group], part) for group, part in split_by_group(piece, groups, len(keys))]))
             self.make_room()
@@ -172,9 +172,7 @@ class TableWriter:
         `commit.force-compact`, `full-compaction.delta-commits`, `lookup-wait`.
         A bucket that has nothing more to do is closed: a table with a partition a day must not keep them all.
         """
-        options = self._context.options
-        is_batch = identifier == BATCH_COMMIT_IDENTIFIER
-        waits = is_last or is_batch or (options.needs_lookup and options.lookup_wait)
+        waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._waits_for_lookups
         with self._fatal_errors():
             self._assigner.prepare_commit(identifier)
             full = self._due_for_full_compaction(identifier, only_written=is_last)
@@ -234,6 +232,30 @@ class TableWriter:
         """These buckets hold files that their compaction here doesn't know: it begins again from what the table has."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
+    def compact_left(self) -> list[CommitMessage]:
+        """After a commit whose compaction was lost, to others or in a crash: compactions that go on from what the table
+        has. To be published, and asked again, until there are none.
+
+        Only where commits wait for lookups: readers don't see the rows that they left on level 0. Else the next commit
+        compacts them.
+        """
+        lost, left = set(self._lost_compactions), self._left_on_level_0 | self._lost_compactions
+        self._left_on_level_0 = set()
+        if self._compactor_of is None or not self._waits_for_lookups or self._failure is not None:
+            return []
+        self._check_usable()
+        self._lost_compactions |= left  # until all went well
+        messages = []
+        for key in left:
+            bucket = self._bucket(key)
+            if key in lost:
+                bucket.reset_compaction(restore_bucket(self._context, key))
+            if not (compacted := bucket.compact_left()).is_empty:
+                messages.append(self._message(key, Increment(compacted=compacted)))
+                self._left_on_level_0.add(key)
+        self._lost_compactions -= left
+        return messages
+
     def cancel_compactions(self) -> None:
         """Compact no more. What is being compacted ends soon, without result; callers that wait for it go on.
 
@@ -255,6 +277,7 @@ class TableWriter:
         except Exception as error:
             self._failure = error
         self._not_full -= self._full_prepared - self._lost_compactions
+        self._left_on_level_0 = self._lost_compactions & self._buckets.keys()
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
@@ -423,10 +446,3 @@ class TableWriter:
         except BaseException as e:
             self._failure = e
             raise
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch so large that it would not fit beside what its bucket holds comes in pieces."""
-    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
-    rows = max(1, -(-batch.num_rows // count))
-    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

@@ -133,9 +133,17 @@ def test_memory_beside_the_files_stays_within_its_limit() -> None:
 )
 def test_a_bloom_filter_takes_the_memory_that_its_options_say(less: dict[str, str], more: dict[str, str]) -> None:
     small, large = Asked(less), Asked(more)
+    texts = [f"{number:09}" for number in range(0, 20_000, 2)]
     for asked in (small, large):
-        assert asked.find("a", list(range(0, 20_000, 2)), [1, 2]) == {2: 1}
+        assert asked.find("a", texts, ["000000001", "000000002"], (STRING, pa.string())) == {"000000002": 1}
     assert small.cache.memory_bytes < large.cache.memory_bytes
+
+
+def test_keys_of_one_number_have_no_bloom_filter_as_searching_them_is_quicker() -> None:
+    with_filter, without = Asked({}), Asked({"lookup.cache.bloom.filter.enabled": "false"})
+    for asked in (with_filter, without):
+        assert asked.find("a", list(range(0, 20_000, 2)), [1, 2]) == {2: 1}
+    assert with_filter.cache.memory_bytes == without.cache.memory_bytes
 
 
 def test_what_is_dropped_goes_from_disk(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tidelake
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
-from storage.write import table_writer
+from storage.write import memory_budget, table_writer
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
@@ -169,7 +169,7 @@ def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
         rebalance(budget)
 
     monkeypatch.setattr(MemoryBudget, "rebalance", watched)
-    monkeypatch.setattr(table_writer, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(memory_budget, "_PIECE_BYTES", 10_000)
     whole = rows(list(range(2_000)), "x" * 100)
     limit_bytes = whole.nbytes // 10
     writer = TableWriter(table().context, memory=MemoryBudget(limit_bytes))
