@@ -70,7 +70,7 @@ def before_publishing(writer: Writer, *happen: Callable[[], Any]) -> None:
             rest.pop(0)()
         return publish(request)
 
-    writer._commit._publisher.publish = publish_after  # type: ignore[method-assign, assignment]
+    writer._commit._publisher.publish = publish_after  # type: ignore[method-assign]
 
 
 def check(table: Table, last: int) -> None:
