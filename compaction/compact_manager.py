@@ -10,9 +10,10 @@ Source: Java `compact/CompactFutureManager.java`, `mergetree/compact/MergeTreeCo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
+from typing import TypeAlias
 
 from compaction.cancellation import CompactionCancelled
 from compaction.merge_tree.merge_tree import MergeTree
@@ -31,6 +32,9 @@ from storage.write.compactor import CompactorFactory, CompactResult, RestoredBuc
 
 _log = get_logger(__name__)
 
+CompactionListener: TypeAlias = Callable[[str, CompactResult, float], None]
+"""(table, result, seconds that it ran): told of each compaction whose result was taken, in whatever thread."""
+
 
 class BucketCompactManager:
     """See `storage.write.compactor.Compactor`."""
@@ -43,7 +47,9 @@ class BucketCompactManager:
         scheduler: CompactionScheduler,
         spill_directory: str | None = None,
         lookup_cache: LookupCache | None = None,
+        listener: CompactionListener | None = None,
     ) -> None:
+        self._listener = listener
         self._context = context
         self._key = key
         self._scheduler = scheduler
@@ -91,8 +97,9 @@ class BucketCompactManager:
     def take(self, *, wait: bool) -> CompactResult | None:
         if self._task is None or not (wait or self._task.is_done):
             return None
+        task = self._task
         try:
-            result = self._task.result()  # while this waits, `cancel` must find the task
+            result = task.result()  # while this waits, `cancel` must find the task
         except (CompactionCancelled, CancelledError):
             return None
         except CorruptFile as error:
@@ -107,6 +114,8 @@ class BucketCompactManager:
         self._tree.install(result)
         compacted = BucketCompaction.of(self._context, self._key, result)
         _log.info("compacted", table=self._context.name, **compacted.to_members())
+        if self._listener is not None:
+            self._listener(self._context.name, result, task.ran_s)
         return None if result.is_empty else result
 
     def cancel(self) -> None:
@@ -151,11 +160,13 @@ class BucketCompactManager:
 
 
 def compact_manager_factory(
-    scheduler: CompactionScheduler | None = None, spill_directory: str | None = None
+    scheduler: CompactionScheduler | None = None,
+    spill_directory: str | None = None,
+    listener: CompactionListener | None = None,
 ) -> CompactorFactory:
     """For a writer that compacts as its table says. scheduler: None takes the one of the process.
 
-    spill_directory: see `MergeTree`.
+    spill_directory: see `MergeTree`. listener: told of each compaction.
     """
 
     cache: LookupCache | None = None
@@ -166,6 +177,8 @@ def compact_manager_factory(
             return None
         if cache is None:
             cache = LookupCache(context.options, spill_directory)
-        return BucketCompactManager(context, key, bucket, scheduler or shared_scheduler(), spill_directory, cache)
+        return BucketCompactManager(
+            context, key, bucket, scheduler or shared_scheduler(), spill_directory, cache, listener
+        )
 
     return of

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -31,6 +32,7 @@ class ScheduledTask(Generic[T]):
         self._work = work
         self._cancelled = threading.Event()
         self._future: Future[T] = Future()
+        self.ran_s = 0.0  # once it is done
 
     @property
     def is_done(self) -> bool:
@@ -56,11 +58,14 @@ class ScheduledTask(Generic[T]):
     def run(self) -> None:
         if not self._future.set_running_or_notify_cancel():
             return
+        started = time.monotonic()
         try:
             result = self._work(self._is_cancelled)
         except BaseException as e:
+            self.ran_s = time.monotonic() - started
             self._future.set_exception(e)
         else:
+            self.ran_s = time.monotonic() - started
             self._future.set_result(result)
 
     def _is_cancelled(self) -> bool:
@@ -84,6 +89,17 @@ class CompactionScheduler:
             OrderedDict()
         )  # by table; the next turn is first
         self._lock = threading.Lock()
+
+    @property
+    def running(self) -> int:
+        """How many run now."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a thread."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
 
     def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
         """work: polls its argument, which says whether it is cancelled.

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from ingest import settings
+from ingest.monitoring.metric_list import METRICS
 from storage.options import Operation
 from storage.options.definitions.catalog import CATALOG_OPTIONS
 from storage.options.definitions.commits import COMMITS_OPTIONS
@@ -49,6 +50,7 @@ def configuration() -> str:
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
         ("`write`", "write.", settings.WriteBufferSettings),
+        ("`metrics`", "metrics.", settings.MetricsSettings),
     ):
         intro, meanings = _explained(kind)
         sections.append(f"## {title}\n\n{intro}\n\n{_settings_table(path, kind, meanings)}")
@@ -169,9 +171,29 @@ def _escaped(text: str) -> str:
     return text.encode("unicode_escape").decode().replace("|", "\\|").replace("`", "\\`")
 
 
+# ---------------------------------------------------------------- docs/operations.md
+
+
+def operations() -> str:
+    """Every metric: name, kind, labels, meaning."""
+    rows = ["| Metric | Kind | Labels | |", "|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.exposed_name}` | {metric.kind} | {labels} | {_escaped_cell(metric.help)} |")
+    return "\n".join(rows)
+
+
+def _escaped_cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 # ---------------------------------------------------------------- pages
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"configuration.md": configuration, "options.md": options}
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "configuration.md": configuration,
+    "operations.md": operations,
+    "options.md": options,
+}
 
 
 def filled(page: str, text: str) -> str:

@@ -98,10 +98,11 @@ class DeadLetters:
             and _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter)) in self._written
         )
 
-    def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> None:
-        """Keep these records of a batch in memory until `flush`, but those that are dead letters already. See
-        `should_flush`.
+    def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> list[DecodeFailure]:
+        """Keep these records of a batch in memory until `flush`, but those that are dead letters already; returns those
+        kept. See `should_flush`.
         """
+        added = []
         partition = TopicPartition(batch.topic, batch.partition)
         for failure in failures:
             if self.contains(batch, failure):
@@ -111,6 +112,8 @@ class DeadLetters:
             self._waiting.setdefault(partition, []).append((failure.offset, line))
             self._waiting_bytes += len(line)
             self.count += 1
+            added.append(failure)
+        return added
 
     @property
     def should_flush(self) -> bool:

@@ -247,6 +247,21 @@ class WriteBufferSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     spill_directory: Path | None = None
 
 
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP endpoint of a running pipeline: `/metrics` for Prometheus, `/live` and `/ready` for probes, `/status` as
+    JSON, and a status page at `/`. It asks nobody for a password. See [operations](operations.md).
+
+    port: where it listens; left out: there is no endpoint. 0 takes a free one, which the log names. host: the address;
+    `0.0.0.0` lets other machines ask. tables_max: how many tables have metrics of their own; the others are one,
+    `_other`. partitions_max: the same for partitions of topics.
+    """
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    host: Name = "127.0.0.1"
+    tables_max: Positive = 500
+    partitions_max: Positive = 2_000
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pipeline.
 
@@ -262,6 +277,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     errors: what becomes of records that can't be decoded.
     moved_rows: what is kept of rows whose primary key changes.
     write: memory and disk for rows on their way into files.
+    metrics: the HTTP endpoint that tells how the pipeline does.
     """
 
     pipeline: Name
@@ -275,6 +291,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
     write: WriteBufferSettings = WriteBufferSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @property
     def dead_letters(self) -> str:

@@ -156,6 +156,11 @@ class DecodeFailure:
     source: SourceTable | None = None
     columns: tuple[str, ...] = ()
 
+    @property
+    def code(self) -> str:
+        """Stable, for machines: `BAD_RECORD`."""
+        return self.kind.name
+
     def describe(self, batch: RawBatch) -> str:
         """The reason after the record's position: `topic orders, partition 2, offset 17: …`."""
         return f"topic {batch.topic}, partition {batch.partition}, offset {self.offset}: {self.reason}"

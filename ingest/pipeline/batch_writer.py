@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from checkpoint.offsets import TopicPartition
 from ingest.dead_letters import DeadLetters
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
+from ingest.monitoring.partition_progress import newest_time_ms
 from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
 from ingest.raw_batch import RawBatch
 from ingest.tables.moved_rows import MovedRow, MovedRowsByTable
@@ -51,6 +52,8 @@ class WriteResult:
     """next_offset: the tables have all of the partition below it.
     rows: how many they got.
     dead_letters: how many records were set aside.
+    dead_letter_codes: of those of them that had not been set aside before, the error codes.
+    tables: (name, rows, newest time of their records in epoch ms) of each table that got any.
 
     refused: the record at `next_offset` stops the pipeline: nothing from it on was written.
     awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet.
@@ -65,6 +68,8 @@ class WriteResult:
     awaited: AwaitedRow | None
     unblocked: Sequence[TopicPartition]
     is_memory_short: bool
+    tables: Sequence[tuple[str, int, int | None]] = ()
+    dead_letter_codes: Sequence[str] = ()
 
 
 class BatchWriter:
@@ -148,7 +153,7 @@ class BatchWriter:
         """
         for rows, parts in staged.parts:
             self._sink_of(rows).writer.add(parts)
-        self._dead_letters.add(staged.raw, staged.dead_letters)
+        new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)
         left = {(table, id_) for table, changes in staged.key_changes.items() for id_ in self._move(table, changes)}
         return WriteResult(
             next_offset=staged.next_offset,
@@ -159,6 +164,10 @@ class BatchWriter:
             unblocked=[p for p, awaited in waiting.items() if (awaited.table, awaited.change.id) in left],
             is_memory_short=self._dead_letters.should_flush
             or any(self._sink_of(rows).writer.is_memory_short for rows, _ in staged.parts),
+            tables=[
+                (rows.target.name, len(rows.rows), newest_time_ms(staged.raw, rows.offsets)) for rows, _ in staged.parts
+            ],
+            dead_letter_codes=[failure.code for failure in new_letters],
         )
 
     def make_room(self) -> None:

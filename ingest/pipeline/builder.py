@@ -6,15 +6,17 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
 from checkpoint.routing import Routing
+from compaction.scheduler import shared_scheduler
 from ingest.clock import Clock, SystemClock
 from ingest.dead_letters import DeadLetters
 from ingest.formats.base import Decoder
 from ingest.formats.registry import open_format
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import ErrorPolicy
@@ -42,8 +44,12 @@ from storage.catalog.opening import open_catalog
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import FileIO, open_file_io
 from storage.logs import get_logger
+from storage.table import TableContext
 from storage.threads import map_parallel
 from storage.write.memory_budget import MemoryBudget
+
+if TYPE_CHECKING:
+    from ingest.monitoring.monitor import PipelineMonitor
 
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 
@@ -74,18 +80,33 @@ def build_pipeline(
     expiry = ExpiryWorker()
     history = history_snapshots_of_each(len(config.tables))
     others = {table.name: table.other_users for table in config.tables}
+    clock = clock or SystemClock()
+    observed = RunObservations(config.checkpoint.interval_ms, clock)
+    monitor = None if config.metrics.port is None else _monitor(config, observed, memory)
+
+    def open_sink(context: TableContext) -> StorageTableSink:
+        if monitor is not None:
+            monitor.watch_table(context)
+        return StorageTableSink(
+            context,
+            config.pipeline,
+            memory,
+            config.write.spill_directory,
+            expiry,
+            others[context.name],
+            history,
+            observed.table_compacted,
+        )
+
     tables = PipelineTables(
         config.tables,
         catalog,
-        lambda context: StorageTableSink(
-            context, config.pipeline, memory, config.write.spill_directory, expiry, others[context.name], history
-        ),
+        open_sink,
         format_.infer_table,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
-    clock = clock or SystemClock()
     return connect_parts(
         source=source or build_source(config, format_.KEPT_HEADERS),
         decoder=format_.decoder(tables.router.target_of),
@@ -107,7 +128,21 @@ def build_pipeline(
         expiry=expiry,
         moved=MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max)),
         clock=clock,
+        observed=observed,
+        monitor=monitor,
     )
+
+
+def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor:
+    # a pipeline without an endpoint need not wait for the HTTP server's import
+    from ingest.monitoring.metrics import ProcessGauges  # noqa: PLC0415
+    from ingest.monitoring.monitor import PipelineMonitor  # noqa: PLC0415
+
+    scheduler = shared_scheduler()
+    gauges = ProcessGauges(
+        lambda: memory.held_bytes, memory.limit_bytes, lambda: scheduler.waiting, lambda: scheduler.running
+    )
+    return PipelineMonitor(config.metrics, config.pipeline, observed, gauges)
 
 
 def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
@@ -130,6 +165,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     expiry: ExpiryWorker,
     moved: MovedRowsByTable,
     clock: Clock,
+    observed: RunObservations | None = None,
+    monitor: PipelineMonitor | None = None,
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -138,12 +175,14 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     queue_bytes: what each of the two channels may hold.
     routings: what the configuration says of each table.
     progress: None keeps none.
+    observed: what the parts tell what they see; None makes one.
+    monitor: tells others of it while the pipeline runs.
     """
-    metrics = RunMetrics()
+    metrics, observed = RunMetrics(), observed or RunObservations(policy.interval_ms, clock)
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock)
     moved_rows = MovedRowsStore(lambda table: sinks[table].moved_row_files, moved)
     writer = BatchWriter(sinks, dead_letters, errors, moved)
-    checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, clock)
+    checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, observed)
 
     def recovery(flags: RecoveryFlags) -> PipelineRecovery:
         return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command)
@@ -156,17 +195,19 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             create_tables,
             router.tables_of,
             sinks.keys(),
-            WriteStage(writer, pending, dead_letters, metrics, clock),
+            WriteStage(writer, pending, dead_letters, metrics, clock, observed),
             checkpoints,
             tracker,
-            clock,
             queue_bytes,
+            observed,
         ),
         next_start=recovery(RecoveryFlags()),
         source=source,
         sinks=sinks,
         expiry=expiry,
         metrics=metrics,
+        observed=observed,
+        monitor=monitor,
     )
 
 

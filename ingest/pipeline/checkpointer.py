@@ -15,8 +15,8 @@ from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from checkpoint.epoch import Epoch, new_writer_id
 from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
-from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
@@ -49,7 +49,7 @@ class Checkpointer:
         routings: Mapping[str, Routing],
         policy: CheckpointPolicy,
         metrics: RunMetrics,
-        clock: Clock,
+        observed: RunObservations,
     ) -> None:
         self._source = source
         self._sinks = sinks
@@ -59,7 +59,11 @@ class Checkpointer:
         self._routings = routings
         self._policy = policy
         self._metrics = metrics
-        self._times = CheckpointTimer(policy.interval_ms, clock)
+        self._observed = observed
+        self._clock = observed.clock
+        self._times = CheckpointTimer(
+            policy.interval_ms, observed.clock, lambda step: observed.activity(f"checkpoint: {step}")
+        )
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
@@ -103,7 +107,9 @@ class Checkpointer:
             coordinator.failed()
             raise
         self._metrics.checkpoints += 1
-        self._log_checkpoint(identifier, tables)
+        times = self._times.end(tables)
+        self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
+        self._log_checkpoint(identifier, tables, times)
         await self._source.commit_offsets(resume_offsets(coordinator.positions.values()))
 
     async def _publish_checkpoint(
@@ -138,8 +144,7 @@ class Checkpointer:
         prepared = await map_uncancellable(prepare, sinks, TABLES_AT_ONCE)
         return {name: files for (name, _), files in zip(sinks, prepared, strict=True)}
 
-    def _log_checkpoint(self, identifier: int, tables: int) -> None:
-        times = self._times.end(tables)
+    def _log_checkpoint(self, identifier: int, tables: int, times: Mapping[str, int]) -> None:
         dead_letters = self._dead_letters.count
         _log.info(
             "checkpoint",
@@ -147,6 +152,7 @@ class Checkpointer:
             tables=tables,
             dead_letters=dead_letters - self._dead_letters_logged,
             dead_letters_of_run=dead_letters,
+            **self._observed.log_fields(),
             **times,
         )
         self._dead_letters_logged = dead_letters
@@ -160,11 +166,20 @@ class Checkpointer:
         published all the same: the tables that got through know how far they are.
         """
 
-        def commit(committable: TableCommittable) -> int | None:
-            return self._sinks[committable.table].commit(committable)
+        def commit(committable: TableCommittable) -> tuple[int | None, int, int]:
+            sink, began_ms = self._sinks[committable.table], self._clock.now_ms()
+            attempts = sink.commit_attempts
+            self._observed.commit_began(committable.table)
+            try:
+                snapshot = sink.commit(committable)
+            finally:
+                self._observed.commit_ended(committable.table)
+            return snapshot, self._clock.now_ms() - began_ms, sink.commit_attempts - attempts
 
-        def notify(committable: TableCommittable, snapshot: int | None) -> None:
+        def notify(committable: TableCommittable, outcome: tuple[int | None, int, int]) -> None:
+            snapshot, took_ms, attempts = outcome
             committed(committable.table)
+            self._observed.committed(committable.table, snapshot, took_ms, attempts)
             if snapshot is not None:
                 self._metrics.snapshots[committable.table] = snapshot
 

@@ -20,9 +20,10 @@ from typing import TypeAlias
 from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.offsets import TopicPartition
 from checkpoint.states import CheckpointState
-from ingest.clock import Clock, wait_at_most
+from ingest.clock import wait_at_most
 from ingest.formats.base import DecodedBatch, Decoder
 from ingest.formats.source_table import SourceTable
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.channel import Channel
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import RecordRefused
@@ -57,8 +58,8 @@ class Flow:
         writes: WriteStage,
         checkpoints: Checkpointer,
         tracker: ProgressTracker,
-        clock: Clock,
         queue_bytes: int,
+        observed: RunObservations,
     ) -> None:
         self._source = source
         self._decoder = decoder
@@ -68,8 +69,9 @@ class Flow:
         self._writes = writes
         self._checkpoints = checkpoints
         self._tracker = tracker
-        self._clock = clock
+        self._clock = observed.clock
         self._queue_bytes = queue_bytes
+        self._observed = observed
         self._writing = asyncio.Lock()  # held for a write, and for a checkpoint
         self._checkpoint_wakeup = asyncio.Event()  # a checkpoint may have become due
         self._drained = asyncio.Event()  # everything that was read is written
@@ -89,6 +91,7 @@ class Flow:
         Raises what a task raised, as a group; and what the source raised, once everything before it is committed.
         """
         self._coordinator = coordinator
+        self._observed.reading_began(starts)
         self._without_first_position = set(chosen) - set(self._existing)
         raw = Channel[RawBatch](self._queue_bytes)
         decoded = Channel[tuple[RawBatch, DecodedBatch]](self._queue_bytes)
@@ -116,7 +119,9 @@ class Flow:
             try:
                 async with aclosing(self._source.read(starts)) as batches:
                     async for batch in batches:
-                        await raw.send(batch, batch.nbytes)
+                        self._observed.was_read(batch)
+                        with self._observed.activity("waiting for the decoder"):
+                            await raw.send(batch, batch.nbytes)
             except Exception as error:
                 # Raised once everything before it is committed: otherwise a broken line near the start of a source
                 # would keep the records before it from ever getting into a table.
@@ -125,7 +130,8 @@ class Flow:
     async def _decode(self, raw: Channel[RawBatch], decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         with decoded:
             async for batch in raw:
-                result = await run_cpu_bound(self._decoder.decode, batch)
+                with self._observed.activity("decoding a batch"):
+                    result = await run_cpu_bound(self._decoder.decode, batch)
                 if result.unrouted:
                     created: bool = await run_uncancellable(self._create_tables, batch, result.unrouted)
                     if created:
@@ -135,7 +141,8 @@ class Flow:
     async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
         async for batch, result in decoded:
             async with self._writing_exclusively():
-                await self._write_batch(PendingBatch(batch, result, self._clock.now_ms()))
+                with self._observed.activity("writing a batch"):
+                    await self._write_batch(PendingBatch(batch, result, self._clock.now_ms()))
                 if self._is_due():
                     await self._checkpoint()
             self._checkpoint_wakeup.set()

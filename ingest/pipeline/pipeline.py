@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.flow import Flow
 from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
 from ingest.pipeline.run_metrics import RunMetrics
@@ -19,6 +21,9 @@ from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
 from storage.threads import run_uncancellable, sole_error
 
+if TYPE_CHECKING:
+    from ingest.monitoring.monitor import PipelineMonitor
+
 _log = get_logger(__name__)
 
 
@@ -28,6 +33,8 @@ class Pipeline:
     next_start: what the next start does, without the flags of this one.
     sinks: the tables that exist, by name; it may grow.
     expiry: of the tables' snapshots, beside the commits.
+    observed: what the parts saw.
+    monitor: tells others of it, from the start of a run to its end.
     """
 
     def __init__(
@@ -39,14 +46,18 @@ class Pipeline:
         sinks: Mapping[str, TableSink],
         expiry: ExpiryWorker,
         metrics: RunMetrics,
+        observed: RunObservations,
+        monitor: PipelineMonitor | None = None,
     ) -> None:
         self._startup = startup
         self._flow = flow
         self._next_start = next_start
-        self._source = source
+        self.source = source
         self._sinks = sinks
         self._expiry = expiry
         self.metrics = metrics
+        self.observed = observed
+        self.monitor = monitor
         self._state = RunState.CREATED
         self._run_task: asyncio.Task[object] | None = None
 
@@ -76,7 +87,8 @@ class Pipeline:
         self._enter(RunEvent.STARTED)
         self._run_task = asyncio.current_task()
         try:
-            await self._work()
+            async with nullcontext() if self.monitor is None else self.monitor.running(self.source):
+                await self._work()
             self.metrics.ended = "stopped" if self._state is RunState.STOPPING else "end of source"
         except asyncio.CancelledError:
             if self._state is not RunState.CANCELLED or self._run_task is None or self._run_task.uncancel():
@@ -96,10 +108,11 @@ class Pipeline:
         try:
             return await self._startup.plan()
         finally:
-            await self._source.close()
+            await self.source.close()
 
     def _enter(self, event: RunEvent) -> None:
         self._state = next_run_state(self._state, event)
+        self.observed.state = self._state.name
 
     def _cancel(self) -> None:
         assert self._run_task is not None
@@ -127,7 +140,7 @@ class Pipeline:
 
         The source is opened again for it: only then it reports topics that took the place of those that were read.
         """
-        await self._source.close()
+        await self.source.close()
         with suppress(BadInput, SourceUnavailable):
             await self._next_start.recover()
 
@@ -142,7 +155,7 @@ class Pipeline:
             for name, sink in list(self._sinks.items())
         }
         steps["end expiry"] = partial(run_uncancellable, self._expiry.close, finish=is_expiry_finished)
-        steps["close the source"] = self._source.close
+        steps["close the source"] = self.source.close
         for what, step in steps.items():
             try:
                 await step()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,10 +33,17 @@ class RunMetrics:
 class CheckpointTimer:
     """How long the steps of each checkpoint take. The operator is warned when they take longer than the interval.
 
+    activity: open as long as a step takes.
     interval_ms: how far apart checkpoints are meant to be. One checkpoint at a time; `begin` starts the next.
     """
 
-    def __init__(self, interval_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        interval_ms: int,
+        clock: Clock,
+        activity: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self._activity = activity
         self._interval_ms = interval_ms
         self._clock = clock
         self._begun_ms = clock.now_ms()
@@ -52,7 +59,8 @@ class CheckpointTimer:
         """name: a word for the log."""
         started_ms = self._clock.now_ms()
         try:
-            yield
+            with self._activity(name):
+                yield
         finally:
             self._steps[f"{name}_ms"] = self._clock.now_ms() - started_ms
 

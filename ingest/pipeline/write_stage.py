@@ -7,6 +7,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
 from ingest.formats.source_table import SourceTable
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
 from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.pipeline.run_metrics import RunMetrics
@@ -30,12 +31,14 @@ class WriteStage:
         dead_letters: DeadLetters,
         metrics: RunMetrics,
         clock: Clock,
+        observed: RunObservations,
     ) -> None:
         self._writer = writer
         self._pending = pending
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._clock = clock
+        self._observed = observed
         self._unrouted: set[SourceTable] = set()
 
     async def write(self, batch: PendingBatch, coordinator: CheckpointCoordinator) -> None:
@@ -91,6 +94,9 @@ class WriteStage:
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
             coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
             self._metrics.rows += written.rows
+            for table, rows, newest_ms in written.tables:
+                self._observed.was_written(table, rows, newest_ms)
+            self._observed.dead_letters.update(written.dead_letter_codes)
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
                 raise written.refused
@@ -118,7 +124,9 @@ class WriteStage:
     def _count(self, batch: PendingBatch) -> None:
         self._metrics.records += len(batch.raw)
         self._metrics.source_bytes += batch.raw.nbytes
-        self._metrics.skipped.update({kind.value: count for kind, count in batch.decoded.skipped.items()})
+        skipped = {kind.value: count for kind, count in batch.decoded.skipped.items()}
+        self._metrics.skipped.update(skipped)
+        self._observed.skipped.update(skipped)
         for source in batch.decoded.unrouted.keys() - self._unrouted:
             self._unrouted.add(source)
             _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from checkpoint.committable import TableCommittable
 from checkpoint.fence import EpochFence
 from checkpoint.table_state import SnapshotSummary, TableState
-from compaction.compact_manager import compact_manager_factory
+from compaction.compact_manager import CompactionListener, compact_manager_factory
 from ingest.tables.moved_row_files import MovedRowFiles
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, TableHistory
 from ingest.tables.unavailable_values import RowLookup
@@ -114,6 +114,11 @@ class TableSink(RowLookup, Protocol):
         """The pipeline's newest snapshot, as far as is known here; nothing is read."""
         ...
 
+    @property
+    def commit_attempts(self) -> int:
+        """To make a snapshot, since this was opened; a retry is one more."""
+        ...
+
     def commit(self, committable: TableCommittable) -> int | None:
         """Publish; the snapshot's id, or None when it exists already.
 
@@ -127,6 +132,7 @@ class StorageTableSink:
 
     memory, expiry: shared by all tables of the pipeline.
     expiry: None lets nothing expire.
+    compacted: told of each compaction beside the writing.
     """
 
     def __init__(
@@ -138,6 +144,7 @@ class StorageTableSink:
         expiry: ExpiryWorker | None = None,
         shared_with: Collection[str] = (),
         history_snapshots: int = HISTORY_SNAPSHOTS,
+        compacted: CompactionListener | None = None,
     ) -> None:
         self._context = context
         self._commit_user = commit_user
@@ -150,7 +157,7 @@ class StorageTableSink:
             context,
             memory=memory,
             spill_directory=spill,
-            compactor_factory=compact_manager_factory(spill_directory=spill),
+            compactor_factory=compact_manager_factory(spill_directory=spill, listener=compacted),
         )
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
@@ -175,6 +182,10 @@ class StorageTableSink:
     def latest_of_user(self) -> SnapshotSummary | None:
         newest = self._commit.known_latest_of_user
         return None if newest is None else self.history.summarize(newest)
+
+    @property
+    def commit_attempts(self) -> int:
+        return self._commit.attempts
 
     def _own_position(self) -> list[int]:
         """What our own expiry spares."""

@@ -116,6 +116,7 @@ class CommitResult:
 
 class Publisher:
     """guard: sees every snapshot since the last refresh; raises WriterFenced to stop a commit before it is published.
+    attempts: to make a snapshot, since this was made; a retry is one more.
 
     Not thread-safe, and for the process that made it alone.
     """
@@ -133,6 +134,7 @@ class Publisher:
         self._commit_user = commit_user
         self._guard = guard
         self._unguarded = NewSnapshots([])  # seen by us, and not yet by the guard
+        self.attempts = 0
         self._environment = environment
         self._manifests = context.shared(ManifestStore)
         self._snapshot_commit = snapshot_commit_of(context)
@@ -216,6 +218,7 @@ class Publisher:
 
     def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
         """None: try again. `unknown` is kept up to date."""
+        self.attempts += 1
         self._refresh(search_own=request.is_numbered or self._guard is not None)
         landed = self._find_published(unknown)
         if landed is not None:

@@ -92,6 +92,11 @@ class TableCommit:
         return self._publisher.snapshots_since_guard
 
     @property
+    def attempts(self) -> int:
+        """To make a snapshot, since this was made; a retry is one more."""
+        return self._publisher.attempts
+
+    @property
     def known_latest_of_user(self) -> Snapshot | None:
         """The same as far as this committer has looked, what it published included; nothing is read."""
         return self._publisher.known_latest_of_user

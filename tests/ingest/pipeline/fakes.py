@@ -327,6 +327,8 @@ class FakeSink:
         self._prepared, self._written = self._written, []
         return [CommitMessage(b"", 0)] if self._prepared else []
 
+    commit_attempts = 0
+
     def commit(self, committable: TableCommittable) -> int | None:
         if committable.messages:  # not when it only takes over
             self.at_commit()

@@ -1,0 +1,1 @@
+"""What a running pipeline tells people and their tools: metrics, probes, a status page."""

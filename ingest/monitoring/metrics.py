@@ -1,0 +1,202 @@
+"""The metrics of a pipeline for Prometheus, made from what was observed whenever somebody asks.
+
+Labels are bounded: tables and partitions beyond a limit are one series, `_other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from ingest.monitoring.duration_histogram import DurationHistogram
+from ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
+from ingest.monitoring.observations import RunObservations, TableObservation
+from ingest.monitoring.readiness import not_ready
+from storage.clock import epoch_ms
+
+Labels = tuple[str, ...]
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGauges:
+    """What the process shares among its tables, asked when it is needed."""
+
+    buffer_bytes: Callable[[], int]
+    buffer_limit_bytes: int
+    compactions_waiting: Callable[[], int]
+    compactions_running: Callable[[], int]
+
+
+class PipelineCollector(Collector):
+    """Thread-safe, and quick enough to be called in a thread at every scrape."""
+
+    def __init__(
+        self,
+        observed: RunObservations,
+        gauges: ProcessGauges,
+        info: Labels,
+        tables_max: int,
+        partitions_max: int,
+    ) -> None:
+        """info: pipeline and release."""
+        self._observed = observed
+        self._gauges = gauges
+        self._info = info
+        self._tables_max = tables_max
+        self._partitions_max = partitions_max
+
+    def collect(self) -> Iterator[Family]:
+        samples = {**self._of_source(), **self._of_tables(), **self._of_process()}
+        histograms = self._histograms()
+        for metric in METRICS:
+            if metric.kind == "histogram":
+                yield _histogram(metric, histograms[metric.name])
+            else:
+                yield _family(metric, self._bounded(metric, samples[metric.name]))
+
+    def describe(self) -> list[Family]:
+        return []
+
+    # ------------------------------------------------------------ values
+
+    def _of_source(self) -> dict[str, Iterable[Sample]]:
+        observed = self._observed
+        now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
+        topics = sorted(observed.topics.copy().items())
+        partitions = sorted(observed.partitions.copy().items())
+        labelled = [((p.topic, str(p.partition)), progress) for p, progress in partitions]
+        return {
+            "source_records": [((topic,), counts.records) for topic, counts in topics],
+            "source_bytes": [((topic,), counts.nbytes) for topic, counts in topics],
+            "source_committed_offset": [(at, progress.committed) for at, progress in labelled],
+            "source_end_offset": [(at, progress.end) for at, progress in labelled if progress.end is not None],
+            "source_lag_records": [(at, progress.lag) for at, progress in labelled],
+            "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in labelled],
+            "skipped_records": [((kind,), count) for kind, count in sorted(observed.skipped.copy().items())],
+            "dead_letters": [((code,), count) for code, count in sorted(observed.dead_letters.copy().items())],
+        }
+
+    def _of_tables(self) -> dict[str, Iterable[Sample]]:
+        tables = sorted(self._observed.tables.copy().items())
+        now_ms = epoch_ms()
+
+        def of(value: Callable[[TableObservation], float | None]) -> list[Sample]:
+            found = (((name,), value(table)) for name, table in tables)
+            return [(at, one) for at, one in found if one is not None]
+
+        levels = [
+            ((name, str(level)), files)
+            for name, table in tables
+            if table.levels is not None
+            for level, files in table.levels.by_level().items()
+        ]
+        return {
+            "table_rows": of(lambda t: t.rows),
+            "table_commits": of(lambda t: t.commits),
+            "table_commit_attempts": of(lambda t: t.commit_attempts),
+            "table_last_commit_duration_seconds": of(lambda t: _seconds(t.commit_ms)),
+            "table_last_commit_timestamp_seconds": of(lambda t: _seconds(t.committed_at_ms)),
+            "table_snapshot_id": of(lambda t: t.snapshot_id),
+            "table_newest_record_timestamp_seconds": of(lambda t: _seconds(t.newest_committed_ms)),
+            "table_freshness_seconds": of(lambda t: _age_s(t.newest_committed_ms, now_ms)),
+            "table_files": [(at, files.files) for at, files in levels],
+            "table_file_bytes": [(at, files.nbytes) for at, files in levels],
+            "table_sorted_runs_max": of(lambda t: None if t.levels is None else t.levels.sorted_runs_max()),
+            "table_held_back": [((name,), float(name in self._observed.problems)) for name, _ in tables],
+            "compactions": of(lambda t: t.compactions),
+            "compaction_written_bytes": of(lambda t: t.compacted_bytes),
+        }
+
+    def _of_process(self) -> dict[str, Iterable[Sample]]:
+        observed, gauges = self._observed, self._gauges
+        since_ms = observed.waiting_since_ms
+        alone: dict[str, float] = {
+            "ready": not not_ready(observed),
+            "start_timestamp_seconds": observed.started_at_ms / 1000,
+            "compaction_queue": gauges.compactions_waiting(),
+            "compaction_running": gauges.compactions_running(),
+            "checkpoints": observed.checkpoints,
+            "checkpoint_interval_seconds": observed.interval_ms / 1000,
+            "checkpoint_waiting_seconds": 0 if since_ms is None else (observed.clock.now_ms() - since_ms) / 1000,
+            "write_buffer_bytes": gauges.buffer_bytes(),
+            "write_buffer_limit_bytes": gauges.buffer_limit_bytes,
+        }
+        return {"pipeline_info": [(self._info, 1)], **{name: [((), value)] for name, value in alone.items()}}
+
+    def _histograms(self) -> Mapping[str, DurationHistogram]:
+        return {
+            "compaction_duration_seconds": self._observed.compaction_durations,
+            "commit_duration_seconds": self._observed.commit_durations,
+            "checkpoint_duration_seconds": self._observed.checkpoint_durations,
+        }
+
+    # ------------------------------------------------------------ labels
+
+    def _bounded(self, metric: Metric, samples: Iterable[Sample]) -> list[Sample]:
+        """At most as many tables, or partitions, as are allowed; the others are one."""
+        limit = {"table": self._tables_max, "topic": self._partitions_max}.get(next(iter(metric.labels), ""))
+        if limit is None:
+            return list(samples)
+        kept: set[str] = set()
+        bounded: dict[Labels, float] = {}
+        for labels, value in samples:
+            # of a partition both labels tell which it is, of a level of a table only the first
+            owner = " ".join(labels) if "partition" in metric.labels else labels[0]
+            if len(kept) < limit:
+                kept.add(owner)
+            if owner in kept:
+                bounded[labels] = value
+                continue
+            beyond = _beyond(metric)
+            rest = (OTHER, *labels[1:]) if "level" in metric.labels else (OTHER,) * len(labels)
+            if beyond is not None:
+                bounded[rest] = beyond((bounded[rest], value)) if rest in bounded else value
+        return list(bounded.items())
+
+
+def _beyond(metric: Metric) -> Callable[[Iterable[float]], float] | None:
+    """How the values of what is beyond the limit become one."""
+    if metric.kind == "counter" or metric.beyond == "sum":
+        return sum
+    return max if metric.beyond == "max" else None
+
+
+def _seconds(duration_ms: int | None) -> float | None:
+    return None if duration_ms is None else duration_ms / 1000
+
+
+def _age_s(time_ms: int | None, now_ms: int) -> float | None:
+    return None if time_ms is None else max(0, now_ms - time_ms) / 1000
+
+
+_FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+
+
+def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    family: Any = _FAMILIES[metric.kind](PREFIX + metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, float(value))
+    made: Family = family
+    return made
+
+
+def _histogram(metric: Metric, histogram: DurationHistogram) -> Family:
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help)
+    family.add_metric([], histogram.cumulative(), histogram.sum_s)
+    return family
+
+
+def registry_of(collector: PipelineCollector) -> CollectorRegistry:
+    """With the process's own metrics: memory, processor time, open files."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    for more in (ProcessCollector, PlatformCollector, GCCollector):
+        more(registry=registry)
+    return registry

@@ -1,0 +1,111 @@
+"""Watches a pipeline while it runs: asks the source where its logs end, looks at the tables' files, serves the answers.
+
+It is beside the pipeline: what goes wrong here is logged, and the pipeline goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from typing import Final
+
+from ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
+from ingest.monitoring.observations import RunObservations
+from ingest.monitoring.readiness import not_ready
+from ingest.monitoring.server import MonitoringServer
+from ingest.monitoring.status import status_document
+from ingest.monitoring.table_levels import TableLevelsReader
+from ingest.settings import MetricsSettings
+from ingest.sources.base import Source
+from storage.logs import get_logger
+from storage.table import TableContext
+from storage.threads import run_uncancellable
+
+_REFRESH_MS_MAX: Final = 5_000
+_OTHERS_MS: Final = 60_000  # a table that only others commit to is looked at so often: each look asks the store
+_SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is told of, and asked again
+
+_log = get_logger(__name__)
+
+
+class PipelineMonitor:
+    """Make it before the pipeline, which tells `observed` what it does; `running` while it runs."""
+
+    def __init__(
+        self, settings: MetricsSettings, pipeline: str, observed: RunObservations, gauges: ProcessGauges
+    ) -> None:
+        self._settings = settings
+        self._observed = observed
+        self._levels: dict[str, TableLevelsReader] = {}
+        self._seen: dict[str, tuple[int | None, int]] = {}  # table to our snapshot then, and the time
+        self._failed: dict[str, str] = {}
+        release = version("tidelake")
+        collector = PipelineCollector(
+            observed, gauges, (pipeline, release), settings.tables_max, settings.partitions_max
+        )
+        self.server = MonitoringServer(
+            registry_of(collector),
+            lambda: status_document(observed, gauges, pipeline, release),
+            lambda: not_ready(observed),
+        )
+
+    def watch_table(self, context: TableContext) -> None:
+        """Tell of its files. Thread-safe; a table that is opened again takes the place of the one before."""
+        self._levels[context.name] = TableLevelsReader(context)
+        self._observed.table(context.name)
+
+    @asynccontextmanager
+    async def running(self, source: Source) -> AsyncIterator[None]:
+        """Raises BadInput for an address that can't be had; nothing else."""
+        settings = self._settings
+        async with self.server.serving(settings.host, settings.port or 0):
+            _log.info("monitoring", url=f"http://{settings.host}:{self.server.port}/")
+            watching = asyncio.create_task(self._watch(source), name="monitor")
+            try:
+                yield
+            finally:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+
+    async def _watch(self, source: Source) -> None:
+        refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
+        while True:
+            await self._observed.clock.sleep_ms(refresh_ms)
+            await self.look(source)
+
+    async def look(self, source: Source) -> None:
+        """Once: at the source, and at tables that were committed to since the last look."""
+        if self._observed.state == "RUNNING":
+            await self._try("source", self._look_at_source, source)
+            for name, reader in list(self._levels.items()):
+                await self._try(name, self._look_at_table, name, reader)
+
+    async def _look_at_source(self, source: Source) -> None:
+        try:
+            async with asyncio.timeout(_SOURCE_LIMIT_S):
+                bounds = await source.bounds(list(self._observed.partitions))
+        except TimeoutError:
+            self._observed.source_problem = f"no answer within {_SOURCE_LIMIT_S:g} s"
+            raise TimeoutError(f"the source gave no answer within {_SOURCE_LIMIT_S:g} s") from None
+        self._observed.source_problem = None
+        self._observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+
+    async def _look_at_table(self, name: str, reader: TableLevelsReader) -> None:
+        table, now_ms = self._observed.table(name), self._observed.clock.now_ms()
+        seen_id, seen_ms = self._seen.get(name, (None, 0))
+        if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _OTHERS_MS:
+            self._seen[name] = table.snapshot_id, now_ms
+            table.levels = await run_uncancellable(reader.read)
+
+    async def _try(self, what: str, work: Callable[..., object], *arguments: object) -> None:
+        try:
+            await work(*arguments)  # type: ignore[misc]
+        except Exception as error:
+            if self._failed.get(what) != str(error):
+                self._failed[what] = str(error)
+                _log.warning("monitoring knows less", of=what, error=str(error), effect="the pipeline goes on")
+        else:
+            self._failed.pop(what, None)

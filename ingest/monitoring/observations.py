@@ -1,0 +1,238 @@
+"""What a pipeline's parts saw while it ran, for whoever asks: metrics, probes, the status page, the log.
+
+The parts tell it what happened; it decides nothing and waits for nothing. All methods are called in the pipeline's
+event loop; numbers may be read from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpoint.offsets import TopicPartition
+from ingest.clock import Clock
+from ingest.monitoring.duration_histogram import DurationHistogram
+from ingest.monitoring.partition_progress import PartitionProgress
+from ingest.monitoring.table_levels import TableLevels
+from ingest.raw_batch import RawBatch
+from storage.clock import epoch_ms
+from storage.write.compactor import CompactResult
+
+CHECKPOINTS_KEPT: Final = 60
+
+
+@dataclass(slots=True)
+class TableObservation:
+    """Of one table, since the process started.
+
+    rows: that its writer took. newest_written_ms, newest_committed_ms: the newest record time (epoch) among them, and
+    among those that are committed. commit_ms, commit_attempts: of its last commit. committed_at_ms: when that was,
+    epoch. committing_since_ms: monotonic; None while it is not being committed. levels: its files, as last looked at.
+    """
+
+    rows: int = 0
+    newest_written_ms: int | None = None
+    newest_committed_ms: int | None = None
+    snapshot_id: int | None = None
+    commits: int = 0
+    commit_attempts: int = 0
+    commit_ms: int | None = None
+    committed_at_ms: int | None = None
+    committing_since_ms: int | None = None
+    compactions: int = 0
+    compacted_bytes: int = 0
+    levels: TableLevels | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointObservation:
+    """One complete checkpoint. ended_at_ms: epoch. rows: written since the one before. records, nbytes: that it covers
+    and the one before did not.
+    """
+
+    identifier: int
+    ended_at_ms: int
+    took_ms: int
+    tables: int
+    rows: int
+    records: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    records: int = 0
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class RunObservations:
+    """interval_ms: how far apart checkpoints are meant to be.
+
+    state: what the run does, as `run_states.RunState` calls it. waiting_since_ms: monotonic time since when something
+    has waited to be committed; None when nothing does. problems: table to why it is held back, from whoever holds it
+    back.
+    """
+
+    interval_ms: int
+    clock: Clock
+    state: str = "CREATED"
+    started_at_ms: int = field(default_factory=epoch_ms)
+    topics: dict[str, TopicCounts] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionProgress] = field(default_factory=dict)
+    tables: dict[str, TableObservation] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    checkpoints: int = 0
+    recent_checkpoints: deque[CheckpointObservation] = field(default_factory=lambda: deque(maxlen=CHECKPOINTS_KEPT))
+    checkpoint_durations: DurationHistogram = field(default_factory=DurationHistogram)
+    commit_durations: DurationHistogram = field(default_factory=DurationHistogram)
+    compaction_durations: DurationHistogram = field(default_factory=DurationHistogram)
+    waiting_since_ms: int | None = None
+    last_checkpoint_ms: int | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    source_problem: str | None = None
+    _activities: dict[str, int] = field(default_factory=dict)
+    _rows_uncommitted: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # ------------------------------------------------------------ records
+
+    def reading_began(self, starts: Mapping[TopicPartition, int]) -> None:
+        now_ms = self.clock.now_ms()
+        for partition, offset in starts.items():
+            self.partitions.setdefault(partition, PartitionProgress(offset, offset, now_ms))
+
+    def was_read(self, batch: RawBatch) -> None:
+        partition, now_ms = TopicPartition(batch.topic, batch.partition), self.clock.now_ms()
+        if partition not in self.partitions:
+            start = int(batch.offsets[0]) if len(batch) else batch.next_offset
+            self.partitions[partition] = PartitionProgress(start, start, now_ms)
+        self.partitions[partition].was_read(batch, now_ms)
+        counts = self.topics.setdefault(batch.topic, TopicCounts())
+        counts.records += len(batch)
+        counts.nbytes += batch.nbytes
+        if len(batch) and self.waiting_since_ms is None:
+            self.waiting_since_ms = now_ms
+
+    def was_written(self, table: str, rows: int, newest_ms: int | None) -> None:
+        """newest_ms: the newest record time among the rows, epoch."""
+        found = self.table(table)
+        found.rows += rows
+        self._rows_uncommitted += rows
+        if newest_ms is not None:
+            found.newest_written_ms = max(newest_ms, found.newest_written_ms or 0)
+
+    def ends_are(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Where the logs end now."""
+        now_ms = self.clock.now_ms()
+        for partition, end in ends.items():
+            if partition in self.partitions:
+                self.partitions[partition].end_is(end, now_ms)
+        if self.waiting_since_ms is None and self.lag > 0:
+            self.waiting_since_ms = now_ms
+        elif self.lag == 0:
+            self.waiting_since_ms = None
+
+    @property
+    def lag(self) -> int:
+        """Over all partitions."""
+        return sum(progress.lag for progress in list(self.partitions.values()))
+
+    def lag_ms(self) -> int:
+        """Of the partition that is furthest behind in time."""
+        now_ms, now_epoch_ms = self.clock.now_ms(), epoch_ms()
+        return max((p.lag_ms(now_ms, now_epoch_ms) for p in list(self.partitions.values())), default=0)
+
+    # ------------------------------------------------------------ commits
+
+    def table(self, name: str) -> TableObservation:
+        return self.tables.setdefault(name, TableObservation())
+
+    def commit_began(self, table: str) -> None:
+        self.table(table).committing_since_ms = self.clock.now_ms()
+
+    def commit_ended(self, table: str) -> None:
+        """However it ended."""
+        self.table(table).committing_since_ms = None
+
+    def committed(self, table: str, snapshot_id: int | None, took_ms: int, attempts: int) -> None:
+        """attempts: how often it was tried to create a snapshot of it."""
+        found = self.table(table)
+        found.newest_committed_ms = found.newest_written_ms
+        found.snapshot_id = snapshot_id if snapshot_id is not None else found.snapshot_id
+        found.commits += 1
+        found.commit_attempts += attempts
+        found.commit_ms, found.committed_at_ms = took_ms, epoch_ms()
+        self.commit_durations.observe(took_ms / 1000)
+
+    def checkpoint_completed(
+        self, identifier: int, tables: int, took_ms: int, reached: Mapping[TopicPartition, int]
+    ) -> CheckpointObservation:
+        """reached: the next offset of each partition that was written before."""
+        now_ms = self.clock.now_ms()
+        records = nbytes = 0
+        for partition, offset in reached.items():
+            if partition in self.partitions:
+                done_records, done_bytes = self.partitions[partition].was_committed(offset, now_ms)
+                records, nbytes = records + done_records, nbytes + done_bytes
+        done = CheckpointObservation(
+            identifier,
+            epoch_ms(),
+            took_ms,
+            tables,
+            self._rows_uncommitted,
+            records,
+            nbytes,
+        )
+        self._rows_uncommitted = 0
+        self.checkpoints += 1
+        self.recent_checkpoints.append(done)
+        self.checkpoint_durations.observe(took_ms / 1000)
+        self.last_checkpoint_ms = now_ms
+        is_behind = any(progress.has_uncommitted for progress in self.partitions.values())
+        self.waiting_since_ms = now_ms if is_behind else None
+        return done
+
+    def table_compacted(self, table: str, result: CompactResult, took_s: float) -> None:
+        """A compaction's result was taken. From any thread."""
+        kept = {file.file_name for file in result.before}
+        nbytes = sum(file.file_size for file in result.after if file.file_name not in kept)
+        with self._lock:
+            found = self.table(table)
+            found.compactions += 1
+            found.compacted_bytes += nbytes
+            self.compaction_durations.observe(took_s)
+
+    # ------------------------------------------------------------ what goes on
+
+    @contextmanager
+    def activity(self, name: str) -> Iterator[None]:
+        """What a part does as long as this is open, for the reason of a stall. name: in words."""
+        self._activities[name] = self.clock.now_ms()
+        try:
+            yield
+        finally:
+            self._activities.pop(name, None)
+
+    def activities(self) -> list[tuple[str, int]]:
+        """What goes on, and for how many milliseconds; the longest first."""
+        now_ms = self.clock.now_ms()
+        return sorted(((name, now_ms - since) for name, since in list(self._activities.items())), key=lambda a: -a[1])
+
+    def log_fields(self, offsets_max: int = 32) -> dict[str, Any]:
+        """What the log says of the last checkpoint.
+
+        offsets_max: of more partitions only the number is told.
+        """
+        last = self.recent_checkpoints[-1]
+        fields: dict[str, Any] = {"rows": last.rows, "records": last.records, "bytes": last.nbytes}
+        if len(self.partitions) <= offsets_max:
+            fields["offsets"] = {str(p): progress.committed for p, progress in sorted(self.partitions.items())}
+        else:
+            fields["partitions"] = len(self.partitions)
+        return {**fields, "lag": self.lag, "lag_ms": self.lag_ms()}

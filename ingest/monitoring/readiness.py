@@ -1,0 +1,58 @@
+"""Whether a pipeline does its work, and if not, why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ingest.monitoring.observations import RunObservations
+
+STALL_INTERVALS: Final = 2  # checkpoint intervals without a commit while something waits for one
+_ACTIVITIES_TOLD: Final = 3
+_TABLES_TOLD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """code: stable, for machines. reason: for people. tables: that it is about; none where it is about all."""
+
+    code: str
+    reason: str
+    tables: tuple[str, ...] = ()
+
+
+def not_ready(observed: RunObservations) -> list[NotReady]:
+    """Why the pipeline isn't ready; nothing when it is."""
+    reasons = []
+    if observed.state not in ("RUNNING", "STOPPING"):
+        reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
+    if (stall := _stall(observed)) is not None:
+        reasons.append(stall)
+    problems = dict(observed.problems)
+    for table, reason in sorted(problems.items())[:_TABLES_TOLD]:
+        reasons.append(NotReady("table_held_back", f"{table}: {reason}", (table,)))
+    if len(problems) > _TABLES_TOLD:
+        left = sorted(problems)[_TABLES_TOLD:]
+        reasons.append(NotReady("table_held_back", f"{len(left)} more tables are held back", tuple(left)))
+    return reasons
+
+
+def _stall(observed: RunObservations) -> NotReady | None:
+    """Records have waited for a commit for longer than STALL_INTERVALS."""
+    since_ms = observed.waiting_since_ms
+    if since_ms is None:
+        return None
+    waited_ms = observed.clock.now_ms() - since_ms
+    limit_ms = STALL_INTERVALS * observed.interval_ms
+    if waited_ms <= limit_ms:
+        return None
+    committing = tuple(sorted(name for name, t in list(observed.tables.items()) if t.committing_since_ms is not None))
+    doing = [f"{name} for {ms / 1000:,.1f} s" for name, ms in observed.activities()[:_ACTIVITIES_TOLD]]
+    parts = [f"nothing was committed for {waited_ms / 1000:,.1f} s, and the limit is {limit_ms / 1000:g} s"]
+    if committing:
+        parts.append(f"commits under way: {', '.join(committing[:_TABLES_TOLD])}")
+    if doing:
+        parts.append(f"now: {', '.join(doing)}")
+    if observed.source_problem is not None:
+        parts.append(f"the source: {observed.source_problem}")
+    return NotReady("commits_stalled", "; ".join(parts), committing)

@@ -1,0 +1,92 @@
+"""The HTTP endpoint of a pipeline, in its own event loop: `/metrics`, `/live`, `/ready`, `/status`, and a page at `/`.
+
+Nothing here waits for the pipeline's work, and nothing of the pipeline waits for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ingest.monitoring.readiness import NotReady
+from storage.errors import BadInput
+
+
+class MonitoringServer:
+    """status: the document of `/status`. reasons: why the pipeline is not ready."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        status: Callable[[], dict[str, Any]],
+        reasons: Callable[[], list[NotReady]],
+    ) -> None:
+        self._registry = registry
+        self._status = status
+        self._reasons = reasons
+        self._page = b""
+        self.port = 0
+
+    @asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[None]:
+        """port: 0 takes a free one; see `port` then. Raises BadInput for an address that can't be had."""
+        self._page = await asyncio.to_thread(files(__package__).joinpath("status_page.html").read_bytes)
+        application = web.Application()
+        application.router.add_get("/", self._get_page)
+        application.router.add_get("/metrics", self._get_metrics)
+        application.router.add_get("/live", self._get_live)
+        application.router.add_get("/ready", self._get_ready)
+        application.router.add_get("/status", self._get_status)
+        runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port)
+            try:
+                await site.start()
+            except OSError as error:
+                raise BadInput(
+                    f"metrics: can't listen on {host}:{port}: {error.strerror or error}. Set `metrics.port` to a free "
+                    "port and `metrics.host` to an address of this machine"
+                ) from error
+            self.port = runner.addresses[0][1]
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _get_page(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers=_NOT_KEPT)
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        # in a thread: some hundred tables take a while, and the process's own numbers are read from files
+        body = await asyncio.to_thread(encode, self._registry)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _get_live(self, _: web.Request) -> web.Response:
+        """Whoever answers is alive."""
+        return _json({"live": True})
+
+    async def _get_ready(self, _: web.Request) -> web.Response:
+        reasons = self._reasons()
+        document = {"ready": not reasons, "reasons": [asdict(reason) for reason in reasons]}
+        return _json(document, 503 if reasons else 200)
+
+    async def _get_status(self, _: web.Request) -> web.Response:
+        return _json(self._status())
+
+
+_NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+def _json(document: dict[str, Any], status: int = 200) -> web.Response:
+    body = msgspec.json.encode(document)
+    return web.Response(body=body, status=status, content_type="application/json", headers=_NOT_KEPT)

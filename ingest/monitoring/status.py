@@ -1,0 +1,101 @@
+"""The state of a running pipeline as one JSON document: what `/status`, the status page and `ingest status` show."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from ingest.monitoring.metrics import ProcessGauges
+from ingest.monitoring.observations import RunObservations, TableObservation
+from ingest.monitoring.readiness import not_ready
+from ingest.monitoring.table_levels import sorted_runs
+from storage.clock import epoch_ms
+
+BUCKETS_SHOWN: Final = 64  # of a table, those with the most sorted runs
+
+
+def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: str, version: str) -> dict[str, Any]:
+    """Times that end in `_ms` are durations, those in `_at_ms` epoch milliseconds; what isn't known is null."""
+    now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
+    reasons = not_ready(observed)
+    waiting = observed.waiting_since_ms
+    return {
+        "pipeline": pipeline,
+        "version": version,
+        "state": observed.state,
+        "now_ms": now_epoch_ms,
+        "started_at_ms": observed.started_at_ms,
+        "ready": not reasons,
+        "reasons": [asdict(reason) for reason in reasons],
+        "lag": observed.lag,
+        "lag_ms": observed.lag_ms(),
+        "waiting_ms": None if waiting is None else now_ms - waiting,
+        "rows": sum(table.rows for table in observed.tables.values()),
+        "records": sum(counts.records for counts in observed.topics.values()),
+        "bytes": sum(counts.nbytes for counts in observed.topics.values()),
+        "skipped": dict(observed.skipped),
+        "dead_letters": dict(observed.dead_letters),
+        "write_buffer": {"bytes": gauges.buffer_bytes(), "limit_bytes": gauges.buffer_limit_bytes},
+        "compactions": {"waiting": gauges.compactions_waiting(), "running": gauges.compactions_running()},
+        "activities": [{"name": name, "for_ms": for_ms} for name, for_ms in observed.activities()],
+        "checkpoint": {
+            "interval_ms": observed.interval_ms,
+            "count": observed.checkpoints,
+            "recent": [asdict(one) for one in observed.recent_checkpoints],
+        },
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "committed": progress.committed,
+                "read": progress.read,
+                "end": progress.end,
+                "lag": progress.lag,
+                "lag_ms": progress.lag_ms(now_ms, now_epoch_ms),
+            }
+            for partition, progress in sorted(observed.partitions.items())
+        ],
+        "tables": [
+            {"name": name, **_table(table, now_epoch_ms), "held_back": observed.problems.get(name)}
+            for name, table in sorted(observed.tables.items())
+        ],
+    }
+
+
+def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
+    newest_ms = table.newest_committed_ms
+    return {
+        "rows": table.rows,
+        "snapshot_id": table.snapshot_id,
+        "commits": table.commits,
+        "commit_attempts": table.commit_attempts,
+        "commit_ms": table.commit_ms,
+        "committed_at_ms": table.committed_at_ms,
+        "newest_record_at_ms": newest_ms,
+        "freshness_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
+        "compactions": table.compactions,
+        **_levels(table),
+    }
+
+
+def _levels(table: TableObservation) -> dict[str, Any]:
+    """`buckets` has a number for each, by the order of partitions, and of each level files and bytes."""
+    if table.levels is None:
+        return {"files": None, "file_bytes": None, "sorted_runs_max": None, "bucket_count": None, "buckets": []}
+    by_level = table.levels.by_level().values()
+    partitions = {found: n for n, found in enumerate(dict.fromkeys(key.partition for key in table.levels.buckets))}
+    worst = sorted(table.levels.buckets.items(), key=lambda item: -sorted_runs(item[1]))[:BUCKETS_SHOWN]
+    return {
+        "files": sum(one.files for one in by_level),
+        "file_bytes": sum(one.nbytes for one in by_level),
+        "sorted_runs_max": table.levels.sorted_runs_max(),
+        "bucket_count": len(table.levels.buckets),
+        "buckets": [
+            {
+                "partition": partitions[key.partition],
+                "bucket": key.bucket,
+                "levels": {str(level): {"files": files, "bytes": size} for level, (files, size) in levels.items()},
+            }
+            for key, levels in sorted(worst, key=lambda item: (item[0].partition, item[0].bucket))
+        ],
+    }

@@ -1,0 +1,101 @@
+"""Files of a table by bucket and level, kept up to date from what each snapshot changed.
+
+The first look reads the whole state; later ones read the changes of the snapshots since, whoever made them. Where one
+of those has expired, the state is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from storage.format import FileKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import delta_entries, live_entries_of
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+
+
+class LevelFiles(NamedTuple):
+    """Files of one level."""
+
+    files: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableLevels:
+    """Of one snapshot: of each bucket its levels that hold files, lowest first."""
+
+    snapshot_id: int | None
+    buckets: dict[BucketKey, dict[int, LevelFiles]]
+
+    def by_level(self) -> dict[int, LevelFiles]:
+        """Over all buckets."""
+        found: dict[int, LevelFiles] = {}
+        for levels in self.buckets.values():
+            for level, (files, nbytes) in levels.items():
+                before = found.get(level, LevelFiles(0, 0))
+                found[level] = LevelFiles(before.files + files, before.nbytes + nbytes)
+        return dict(sorted(found.items()))
+
+    def sorted_runs_max(self) -> int:
+        """Of the bucket with the most: each file of level 0 is one, and each level above."""
+        return max(map(sorted_runs, self.buckets.values()), default=0)
+
+
+def sorted_runs(levels: dict[int, LevelFiles]) -> int:
+    return sum(files if level == 0 else 1 for level, (files, _) in levels.items())
+
+
+class TableLevelsReader:
+    """Blocks; one thread at a time."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._snapshot: Snapshot | None = None
+        self._counts: dict[tuple[BucketKey, int], tuple[int, int]] = {}
+
+    def read(self) -> TableLevels:
+        """As the newest snapshot has them. Raises what the store raises, and CorruptFile."""
+        latest = self._context.snapshots.latest()
+        since = self._since(latest)
+        if latest is None or since is None:
+            store = self._context.shared(ManifestStore)
+            self._counts = {}
+            self._count(live_entries_of(store, latest, None, self._context.name))
+        else:
+            for snapshot in since:
+                self._count(delta_entries(self._context, snapshot))
+        self._snapshot = latest
+        buckets: dict[BucketKey, dict[int, LevelFiles]] = {}
+        for (key, level), (files, nbytes) in sorted(self._counts.items(), key=_place):
+            if files:
+                buckets.setdefault(key, {})[level] = LevelFiles(files, nbytes)
+        return TableLevels(None if latest is None else latest.id, buckets)
+
+    def _since(self, latest: Snapshot | None) -> list[Snapshot] | None:
+        """The snapshots since the last look, oldest first; None when they don't lead to this one any more."""
+        if latest is None or self._snapshot is None or latest.id < self._snapshot.id:
+            return None
+        if latest.id == self._snapshot.id:
+            return [] if latest == self._snapshot else None
+        found = [self._context.snapshots.find(id_) for id_ in range(self._snapshot.id, latest.id)]
+        if found[0] != self._snapshot or None in found:
+            return None
+        return [*(snapshot for snapshot in found[1:] if snapshot is not None), latest]
+
+    def _count(self, entries: Iterable[ManifestEntry]) -> None:
+        for entry in entries:
+            key = BucketKey(entry.partition, entry.bucket), entry.file.level
+            sign = 1 if entry.kind is FileKind.ADD else -1
+            files, nbytes = self._counts.get(key, (0, 0))
+            self._counts[key] = files + sign, nbytes + sign * entry.file.file_size
+
+
+def _place(count: tuple[tuple[BucketKey, int], tuple[int, int]]) -> tuple[bytes, int, int]:
+    (key, level), _ = count
+    return key.partition, key.bucket, level

@@ -1,0 +1,292 @@
+"""The endpoint of a real run: every metric against the truth, the probes, the documents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from asyncio import to_thread
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import prometheus_client.openmetrics.parser
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import tidelake
+from checkpoint.offsets import TopicPartition
+from ingest.config.config import parse_config
+from ingest.monitoring.duration_histogram import DurationHistogram
+from ingest.monitoring.metric_list import METRICS
+from ingest.monitoring.metrics import PipelineCollector, ProcessGauges
+from ingest.monitoring.observations import RunObservations
+from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.pipeline import Pipeline
+from storage.catalog.opening import open_catalog
+from storage.clock import epoch_ms
+from storage.errors import BadInput
+from storage.manifests.snapshot_files import live_entries
+from tests.ingest.pipeline.fakes import until
+from tests.support.manual_clock import ManualClock
+
+DOCS = Path(__file__).parent.parent.parent.parent / "docs"
+TABLES = ("customers", "orders")
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def line(offset: int, table: str, id_: int, *, time_ms: int, partition: int = 0, value: str | None = None) -> str:
+    source = {"db": "shop", "table": table, "connector": "postgresql"}
+    change = {"before": None, "after": {"id": id_, "name": f"n{id_}"}, "op": "c", "source": source}
+    record = {
+        "topic": "shop",
+        "partition": partition,
+        "offset": offset,
+        "timestamp_ms": time_ms,
+        "key": json.dumps({"id": id_}),
+        "value": json.dumps(change) if value is None else value,
+    }
+    return json.dumps(record) + "\n"
+
+
+@asynccontextmanager
+async def running(path: Path, *flags: str) -> AsyncIterator[tuple[Pipeline, aiohttp.ClientSession]]:
+    """A pipeline that follows the folder, and a client of its endpoint."""
+    await to_thread((path / "in").mkdir, exist_ok=True, parents=True)
+    text = f"""
+        warehouse: {path}/lake
+        source: {{type: change-log-folder, path: {path}/in, poll_interval_ms: 10}}
+        tables: [{{name: db.orders, options: {{bucket: 2}}}}, {{name: db.customers}}]
+        errors: {{tolerance: all}}
+        checkpoint: {{interval_ms: 50}}
+        metrics: {{port: 0}}
+    """
+    pipeline = await to_thread(lambda: build_pipeline(parse_config(text, "shop.yaml", flags, pipeline="shop")))
+    run = asyncio.create_task(pipeline.run())
+    try:
+        await until(lambda: run.done() or pipeline.observed.state == "RUNNING")
+        assert pipeline.monitor is not None
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{pipeline.monitor.server.port}/") as client:
+            yield pipeline, client
+    finally:
+        pipeline.stop()
+        await run
+
+
+async def get_json(client: aiohttp.ClientSession, path: str) -> Any:
+    async with client.get(path) as answer:
+        return await answer.json()
+
+
+async def scraped(client: aiohttp.ClientSession) -> Samples:
+    async with client.get("metrics") as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def labelled(samples: Samples, name: str) -> dict[tuple[str, ...], float]:
+    """Values by the values of the labels, in the order of their names."""
+    return {
+        tuple(text for _, text in sorted(labels)): value for (found, labels), value in samples.items() if found == name
+    }
+
+
+@pytest.fixture
+def new_ms() -> int:
+    return epoch_ms() - 5_000
+
+
+async def test_every_metric_tells_the_truth_of_a_run(tmp_path: Path, new_ms: int) -> None:
+    async with running(tmp_path) as (pipeline, client):
+        text = "".join(line(n, TABLES[n % 2], n, time_ms=new_ms + n) for n in range(10))
+        text += line(10, "orders", 3, time_ms=new_ms, value="{") + line(0, "orders", 7, time_ms=new_ms, partition=1)
+        text += line(1, "nowhere", 1, time_ms=new_ms, partition=1)
+        await to_thread((tmp_path / "in" / "1.jsonl").write_text, text)
+        await until(lambda: sum(t.records for t in pipeline.observed.topics.values()) == 13)
+        await until(lambda: pipeline.observed.lag == 0)
+        assert pipeline.monitor is not None
+        await pipeline.monitor.look(pipeline.source)
+        before_ms = epoch_ms()
+        samples = await scraped(client)
+        after_ms = epoch_ms()
+        tables = {f"db.{name}": await to_thread(table_facts, tmp_path, f"db.{name}") for name in TABLES}
+        observed, metrics = pipeline.observed, pipeline.metrics
+
+        def of_tables(name: str) -> dict[str, float]:
+            return {labels[0]: value for labels, value in labelled(samples, f"tidelake_{name}").items()}
+
+        alone = {labels[0]: v for labels, v in samples.items() if not labels[1]}
+        assert labelled(samples, "tidelake_source_records_total") == {("shop",): 13}
+        assert labelled(samples, "tidelake_source_bytes_total") == {("shop",): metrics.source_bytes}
+        assert labelled(samples, "tidelake_source_committed_offset") == {("0", "shop"): 11, ("1", "shop"): 2}
+        assert labelled(samples, "tidelake_source_end_offset") == {}  # a folder can't tell
+        assert labelled(samples, "tidelake_source_lag_records") == {("0", "shop"): 0, ("1", "shop"): 0}
+        assert labelled(samples, "tidelake_source_lag_seconds") == {("0", "shop"): 0, ("1", "shop"): 0}
+        assert labelled(samples, "tidelake_skipped_records_total") == {("table not configured",): 1}
+        assert labelled(samples, "tidelake_dead_letters_total") == {("BAD_RECORD",): 1}
+        assert of_tables("table_rows_total") == {"db.orders": 6, "db.customers": 5}
+        assert of_tables("table_snapshot_id") == {name: facts["snapshot_id"] for name, facts in tables.items()}
+        assert of_tables("table_commits_total") == of_tables("table_commit_attempts_total")
+        assert of_tables("table_commits_total") == {name: facts["commits"] for name, facts in tables.items()}
+        newest = {"db.orders": (new_ms + 9) / 1000, "db.customers": (new_ms + 8) / 1000}
+        assert of_tables("table_newest_record_timestamp_seconds") == newest
+        for name, seconds in of_tables("table_freshness_seconds").items():
+            assert before_ms / 1000 - newest[name] <= seconds <= after_ms / 1000 - newest[name] + 0.001
+        assert labelled(samples, "tidelake_table_files") == {
+            (level, name): files for name, facts in tables.items() for level, files in facts["files"].items()
+        }
+        assert labelled(samples, "tidelake_table_file_bytes") == {
+            (level, name): size for name, facts in tables.items() for level, size in facts["bytes"].items()
+        }
+        assert of_tables("table_sorted_runs_max") == {name: facts["runs"] for name, facts in tables.items()}
+        assert of_tables("table_held_back") == {"db.orders": 0, "db.customers": 0}
+        for name, at in of_tables("table_last_commit_timestamp_seconds").items():
+            assert tables[name]["committed_at_ms"] / 1000 <= at <= after_ms / 1000
+        assert of_tables("table_last_commit_duration_seconds").keys() == tables.keys()
+        assert of_tables("compactions_total") == {"db.orders": 0, "db.customers": 0}
+        assert of_tables("compaction_written_bytes_total") == {"db.orders": 0, "db.customers": 0}
+        assert alone["tidelake_checkpoints_total"] == metrics.checkpoints == observed.checkpoints
+        assert alone["tidelake_checkpoint_duration_seconds_count"] == metrics.checkpoints
+        assert alone["tidelake_commit_duration_seconds_count"] == sum(of_tables("table_commits_total").values())
+        assert alone["tidelake_compaction_duration_seconds_count"] == 0
+        assert alone["tidelake_ready"] == 1
+        assert alone["tidelake_checkpoint_interval_seconds"] == 0.05
+        assert alone["tidelake_checkpoint_waiting_seconds"] == 0
+        assert alone["tidelake_start_timestamp_seconds"] == observed.started_at_ms / 1000
+        assert (alone["tidelake_write_buffer_bytes"], alone["tidelake_write_buffer_limit_bytes"]) == (0, 256 << 20)
+        assert (alone["tidelake_compaction_queue"], alone["tidelake_compaction_running"]) == (0, 0)
+        assert set(labelled(samples, "tidelake_pipeline_info").values()) == {1}
+
+        shown = {name for name, _ in samples if name.startswith("tidelake_")}
+        names = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in shown}
+        assert names == {metric.exposed_name for metric in METRICS} - {"tidelake_source_end_offset"}
+
+
+def table_facts(path: Path, name: str) -> dict[str, Any]:
+    """What the table itself says."""
+    table = tidelake.open_catalog(str(path / "lake")).table(name)
+    context = open_catalog(str(path / "lake")).load(name)
+    latest = context.snapshots.latest()
+    assert latest is not None
+    by_bucket: dict[Any, int] = {}
+    counts: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for entry in live_entries(context, latest):
+        level = str(entry.file.level)
+        counts[level] = counts.get(level, 0) + 1
+        sizes[level] = sizes.get(level, 0) + entry.file.file_size
+        by_bucket[entry.bucket] = by_bucket.get(entry.bucket, 0) + 1
+    newest = table.snapshots()[-1]
+    return {
+        "snapshot_id": newest.id,
+        "commits": len(table.snapshots()),
+        "committed_at_ms": newest.time_ms,
+        "files": counts,
+        "bytes": sizes,
+        "runs": max(by_bucket.values()),
+    }
+
+
+async def test_compactions_are_counted_with_what_they_wrote(tmp_path: Path, new_ms: int) -> None:
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
+        for n in range(12):
+            text = line(n, "orders", 1, time_ms=new_ms)
+            await to_thread((tmp_path / "in" / f"{n:02}.jsonl").write_text, text)
+            await until(lambda n=n: pipeline.observed.checkpoints > n)  # type: ignore[misc]
+        samples = await scraped(client)
+        compactions = labelled(samples, "tidelake_compactions_total")["db.orders",]
+        written = labelled(samples, "tidelake_compaction_written_bytes_total")["db.orders",]
+        assert compactions >= 1
+        assert written > 500 * compactions  # no data file is smaller
+        assert samples["tidelake_compaction_duration_seconds_count", frozenset()] == compactions
+
+
+async def test_probes_and_status_answer_while_it_runs(tmp_path: Path, new_ms: int) -> None:
+    async with running(tmp_path) as (pipeline, client):
+        await to_thread((tmp_path / "in" / "1.jsonl").write_text, line(0, "orders", 1, time_ms=new_ms))
+        await until(lambda: pipeline.observed.checkpoints == 1)
+        await until(lambda: pipeline.observed.lag == 0)
+        assert await get_json(client, "live") == {"live": True}
+        async with client.get("ready") as answer:
+            assert (answer.status, await answer.json()) == (200, {"ready": True, "reasons": []})
+        status = await get_json(client, "status")
+        assert (status["pipeline"], status["state"], status["ready"]) == ("shop", "RUNNING", True)
+        assert [table["name"] for table in status["tables"] if table["rows"]] == ["db.orders"]
+        assert status["partitions"][0] | {"lag_ms": 0} == {
+            "topic": "shop", "partition": 0, "committed": 1, "read": 1, "end": None, "lag": 0, "lag_ms": 0,
+        }  # fmt: skip
+        pipeline.observed.problems["db.orders"] = "offset 7 is bad"
+        async with client.get("ready") as answer:
+            assert answer.status == 503
+            (reason,) = (await answer.json())["reasons"]
+            assert reason == {
+                "code": "table_held_back",
+                "reason": "db.orders: offset 7 is bad",
+                "tables": ["db.orders"],
+            }
+        async with client.get("") as answer:
+            page = await answer.text()
+        assert answer.content_type == "text/html"
+        assert re.findall(r"(?:src|href)=|url\(|https?://(?!www\.w3\.org/2000/svg)", page) == []  # it is all there is
+        async with client.get("metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as answer:
+            parse: Any = prometheus_client.openmetrics.parser.text_string_to_metric_families
+            assert "tidelake_table_rows" in {family.name for family in parse(await answer.text())}
+
+
+async def test_a_taken_port_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    async with running(tmp_path) as (pipeline, _):
+        assert pipeline.monitor is not None
+        port = pipeline.monitor.server.port
+        with pytest.raises(BadInput, match=rf"can't listen on 127.0.0.1:{port}: .*`metrics.port`"):
+            async with running(tmp_path / "other", f"metrics.port={port}"):
+                pass
+        assert not await to_thread((tmp_path / "other" / "lake").exists)
+
+
+def test_labels_are_bounded_and_nothing_is_lost() -> None:
+    observed = RunObservations(1_000, ManualClock())
+    for number in range(5):
+        observed.was_written(f"t{number}", 10, 1_000 + number)
+        observed.committed(f"t{number}", number, 1_000 * number, 1)
+    starts = {TopicPartition("a", number): 0 for number in range(4)}
+    observed.reading_began(starts)
+    observed.ends_are(dict.fromkeys(starts, 7))
+    gauges = ProcessGauges(lambda: 0, 1, lambda: 0, lambda: 0)
+    collector = PipelineCollector(observed, gauges, ("p", "1"), tables_max=2, partitions_max=3)
+    found = {
+        (sample.name, *sample.labels.values()): sample.value for one in collector.collect() for sample in one.samples
+    }
+
+    def of(name: str) -> dict[tuple[str, ...], float]:
+        return {tuple(labels): value for (found_name, *labels), value in found.items() if found_name == name}
+
+    assert of("tidelake_table_rows_total") == {("t0",): 10, ("t1",): 10, ("_other",): 30}
+    assert of("tidelake_table_last_commit_duration_seconds") == {("t0",): 0, ("t1",): 1, ("_other",): 4}
+    assert of("tidelake_table_snapshot_id") == {("t0",): 0, ("t1",): 1}
+    assert of("tidelake_source_lag_records") == {
+        ("a", "0"): 7, ("a", "1"): 7, ("a", "2"): 7, ("_other", "_other"): 7,
+    }  # fmt: skip
+
+
+def test_every_metric_is_documented() -> None:
+    lines = re.findall(
+        r"^\| `(tidelake_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", (DOCS / "operations.md").read_text(), re.M
+    )
+    assert {(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in lines} == {
+        (metric.exposed_name, metric.kind, metric.labels) for metric in METRICS
+    }
+
+
+def test_a_histogram_counts_up_to_each_bound() -> None:
+    histogram = DurationHistogram((0.1, 1.0))
+    for duration_s in (0.1, 0.5, 3.0):
+        histogram.observe(duration_s)
+    assert (histogram.cumulative(), histogram.count) == ([("0.1", 1), ("1.0", 2), ("+Inf", 3)], 3)
+    assert histogram.sum_s == pytest.approx(3.6)

@@ -1,0 +1,73 @@
+"""How far a partition lags: in offsets, and in time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
+from ingest.raw_batch import RawBatch
+
+
+def batch(offsets: list[int], times: list[int] | None = None, next_offset: int | None = None) -> RawBatch:
+    values = pa.array([b"v"] * len(offsets), pa.binary())
+    at = np.array(offsets, np.int64)
+    stamps = np.array(times if times is not None else [0] * len(offsets), np.int64)
+    return RawBatch("log", 0, at, stamps, values, values, next_offset or offsets[-1] + 1)
+
+
+def test_what_is_read_lags_until_it_is_committed() -> None:
+    progress = PartitionProgress(5, 5, caught_up_ms=0)
+    progress.was_read(batch([5, 6], [1_000, 2_000]), 10)
+    assert (progress.lag, progress.lag_ms(20, 5_000), progress.has_uncommitted) == (2, 4_000, True)
+    assert progress.was_committed(7, 30) == (2, batch([5, 6]).nbytes)
+    assert (progress.lag, progress.lag_ms(40, 5_000), progress.newest_committed_ms) == (0, 0, 2_000)
+
+
+def test_a_batch_that_is_committed_in_part_still_waits() -> None:
+    progress = PartitionProgress(0, 0, 0)
+    progress.was_read(batch([0, 1, 2], [1, 2, 3]), 0)
+    assert progress.was_committed(2, 0) == (0, 0)
+    assert (progress.committed, progress.lag, progress.has_uncommitted) == (2, 1, True)
+
+
+def test_offsets_that_hold_no_record_are_no_lag() -> None:
+    """Markers of transactions move a partition's position, and there is nothing to commit."""
+    progress = PartitionProgress(3, 3, 0)
+    progress.end_is(5, 0)
+    assert progress.lag == 2
+    progress.was_read(batch([], next_offset=5), 0)
+    assert (progress.committed, progress.lag) == (5, 0)
+
+
+def test_they_are_behind_a_batch_that_waits() -> None:
+    progress = PartitionProgress(0, 0, 0)
+    progress.was_read(batch([0], [9]), 0)
+    progress.was_read(batch([], next_offset=4), 0)
+    assert progress.lag == 4
+    progress.was_committed(1, 0)
+    assert progress.lag == 0
+
+
+def test_records_that_were_not_read_yet_are_no_older_than_the_last_time_that_there_were_none() -> None:
+    """A topic that was quiet for an hour is not an hour behind when a record comes."""
+    progress = PartitionProgress(0, 0, 0)
+    progress.was_read(batch([0], [1_000]), 0)
+    progress.was_committed(1, 0)
+    progress.end_is(1, 3_600_000)
+    progress.end_is(2, 3_600_500)
+    assert progress.lag_ms(3_600_700, 3_601_000 + 1_000) == 700
+
+
+def test_records_without_a_time_say_nothing_of_it() -> None:
+    progress = PartitionProgress(0, 0, 100)
+    progress.was_read(batch([0], [-1]), 100)
+    assert progress.lag_ms(150, 10**12) == 50  # since it was caught up
+    progress.was_committed(1, 200)
+    assert progress.newest_committed_ms is None
+    assert newest_time_ms(batch([0], [-1]), np.array([0])) is None
+    assert newest_time_ms(batch([0], [5]), np.array([], np.int64)) is None
+
+
+def test_the_newest_time_is_that_of_the_rows_records() -> None:
+    assert newest_time_ms(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9])) == 30

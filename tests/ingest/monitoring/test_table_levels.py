@@ -1,0 +1,83 @@
+"""Files by bucket and level follow the table, whoever commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from ingest.monitoring import table_levels
+from ingest.monitoring.table_levels import LevelFiles, TableLevelsReader
+from storage.catalog.opening import open_catalog
+from storage.manifests.snapshot_files import live_entries, live_entries_of
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    options = {"bucket": "2", "num-sorted-run.compaction-trigger": "100"}
+    return catalog.create_table("db.t", columns, primary_key=["id"], options=options)
+
+
+def write(table: tidelake.Table, value: str) -> None:
+    with table.writer(commit_user=value) as writer:
+        writer.write(pa.table({"id": list(range(20)), "v": [value] * 20}))
+        writer.commit(identifier=1)
+
+
+def files_of(tmp_path: Path) -> dict[tuple[int, int], LevelFiles]:
+    """As a reader of the newest snapshot finds them."""
+    context = open_catalog(str(tmp_path)).load("db.t")
+    latest = context.snapshots.latest()
+    assert latest is not None
+    found: dict[tuple[int, int], LevelFiles] = {}
+    for entry in live_entries(context, latest):
+        place = entry.bucket, entry.file.level
+        before = found.get(place, LevelFiles(0, 0))
+        found[place] = LevelFiles(before.files + 1, before.nbytes + entry.file.file_size)
+    return found
+
+
+def seen(reader: TableLevelsReader) -> dict[tuple[int, int], LevelFiles]:
+    buckets = reader.read().buckets
+    return {(key.bucket, level): files for key, levels in buckets.items() for level, files in levels.items()}
+
+
+def test_they_follow_writes_and_compactions(tmp_path: Path, table: tidelake.Table) -> None:
+    reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
+    assert seen(reader) == {}
+    for value in ("a", "b"):
+        write(table, value)
+        assert seen(reader) == files_of(tmp_path)
+    assert reader.read().sorted_runs_max() == 2
+    table.compact(full=True)
+    assert seen(reader) == files_of(tmp_path)
+    (level,) = reader.read().by_level()
+    assert level > 0
+    assert (reader.read().sorted_runs_max(), reader.read().snapshot_id) == (1, 3)
+
+
+def test_only_changes_are_read_again_unless_they_have_expired(
+    tmp_path: Path, table: tidelake.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
+    write(table, "a")
+    reader.read()
+    whole: list[int] = []
+
+    def read_whole(*arguments: Any) -> Any:
+        whole.append(1)
+        return live_entries_of(*arguments)
+
+    monkeypatch.setattr(table_levels, "live_entries_of", read_whole)
+    write(table, "b")
+    assert (seen(reader), whole) == (files_of(tmp_path), [])
+    for value in "cdef":
+        write(table, value)
+    table.expire(retain_max=1, retain_min=1, retain_ms=0)
+    assert (seen(reader), len(whole)) == (files_of(tmp_path), 1)
