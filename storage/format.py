@@ -101,3 +101,7 @@ DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"  # `_INDEX_TYPE` of an index 
 DELETION_VECTORS_VERSION: Final = 1  # first byte of an index file. A reader refuses a version it does not know
 DELETION_VECTOR_32_MAGIC: Final = 1581511376  # big-endian
 DELETION_VECTOR_64_MAGIC: Final = 1681511377  # little-endian; Apache Iceberg's
+
+# File indexes (Java: FileIndexFormat).
+FILE_INDEX_MAGIC: Final = 1493475289347502  # big-endian
+FILE_INDEX_VERSION: Final = 1

@@ -310,6 +310,17 @@ def file_index_name(data_file_name: str) -> str:
     return data_file_name + FILE_INDEX_SUFFIX
 
 
+def is_file_index_name(name: str) -> bool:
+    return name.endswith(FILE_INDEX_SUFFIX)
+
+
+def next_file_index_name(data_file_name: str, present: str) -> str:
+    """Of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
+    stem = present.removesuffix(FILE_INDEX_SUFFIX).removeprefix(data_file_name)
+    number = int(stem[1:]) if stem[:1] == "-" and stem[1:].isdecimal() else 0
+    return f"{data_file_name}-{number + 1}{FILE_INDEX_SUFFIX}"
+
+
 class DataFileNames:
     """Fresh names for the data files, or the changelog files, of one writer: `data-<uuid>-0.parquet`, …
 

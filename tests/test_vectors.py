@@ -14,12 +14,6 @@ from tests.support.cases import TESTS, is_overridden, vector_files
 NOT_YET: Final[Mapping[str, str]] = {
     "cross_partition": "dynamic buckets",
     "dynamic_bucket": "dynamic buckets",
-    "file-index-bitmap": "file indexes",
-    "file-index-bloom-filter": "file indexes",
-    "file-index-bsi": "file indexes",
-    "file-index-container": "file indexes",
-    "file-index-hash": "file indexes",
-    "file-index-range-bitmap": "file indexes",
     "postpone_bucket_num": "postpone buckets",
     "simple_bucket_assigner": "dynamic buckets",
 }

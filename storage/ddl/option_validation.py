@@ -17,6 +17,7 @@ from typing import Final
 
 from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.errors import BadInput
+from storage.file_index.settings import FileIndexSettings
 from storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
 from storage.merge.partial_update_options import PartialUpdateOptions
 from storage.merge.sequence_groups import NO_ORDER
@@ -204,6 +205,10 @@ def _ignored_fields_are_columns(schema: TableSchema, options: TableOptions) -> N
             _column_type(f"option {key}", name, schema)
 
 
+def _file_indexes_fit(schema: TableSchema, options: TableOptions) -> None:
+    FileIndexSettings.of(options).check(schema.by_name)
+
+
 def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
     if name not in schema.by_name:
         known = ", ".join(schema.names)
@@ -317,5 +322,6 @@ OPTION_RULES: Final[tuple[Rule, ...]] = (
     _record_time_is_a_time,
     _ignored_fields_are_columns,
     _merge_engine_fits,
+    _file_indexes_fit,
     _options_go_together,
 )

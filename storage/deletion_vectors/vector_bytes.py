@@ -26,6 +26,7 @@ from pyroaring import BitMap
 
 from storage.errors import CorruptFile
 from storage.format import DELETION_VECTOR_32_MAGIC, DELETION_VECTOR_64_MAGIC
+from storage.roaring import serialize, serialized_bytes
 
 POSITION_32_MAX: Final = 2**31 - 1
 
@@ -89,9 +90,7 @@ def vector_from_bytes(data: bytes, length: int, path: str, offset: int) -> NDArr
 
 
 def _roaring(values: NDArray[np.int64]) -> bytes:
-    bitmap = BitMap(values.astype(np.uint32))
-    bitmap.run_optimize()
-    return bytes(bitmap.serialize())
+    return serialize(BitMap(values.astype(np.uint32)))
 
 
 def _from_roaring(data: bytes) -> NDArray[np.int64]:
@@ -114,40 +113,7 @@ def _from_bitmap64(data: bytes) -> NDArray[np.int64]:
         (key,) = struct.unpack_from("<I", data, at)
         bitmap = BitMap.deserialize(data[at + 4 :])
         parts.append((key << 32) + np.array(bitmap.to_array(), np.uint32).astype(np.int64))
-        at += 4 + _serialized_bytes(data, at + 4)
+        at += 4 + serialized_bytes(data, at + 4)
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes behind {count} bitmaps")
     return np.concatenate(parts)
-
-
-_NO_RUNS: Final = 12346
-_WITH_RUNS: Final = 12347
-_OFFSETS_FROM: Final = 4  # containers; with runs, fewer have no offsets
-_BITSET_FROM: Final = 4_096  # values of a container; more are a bitset of 8 KiB
-
-
-def _serialized_bytes(data: bytes, start: int) -> int:
-    """How long the portable Roaring bitmap at `start` is: by its header. CRoaring doesn't say how far it read."""
-    (cookie,) = struct.unpack_from("<I", data, start)
-    at: int = start + 4
-    if cookie & 0xFFFF == _WITH_RUNS:
-        containers = (cookie >> 16) + 1
-        flags = np.unpackbits(np.frombuffer(data, np.uint8, (containers + 7) // 8, at), bitorder="little")
-        is_run = flags[:containers].astype(bool)
-        at += (containers + 7) // 8
-    elif cookie == _NO_RUNS:
-        (containers,) = struct.unpack_from("<I", data, at)
-        is_run = np.zeros(containers, bool)
-        at += 4
-    else:
-        raise ValueError(f"cookie {cookie} of a Roaring bitmap")
-    cardinalities = np.frombuffer(data, "<u2", 2 * containers, at)[1::2].astype(np.int64) + 1
-    at += 4 * containers
-    if cookie == _NO_RUNS or containers >= _OFFSETS_FROM:
-        at += 4 * containers
-    for runs, cardinality in zip(is_run.tolist(), cardinalities.tolist(), strict=True):
-        if runs:
-            at += 2 + 4 * int.from_bytes(data[at : at + 2], "little")
-        else:
-            at += 2 * cardinality if cardinality <= _BITSET_FROM else 8_192
-    return at - start

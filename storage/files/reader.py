@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from storage.binary_row import decode_rows
 from storage.errors import CorruptFile
@@ -49,6 +50,7 @@ def read_data_file(
     batch_bytes: int = BATCH_BYTES_MAX,
     predicate: PruningPredicate | None = None,
     deleted: NDArray[np.int64] | None = None,
+    selected: BitMap | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most batch_rows rows and batch_bytes bytes (or one row), never empty, with the columns
     `read_fields`, in file order.
@@ -59,6 +61,7 @@ def read_data_file(
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
     deleted: positions in the file of rows that are left out (its deletion vector).
+    selected: positions of the rows that are wanted; None: all. Row groups without one are left out.
 
     Raises CorruptFile; UnsupportedFeature for formats and values that can't be read here.
     """
@@ -70,7 +73,7 @@ def read_data_file(
         source.close()
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
-    rows = _Rows(file.row_count, path, deleted, wants_positions=POSITION_FIELD in read_fields)
+    rows = _Rows(file.row_count, path, deleted, selected, wants_positions=POSITION_FIELD in read_fields)
     stored_batches = file_format.read(
         source,
         path,
@@ -94,7 +97,13 @@ class _Rows:
     """
 
     def __init__(
-        self, expected: int, path: str, deleted: NDArray[np.int64] | None, *, wants_positions: bool = False
+        self,
+        expected: int,
+        path: str,
+        deleted: NDArray[np.int64] | None,
+        selected: BitMap | None = None,
+        *,
+        wants_positions: bool = False,
     ) -> None:
         self._expected = expected
         self._path = path
@@ -103,21 +112,38 @@ class _Rows:
         # of the parts that the format hands out: where each ends among its rows, and how many rows before it are not
         self._ends, self._left_out = np.array([expected]), np.array([0])
         self._is_live: NDArray[np.bool_] | None = None  # of the rows that the format hands out
+        if selected is not None:
+            if len(selected) and selected.max() >= expected:
+                raise CorruptFile(path, f"a file index of {expected} rows", f"one of row {selected.max()}")
+            self._is_live = np.zeros(expected, np.bool_)
+            self._is_live[np.array(selected.to_array(), np.int64)] = True
         if deleted is not None and len(deleted):
             if int(deleted.max()) >= expected:
                 raise CorruptFile(path, f"deleted rows among {expected}", f"position {int(deleted.max())}")
-            self._is_live = np.ones(expected, np.bool_)
+            if self._is_live is None:
+                self._is_live = np.ones(expected, np.bool_)
             self._is_live[deleted] = False
 
-    def chunks(self, row_counts: NDArray[np.int64], kept: NDArray[np.bool_] | None) -> None:
-        """How many rows the parts of the file have, and which parts come. Raises CorruptFile."""
+    def chunks(self, row_counts: NDArray[np.int64], maybe: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        """Which parts of the file come; None: all. Raises CorruptFile.
+
+        row_counts: of the parts.
+        maybe: which of them may hold rows that are wanted, by what else is known.
+        """
         self._check(int(np.sum(row_counts)))
+        kept = maybe
+        if self._is_live is not None and len(row_counts):
+            ends = np.cumsum(row_counts)
+            live = np.concatenate([[0], np.cumsum(self._is_live)])
+            has_live = live[ends] > live[ends - row_counts]
+            kept = has_live if kept is None else kept & has_live
         if kept is None:
-            return
+            return None
         if self._is_live is not None:
             self._is_live = self._is_live[np.repeat(kept, row_counts)]
         self._ends = np.cumsum(row_counts[kept])
         self._left_out = np.cumsum(np.where(kept, 0, row_counts))[kept]
+        return kept
 
     def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
         """The rows that count, with their positions if wanted. Raises CorruptFile at the end, unless the parts were
@@ -226,8 +252,7 @@ class _ReadPlan:
             kept = predicate.may_match(
                 lambda name: self._bounds(context.schema.by_name[name], chunks), context.schema.arrow
             )
-            rows.chunks(chunks("").row_count.to_numpy(), kept)
-            return kept
+            return rows.chunks(chunks("").row_count.to_numpy(), kept)
 
         return keep
 

@@ -17,13 +17,16 @@ import pyarrow.compute as pc
 from storage.binary_row import serialize_rows
 from storage.clock import local_time_as_utc_ms
 from storage.errors import BadInput
+from storage.file_index.file_indexer import FileIndexer
+from storage.file_index.settings import FileIndexSettings
+from storage.files.bucket_directory import all_paths
 from storage.files.data_file import EMPTY_ROW, DataFileMeta
 from storage.files.formats import format_named
 from storage.files.formats.base import FormatWriterSettings
 from storage.files.min_max import ColumnMinMax
 from storage.files.stats_collection import StatsCollector, stats_modes
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
-from storage.paths import DataFileNames, file_extension
+from storage.paths import DataFileNames, file_extension, file_index_name
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
@@ -128,7 +131,7 @@ class RollingFileWriter:
         if self._open is not None:
             self._open.abort()
             self._open = None
-        self._context.io.delete_all(f"{self._directory}/{file.file_name}" for file in self._finished)
+        self._context.io.delete_all(path for file in self._finished for path in all_paths(self._directory, file))
         self._finished = []
 
 
@@ -145,6 +148,8 @@ class FilePlan:
         self.extension = file_extension(
             format_name, options.file_suffix_compression, options.file_suffix_include_compression
         )
+        self._columns = schema.by_name
+        self._indexes = None if changelog else FileIndexSettings.of(options)
         self._thin_keys = schema.trimmed_primary_keys if options.thin_mode else ()
         self.key_stats_names = self._thin_keys or [f.name for f in schema.key_fields]
         self._modes = stats_modes(
@@ -159,6 +164,10 @@ class FilePlan:
             target_bytes=options.target_file_size_bytes(has_primary_key=schema.has_primary_key),
             bounds_length=self.collector().bounds_length,
         )
+
+    def indexer(self) -> FileIndexer | None:
+        """Of a new file; None for files without indexes. Changelog files have none."""
+        return FileIndexer(self._indexes, self._columns) if self._indexes else None
 
     def learn(self, stored_per_held: float | None) -> None:
         """The next file's size is estimated by what the last one came to."""
@@ -177,6 +186,7 @@ class _OpenFile:
         self._plan = plan
         self._path = path
         self._collector = plan.collector()
+        self._indexer = plan.indexer()
         keys = context.schema.select(context.schema.trimmed_primary_keys)
         self._key_names = [f.name for f in keys]
         self._key_types = [f.type for f in keys]
@@ -205,6 +215,8 @@ class _OpenFile:
     def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
         self._writer.write(batch)
         self._collector.add(batch)
+        if self._indexer is not None:
+            self._indexer.add(batch)
         if self._key_names:
             keys = batch.select(self._key_names)  # the other columns may be large
             self._first = keys.take(_FIRST_ROW) if self._first is None else self._first  # no slice: it keeps the batch
@@ -234,12 +246,26 @@ class _OpenFile:
             min_max = self._writer.close()
             size = self._output.stream.tell()
             meta = self._meta(min_max, size, created_ms)
+            index = None if self._indexer is None else self._indexer.container()
         except BaseException as e:
             self._writer.abort()
             self._output.__exit__(type(e), e, e.__traceback__)
             raise
         self._output.__exit__(None, None, None)
-        return meta
+        return meta if index is None else self._indexed(meta, index)
+
+    def _indexed(self, meta: DataFileMeta, index: bytes) -> DataFileMeta:
+        """The file with its index, in its metadata or beside it. When that fails, the file is gone as well."""
+        if len(index) <= self._context.options.file_index_in_manifest_threshold_bytes:
+            return replace(meta, embedded_index=index)
+        path = file_index_name(self._path)
+        try:
+            with self._context.io.open_output(path) as output:
+                output.write(index)
+        except BaseException:
+            self._context.io.delete_all([self._path, path])
+            raise
+        return replace(meta, extra_files=(path.rpartition("/")[2],))
 
     def abort(self) -> None:
         self._writer.abort()

@@ -42,14 +42,21 @@ def _lists_columns(key: str) -> bool:
 
 
 def _rename_in_key(key: str, old: str, new: str) -> str:
-    """`fields.<columns>.…` and `file-index.<type>.<column>.…`."""
+    """`fields.<columns>.…` and `file-index.<type>.<column>.…`, where the column may be a key of a map: `m[key]`."""
     match key.split("."):
         case ["fields", columns, *rest] if rest:
             return ".".join(["fields", _rename_in_list(columns, old, new), *rest])
-        case ["file-index", kind, column, *rest] if rest and column == old:
-            return ".".join(["file-index", kind, new, *rest])
+        case ["file-index", kind, column, *rest] if rest:
+            return ".".join(["file-index", kind, _renamed(column, old, new), *rest])
     return key
 
 
 def _rename_in_list(text: str, old: str, new: str) -> str:
-    return ",".join(new if name.strip() == old else name for name in text.split(","))
+    return ",".join(_renamed(name, old, new) for name in text.split(","))
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    column, bracket, rest = name.strip().partition("[")
+    if name.strip() != old and not (column == old and rest.endswith("]")):
+        return name
+    return new if name.strip() == old else f"{new}{bracket}{rest}"

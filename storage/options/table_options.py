@@ -208,6 +208,11 @@ class TableOptions(RetentionOptions, ScanOptions):
 
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
+    # Containers of file indexes up to this size lie in the manifest, larger ones in files of their own. Which columns
+    # have indexes: `storage.file_index.settings`
+    file_index_in_manifest_threshold_bytes = OptionValue[int]("file-index.in-manifest-threshold")
+    file_index_read_enabled = OptionValue[bool]("file-index.read.enabled")
+
     def format_options(self, format_name: str) -> dict[str, str]:
         """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
         return {key: value for key, value in self.items() if key.startswith(format_name + ".")}

@@ -123,7 +123,7 @@ class IsIn(_ColumnPredicate):
 
     values: tuple[Any, ...]
 
-    def _value_set(self, schema: pa.Schema) -> pa.Array:
+    def value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
         kind = schema.field(known_column(self.column, schema)).type
         given = [in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
@@ -135,12 +135,12 @@ class IsIn(_ColumnPredicate):
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         field = pc.field(self.column)
-        is_one = field.isin(self._value_set(schema))
+        is_one = field.isin(self.value_set(schema))
         return pc.if_else(field.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
-        values = self._value_set(schema)
+        values = self.value_set(schema)
         if not len(values):
             return np.zeros(len(known.row_count), np.bool_)
         span = pc.min_max(values)

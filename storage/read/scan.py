@@ -27,6 +27,7 @@ from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
+from storage.read.skipping.index_answers import selected_rows
 from storage.read.split import BinPacking, Split, append_splits, merge_tree_splits
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -190,7 +191,7 @@ class TableScan:
         return result
 
     def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
-        """Files that may hold a matching row, judged by their key range or by their statistics."""
+        """Files that may hold a matching row, judged by their key range, or by their statistics and indexes."""
         schema = self.context.schema
         names = schema.names if by_value else schema.trimmed_primary_keys
         condition = self.predicate.within(frozenset(names)) if self.predicate is not None else None
@@ -198,7 +199,13 @@ class TableScan:
             return files
         bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
-        return files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]
+        kept = files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]
+        return [file for file in kept if self._index_allows(file, condition)]
+
+    def _index_allows(self, file: DataFileMeta, condition: Predicate) -> bool:
+        """As far as its metadata holds the index; one in a file of its own is asked when the file is read."""
+        selected = selected_rows(self.context, file, file.file_name, condition, embedded_only=True)
+        return selected is None or bool(selected)
 
 
 def made_since(time_ms: int) -> Callable[[ManifestEntry], bool]:

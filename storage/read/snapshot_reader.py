@@ -26,6 +26,7 @@ from storage.merge.sections import BatchSize, batch_size
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
+from storage.read.skipping.index_answers import selected_rows
 from storage.read.split import Split
 from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
@@ -143,6 +144,9 @@ class SnapshotReader:
         for file in run:
             path = data_file_path(bucket.directory, file)
             deletion = bucket.deletion_files.get(file.file_name)
+            selected = selected_rows(self.context, file, path, condition)
+            if selected is not None and not selected:
+                continue
             batches = read_data_file(
                 self.context,
                 file,
@@ -153,6 +157,7 @@ class SnapshotReader:
                 batch_bytes=size.bytes,
                 predicate=condition,
                 deleted=None if deletion is None else read_vector(self.context.io, deletion),
+                selected=selected,
             )
             yield from filtered(self.context, batches, condition)
 

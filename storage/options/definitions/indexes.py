@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import SPEED, USE_JAVA
+from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
     COMPACT,
     CREATE,
@@ -19,23 +19,17 @@ from storage.options.option import (
     refused,
     without_effect,
 )
-from storage.options.values import BOOLEAN, FRACTION, INT, LONG, SIZE, TEXT, one_of
+from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
-_OF_INDEXES: Final = "it belongs to file indexes, which writing refuses; readers work without"
 _GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
 _TRACKING: Final = "it belongs to row tracking, which writing refuses"
 _EVOLUTION: Final = "it belongs to data evolution, which every operation refuses"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
-    refused(
-        "file-index.<type>.columns",
-        TEXT,
-        None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it; readers work without"),
-    ),
-    without_effect("file-index.*", TEXT, None, _OF_INDEXES),
-    without_effect("file-index.in-manifest-threshold", SIZE, "500 b", _OF_INDEXES),
-    without_effect("file-index.read.enabled", BOOLEAN, "true", SPEED),
+    acts("file-index.<type>.columns", COLUMNS, None, MAKING_FILES),
+    acts("file-index.*", TEXT, None, MAKING_FILES),
+    acts("file-index.in-manifest-threshold", SIZE, "500 b", MAKING_FILES),
+    acts("file-index.read.enabled", BOOLEAN, "true", READ),
     refused(
         "pk-vector.index.columns",
         TEXT,

@@ -56,7 +56,7 @@ def test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say
 
 
 def test_a_default_that_no_table_can_have_refuses_every_new_table() -> None:
-    catalog = tidelake.open_catalog(LAKE, **{"table-default.file-index.bloom-filter.columns": "id"})
+    catalog = tidelake.open_catalog(LAKE, **{"table-default.pk-btree.index.columns": "id"})
     catalog.create_database("shop", if_not_exists=True)
-    with pytest.raises(tidelake.UnsupportedFeature, match=r"file-index\.bloom-filter\.columns = id: cannot create"):
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"pk-btree\.index\.columns = id: cannot create"):
         catalog.create_table("shop.v", SCHEMA, primary_key=["id"])

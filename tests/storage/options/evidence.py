@@ -70,6 +70,14 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/compaction/merge_tree/test_upgrade_strategy.py": {
         "test_upgrade_strategy": ("file.format.per.level",),
     },
+    "tests/storage/files/test_file_indexes.py": {
+        "test_files_of_every_format_have_the_indexes_that_the_options_name": (
+            "file-index.<type>.columns",
+            "file-index.*",
+        ),
+        "test_an_index_lies_in_the_manifest_up_to_the_threshold": ("file-index.in-manifest-threshold",),
+        "test_a_scan_reads_no_file_that_the_index_rules_out": ("file-index.read.enabled",),
+    },
     "tests/ingest/spark/test_sink.py": {
         "test_a_sequence_field_orders_rows_in_any_batch": ("sequence.field",),
     },

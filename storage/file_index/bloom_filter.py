@@ -1,0 +1,101 @@
+"""Bloom filters: whether a value may be in a column at all.
+
+    number of hash functions   4 bytes, big-endian
+    bits                       the lowest bit of a byte first
+
+Source: Java `fileindex/bloomfilter/BloomFilterFileIndex.java`, `utils/BloomFilter64.java`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from storage.file_index.base import Answer
+from storage.file_index.hashing import hash_numbers, hash_texts
+from storage.file_index.values import is_text, numbers
+from storage.types import AtomicType
+
+_HASH_FUNCTIONS: Final = struct.Struct(">i")
+_BLOCK_ROWS: Final = 16_384
+
+
+def bit_count(items: int, false_positives: float) -> int:
+    """Of a filter for so many distinct values. false_positives: their share among absent values."""
+    raw = int(-items * math.log(false_positives) / (math.log(2) * math.log(2)))
+    return raw + (8 - raw % 8)
+
+
+def hash_function_count(items: int, bits: int) -> int:
+    return max(1, math.floor(bits / items * math.log(2) + 0.5))
+
+
+class BloomFilterWriter:
+    """See `IndexWriter`. Nulls are not kept."""
+
+    def __init__(self, data_type: AtomicType, items: int, false_positives: float) -> None:
+        bits = bit_count(items, false_positives)
+        self._data_type = data_type
+        self._hash_functions = hash_function_count(items, bits)
+        self._is_set = np.zeros(bits, np.bool_)
+
+    def add(self, column: pa.Array) -> None:
+        hashes = _hashes(column.drop_null() if column.null_count else column, self._data_type)
+        for start in range(0, len(hashes), _BLOCK_ROWS):
+            for positions in _positions(hashes[start : start + _BLOCK_ROWS], self._hash_functions, len(self._is_set)):
+                self._is_set[positions] = True
+
+    def finish(self) -> bytes:
+        return _HASH_FUNCTIONS.pack(self._hash_functions) + np.packbits(self._is_set, bitorder="little").tobytes()
+
+
+class BloomFilterIndex:
+    """See `ColumnIndex`. It knows nothing of single rows: an answer is no row, or None. Raises ValueError for no
+    filter.
+    """
+
+    def __init__(self, data: bytes, data_type: AtomicType) -> None:
+        if len(data) <= _HASH_FUNCTIONS.size:
+            raise ValueError(f"a Bloom filter of {len(data)} bytes")
+        (self._hash_functions,) = _HASH_FUNCTIONS.unpack_from(data)
+        self._bits = np.frombuffer(data, np.uint8, offset=_HASH_FUNCTIONS.size)
+        self._data_type = data_type
+
+    def any_of(self, values: pa.Array) -> Answer:
+        maybe = np.ones(len(values), np.bool_)
+        for at in _positions(_hashes(values, self._data_type), self._hash_functions, 8 * len(self._bits)):
+            maybe &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
+        return None if maybe.any() else BitMap()
+
+    def none_of(self, values: pa.Array) -> Answer:
+        return None
+
+    def compare(self, operator: str, value: pa.Array) -> Answer:
+        return None
+
+    def is_null(self) -> Answer:
+        return None
+
+    def is_not_null(self) -> Answer:
+        return None
+
+
+def _hashes(values: pa.Array, data_type: AtomicType) -> NDArray[np.int64]:
+    return hash_texts(values) if is_text(data_type) else hash_numbers(numbers(values, data_type))
+
+
+def _positions(hashes: NDArray[np.int64], functions: int, bits: int) -> list[NDArray[np.int32]]:
+    """(n,) bits for each hash function. Sums wrap at 32 bits, as Java's do."""
+    low, high = hashes.astype(np.int32), (hashes >> 32).astype(np.int32)
+    found = []
+    for _ in range(functions):
+        low = low + high
+        combined = np.where(low < 0, ~low, low)
+        found.append(combined - combined // np.int32(bits) * np.int32(bits))  # `%` has no fast path for one divisor
+    return found

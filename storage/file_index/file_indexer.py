@@ -1,0 +1,58 @@
+"""The indexes of one data file, built while its rows are written.
+
+Source: Java `io/DataFileIndexWriter.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.file_index.base import IndexWriter
+from storage.file_index.container import container_bytes
+from storage.file_index.settings import FileIndexSettings, IndexedColumn
+from storage.types import DataField
+
+
+class FileIndexer:
+    """Not thread-safe.
+
+    fields: the columns of the table, by name.
+    only: columns of the table to index; None: all that the settings name.
+    """
+
+    def __init__(
+        self, settings: FileIndexSettings, fields: Mapping[str, DataField], only: frozenset[str] | None = None
+    ) -> None:
+        self._writers: dict[IndexedColumn, dict[str, IndexWriter]] = {}
+        for indexed, kind in settings.each():
+            if only is None or indexed.column in only:
+                self._writers.setdefault(indexed, {})[kind] = settings.writer(indexed, kind, fields)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows of the file: the columns that are indexed, and others."""
+        for indexed, writers in self._writers.items():
+            column = values_of(indexed, batch.column(indexed.column))
+            for writer in writers.values():
+                writer.add(column)
+
+    def indexes(self) -> dict[str, dict[str, bytes | None]]:
+        """By column, then by kind. Rows never go in afterwards."""
+        found: dict[str, dict[str, bytes | None]] = {}
+        for indexed, writers in self._writers.items():
+            for kind, writer in writers.items():
+                if (data := writer.finish()) is not None:
+                    found.setdefault(str(indexed), {})[kind] = data
+        return found
+
+    def container(self) -> bytes:
+        return container_bytes(self.indexes())
+
+
+def values_of(indexed: IndexedColumn, column: pa.Array) -> pa.Array:
+    """Of a map, the values of one key: null where it lacks the key."""
+    if indexed.key is None:
+        return column
+    return pc.map_lookup(column, pa.scalar(indexed.key, column.type.key_type), "first")

@@ -1,0 +1,134 @@
+"""Which columns of a table have which indexes: options `file-index.<kind>.columns` and `file-index.<kind>.<column>.…`.
+
+Of a MAP with texts for keys, `m[key]` is the column of that key's values; options of `m` hold for all its keys.
+
+Source: Java `fileindex/FileIndexOptions.java`, `schema/SchemaValidation.java` (validateFileIndex).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from storage.errors import BadInput
+from storage.file_index.base import IndexWriter
+from storage.file_index.kinds import KINDS
+from storage.messages.suggestions import did_you_mean
+from storage.options import TableOptions
+from storage.options.values import parse_names
+from storage.types import STRING_ROOTS, AtomicType, DataField, DataType, MapType
+
+_PREFIX: Final = "file-index."
+_COLUMNS: Final = ".columns"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """column: of the table. key: of its map whose values are indexed; None for the column itself."""
+
+    column: str
+    key: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> IndexedColumn:
+        column, bracket, rest = text.partition("[")
+        return cls(column, rest[:-1]) if bracket and rest.endswith("]") else cls(text)
+
+    def __str__(self) -> str:
+        """What containers call it."""
+        return self.column if self.key is None else f"{self.column}[{self.key}]"
+
+
+@dataclass(frozen=True)
+class FileIndexSettings:
+    """indexes: by column, then by kind, the options of the index.
+
+    in_manifest_threshold_bytes: containers up to this size lie in the manifest, larger ones in files of their own.
+    """
+
+    indexes: Mapping[IndexedColumn, Mapping[str, Mapping[str, str]]]
+    in_manifest_threshold_bytes: int
+
+    @classmethod
+    def of(cls, options: TableOptions) -> FileIndexSettings:
+        """Raises BadInput for an option of a column that has no such index."""
+        indexes: dict[IndexedColumn, dict[str, dict[str, str]]] = {}
+        for key, text in options.items():
+            if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
+                kind = key.removeprefix(_PREFIX).removesuffix(_COLUMNS)
+                for name in parse_names(text):
+                    indexes.setdefault(IndexedColumn.parse(name), {}).setdefault(kind, {})
+        for whole_map in (True, False):  # what is said of one key goes before what is said of all
+            for key, text in options.items():
+                parts = key.removeprefix(_PREFIX).split(".")
+                if key.startswith(_PREFIX) and not key.endswith(_COLUMNS) and len(parts) == 3:
+                    cls._set(indexes, key, text, parts, whole_map)
+        return cls(indexes, options.file_index_in_manifest_threshold_bytes)
+
+    @staticmethod
+    def _set(
+        indexes: Mapping[IndexedColumn, Mapping[str, dict[str, str]]],
+        option: str,
+        text: str,
+        parts: list[str],
+        whole_map: bool,
+    ) -> None:
+        kind, name, word = parts
+        itself = IndexedColumn.parse(name)
+        exact = kind in indexes.get(itself, {})
+        keys = [c for c in indexes if c.column == name and c.key is not None and kind in indexes[c]]
+        if not exact and not keys:
+            raise BadInput(
+                f"option {option}: {name} has no such index; add it to {_PREFIX}{kind}{_COLUMNS}, or unset the option"
+            )
+        if whole_map != exact:
+            for column in keys if whole_map else [itself]:
+                indexes[column][kind][word] = text
+
+    def __bool__(self) -> bool:
+        return bool(self.indexes)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Of the table, that are read to build the indexes."""
+        return frozenset(indexed.column for indexed in self.indexes)
+
+    def check(self, fields: Mapping[str, DataField]) -> None:
+        """Raises BadInput, naming option and column, for what can't be indexed."""
+        for indexed, of_column in self.indexes.items():
+            for kind in of_column:
+                self.writer(indexed, kind, fields)
+
+    def writer(self, indexed: IndexedColumn, kind: str, fields: Mapping[str, DataField]) -> IndexWriter:
+        """A new one. Raises BadInput, naming option and column."""
+        option = f"option {_PREFIX}{kind}{_COLUMNS}"
+        found = KINDS.get(kind)
+        if found is None:
+            raise BadInput(f"{option}: there is no index of kind {kind!r}; choose one of {', '.join(KINDS)}")
+        data_type = _indexed_type(option, indexed, fields)
+        if not isinstance(data_type, AtomicType) or not found.takes(data_type):
+            others = [name for name, other in KINDS.items() if other.supports(data_type)]
+            remedy = f"it can have {', '.join(others)}" if others else "no index takes it"
+            raise BadInput(f"{option}: column {indexed} is {data_type}, which {kind} does not take; {remedy}")
+        try:
+            return found.writer(data_type, self.indexes[indexed][kind])
+        except BadInput as error:
+            raise BadInput(f"option {_PREFIX}{kind}.{indexed}.{error}") from None
+
+    def each(self) -> Iterator[tuple[IndexedColumn, str]]:
+        for indexed, of_column in self.indexes.items():
+            for kind in of_column:
+                yield indexed, kind
+
+
+def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, DataField]) -> DataType:
+    if (field := fields.get(indexed.column)) is None:
+        known = f"the table has {', '.join(fields)}{did_you_mean(indexed.column, list(fields))}"
+        raise BadInput(f"{option}: no column {indexed.column!r}; {known}")
+    if indexed.key is None:
+        return field.type
+    if not isinstance(field.type, MapType) or field.type.key.root not in STRING_ROOTS:
+        raise BadInput(f"{option}: {indexed} names a key, and column {field.name} is {field.type}, no MAP of texts")
+    return field.type.value

@@ -1,0 +1,119 @@
+"""Where the indexes of a data file lie: in its metadata, or in a file beside it.
+
+Source: Java `io/FileIndexEvaluator.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+from storage.errors import CorruptFile
+from storage.file_index.base import ColumnIndex
+from storage.file_index.container import Container
+from storage.file_index.kinds import open_index
+from storage.fileio.base import FileIO
+from storage.files.data_file import DataFileMeta
+from storage.paths import format_of, is_file_index_name
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.types import DataField, DataType, MapType, Root, same_ignoring_nullability
+
+_REMEDY = "file-index.read.enabled = false reads without"
+
+
+def index_file_name(file: DataFileMeta) -> str | None:
+    """The file beside it; None where there is none. Raises CorruptFile for more than one."""
+    names = [name for name in file.extra_files if is_file_index_name(name)]
+    if len(names) > 1:
+        raise CorruptFile(file.file_name, "one file index", f"{' and '.join(names)} ({_REMEDY})")
+    return names[0] if names else None
+
+
+def may_have_indexes(file: DataFileMeta) -> bool:
+    return file.embedded_index is not None or bool(file.extra_files)
+
+
+@contextmanager
+def file_indexes(
+    context: TableContext, file: DataFileMeta, path: str, *, embedded_only: bool = False
+) -> Iterator[FileIndexes | None]:
+    """The indexes of a data file while they are read; None where it has none.
+
+    context: under the schema to read with.
+    path: of the data file.
+    embedded_only: those in a file of their own are left alone.
+    """
+    if file.embedded_index is not None:
+        yield FileIndexes(context, file, Container.of_bytes(file.embedded_index, path), path)
+        return
+    name = None if embedded_only else index_file_name(file)
+    if name is None:
+        yield None
+        return
+    index_path = f"{path.rpartition('/')[0]}/{name}"
+    with _opened(context.io, index_path) as container:
+        yield FileIndexes(context, file, container, index_path)
+
+
+@contextmanager
+def _opened(io: FileIO, path: str) -> Iterator[Container]:
+    try:
+        source = io.open_input(path)
+    except FileNotFoundError:
+        raise CorruptFile(path, "a file index that a snapshot refers to", f"no file ({_REMEDY})") from None
+    with source:
+        yield Container(source.read_at, path)
+
+
+class FileIndexes:
+    """Of one data file, by the columns of the table as it is read, whatever they were called in the file.
+
+    path: of what holds them, for messages.
+    """
+
+    def __init__(self, context: TableContext, file: DataFileMeta, container: Container, path: str) -> None:
+        self._context = context
+        self._file = file
+        self._container = container
+        self._path = path
+
+    @cached_property
+    def _file_schema(self) -> TableSchema:
+        schema_id = self._file.schema_id
+        return self._context.schema if schema_id == self._context.schema.id else self._context.schemas.get(schema_id)
+
+    def of_column(self, name: str) -> Iterator[ColumnIndex]:
+        """Indexes of a column, none where its values are not those that the file holds."""
+        wanted = self._context.schema.by_name[name]
+        stored = self._stored(wanted)
+        if stored is not None:
+            yield from self._named(stored.name, stored.type)
+
+    def of_map_key(self, name: str, key: str) -> Iterator[ColumnIndex]:
+        """Indexes of the values that a map has under a key."""
+        stored = self._stored(self._context.schema.by_name[name])
+        if stored is not None and isinstance(stored.type, MapType):
+            yield from self._named(f"{stored.name}[{key}]", stored.type.value)
+
+    def _stored(self, wanted: DataField) -> DataField | None:
+        """The column in the file, if it holds the values that are read: they are not cast, and not trimmed (CHAR in
+        ORC files is).
+        """
+        stored = self._file_schema.by_id.get(wanted.id)
+        if stored is None or not same_ignoring_nullability(stored.type, wanted.type):
+            return None
+        if stored.type.root is Root.CHAR and format_of(self._file.file_name) == "orc":
+            return None
+        return stored
+
+    def _named(self, name: str, data_type: DataType) -> Iterator[ColumnIndex]:
+        for kind, place in self._container.places.get(name, {}).items():
+            body = None if place.start is None else self._container.body(place)
+            if (index := open_index(kind, body, data_type, self._path)) is not None:
+                yield index
+
+    @property
+    def path(self) -> str:
+        return self._path

@@ -1,0 +1,1 @@
+"""What need not be read: files and rows that no matching row is among, and why."""
