@@ -25,7 +25,7 @@ from ingest.tables.unavailable_values import (
     rows_leaving_key,
 )
 from storage.errors import BadInput
-from storage.write.table_writer import RoutedRows
+from storage.write.bucket_router import RoutedRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

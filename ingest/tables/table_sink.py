@@ -25,8 +25,9 @@ from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
 from storage.lookup.row_lookup import lookup_newest_rows
 from storage.table import TableContext
+from storage.write.bucket_router import RoutedRows
 from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import RoutedRows, TableWriter
+from storage.write.table_writer import TableWriter
 
 _log = get_logger(__name__)
 

@@ -33,6 +33,13 @@ class BucketKey:
     bucket: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedRows:
+    """Rows that fit their table, each part with the bucket it goes into."""
+
+    parts: Sequence[tuple[BucketKey, pa.RecordBatch]]
+
+
 class BucketRouter:
     """Splits converted batches. Arrival order holds inside each part.
 

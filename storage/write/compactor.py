@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 
 from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta
+from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 
@@ -107,3 +108,16 @@ class Compactor(Protocol):
 
 CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket], Compactor | None]
 """For a bucket and what is in it. None: this one is not compacted (write-only, tables without primary key)."""
+
+
+def compactor_of_replaced(factory: CompactorFactory, context: TableContext) -> CompactorFactory | None:
+    """For buckets whose rows will be replaced: it compacts only what is new in them. None where that need not be.
+
+    Rows of level 0 would not be seen, or be told as changes by the next compaction, though an overwrite tells none.
+    Then also a write-only writer compacts: readers see an overwrite as a whole.
+    """
+    options = context.options
+    if not (options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION):
+        return None
+    silent = context.with_options({"changelog-producer": "none", "write-only": "false"})
+    return lambda _, key, __: factory(silent, key, RestoredBucket())

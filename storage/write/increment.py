@@ -5,7 +5,7 @@ Source: Java `utils/CommitIncrement.java`, `mergetree/MergeTreeWriter.updateComp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from storage.files.data_file import DataFileMeta
 from storage.write.compactor import CompactResult
@@ -60,3 +60,15 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
     )
     replaced = [file for file in done.new_index_files if file in then.deleted_index_files]
     return merged, CompactResult(after=tuple(needless), new_index_files=tuple(replaced))
+
+
+def as_written(increment: Increment) -> tuple[Increment, CompactResult]:
+    """What was compacted of new files alone, as if it had been written so; and the files that nobody needs then."""
+    done = increment.compacted
+    consumed = {file.place for file in done.before}
+    files = (*(file for file in increment.new_files if file.place not in consumed), *done.after)
+    kept = {file.file_name for file in files}
+    needless = tuple(file for file in done.before if file.file_name not in kept)
+    return replace(increment, new_files=files, compacted=CompactResult()), CompactResult(
+        after=needless, changelog=done.changelog, tombstones=done.tombstones
+    )

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,35 +29,27 @@ from storage.table import TableContext
 from storage.types.row_kinds import row_kinds
 from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
+from storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
 from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
-from storage.write.compactor import CompactorFactory, RestoredBucket
-from storage.write.increment import Increment
+from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
+from storage.write.increment import Increment, as_written
 from storage.write.memory_budget import MemoryBudget, pieces
 from storage.write.restored_table import RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RoutedRows:
-    """Rows that fit their table, each part with the bucket it goes into."""
-
-    parts: Sequence[tuple[BucketKey, pa.RecordBatch]]
 
 
 class TableWriter:
     """Buffers rows by bucket; `prepare_commit` turns them into durable files that nobody sees yet.
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
-    spill_directory: for rows that must leave memory before their flush; None is the system's temporary directory.
+    spill_directory: for rows that leave memory before their flush; None is the system's temporary directory.
     compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
-    replaces: commits will overwrite, so what lies in a bucket is neither looked at nor compacted, and may have been
-    written with another number of buckets.
+    replaces: commits will overwrite, so what lies in a bucket is not looked at, and may have been written with another
+    number of buckets. Compacted is what is new, where readers would not see it on level 0; it is written so at once.
     bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
 
     Call it from one thread at a time, in the process that made it. After any error but the BadInput of `write` and
-    `route` the writer is done for, and its next call says so: `abort` it, open another, and write again what was not
-    committed. An aborted writer takes nothing more.
+    `route` the writer is done for, and its next call says so: open another, write again what was not committed.
     """
 
     def __init__(
@@ -80,7 +71,10 @@ class TableWriter:
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
-        self._compactor_of = None if context.options.write_only or replaces else compactor_factory
+        self._compactor_of = None if context.options.write_only and not replaces else compactor_factory
+        if replaces and compactor_factory is not None:
+            self._compactor_of = compactor_of_replaced(compactor_factory, context)
+        self._compacts_replaced = replaces and self._compactor_of is not None
         self._manifests = context.shared(ManifestStore)
         self._state: RestoredTable | None = RestoredTable() if replaces else None
         self._unopened: dict[BucketKey, RestoredBucket] = {}  # of the snapshot that `_state` was read from
@@ -89,7 +83,8 @@ class TableWriter:
         self._lost_compactions: set[BucketKey] = set()
         self._left_on_level_0: set[BucketKey] = set()  # maybe; see `compact_left`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
-        self._full_every = context.options.full_compaction_delta_commits if self._compactor_of is not None else None
+        compacts_all = self._compactor_of is not None and not replaces
+        self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
         # what must be compacted in full next, and what was by the last commit
         self._not_full: set[BucketKey] = set()
         self._has_opened_left = False  # see `_open_left_on_level_0`
@@ -176,7 +171,9 @@ class TableWriter:
         with self._fatal_errors():
             self._assigner.prepare_commit(identifier)
             full = self._due_for_full_compaction(identifier, only_written=is_last)
-            if not is_last:
+            if self._compacts_replaced:
+                full = set(self._buckets)
+            elif not is_last:
                 self._open_left_on_level_0()
             writers = list(self._buckets.items())
             if not writers:
@@ -195,6 +192,9 @@ class TableWriter:
             messages = []
             for key, writer in writers:
                 increment = writer.take_increment()
+                if self._compacts_replaced:
+                    increment, needless = as_written(increment)
+                    BucketFiles(self._context, key).discard(needless)
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
                 elif writer.is_idle:
@@ -267,6 +267,9 @@ class TableWriter:
 
     def _settled(self) -> None:
         self._prepared = []
+        for key, bucket in list(self._buckets.items()) if self._compacts_replaced else ():
+            bucket.abort()  # what it knows, the next commit replaces
+            self._close_bucket(key, bucket)
         for key, bucket in self._buckets.items():
             bucket.committed()
             if bucket.is_compaction_stale:
@@ -397,12 +400,11 @@ class TableWriter:
         schema, options = self._context.schema, self._context.options
         if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
-        order = MergeOrder.of(schema.trimmed_primary_keys, options)
         compactor_factory = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,
             files,
-            order,
+            MergeOrder.of(schema.trimmed_primary_keys, options),
             self._merge_function,
             next_sequence_number,
             self._spill_directory,

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.verify import verify
+from tests.compaction.lakes import orphans
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
 
@@ -171,3 +173,44 @@ async def test_the_same_with_async(tmp_path: Path) -> None:
         await writer.commit(2)
     assert await table.truncate(partition={"day": "mon"}, commit_user="etl", identifier=3) == 3
     assert (await (await table.scan()).to_arrow()).num_rows == 0
+
+
+# ---------------------------------------------------------------- where readers don't see level 0
+
+VECTORS: Final = {"deletion-vectors.enabled": "true"}
+HIDING: Final = [
+    pytest.param(VECTORS, id="deletion vectors"),
+    pytest.param({**VECTORS, "changelog-producer": "lookup"}, id="deletion vectors, lookup"),
+    pytest.param({"changelog-producer": "lookup"}, id="lookup"),
+    pytest.param({"changelog-producer": "full-compaction"}, id="full-compaction"),
+    pytest.param({"merge-engine": "first-row"}, id="first-row"),
+    pytest.param({"merge-engine": "first-row", "changelog-producer": "lookup"}, id="first-row, lookup"),
+    pytest.param({**VECTORS, "write-only": "true"}, id="write-only"),
+    pytest.param({**VECTORS, "overwrite-upgrade": "false"}, id="files stay on the level that they were written to"),
+]
+
+
+@pytest.mark.parametrize("options", HIDING)
+def test_all_rows_of_an_overwrite_are_seen_at_once_however_many_files_they_came_in(
+    options: Mapping[str, str], tmp_path: Path
+) -> None:
+    table = new_table(tmp_path, **options)
+    if "write-only" in options:
+        table.compact(full=True)
+    first_row = options.get("merge-engine") == "first-row"
+    with table.writer(commit_user="etl", overwrite={"day": "tue"}) as writer:
+        for n in (2, 3):  # the second replaces the first
+            for number in (n, n + 1):
+                writer.write(pa.table([["tue", "tue"], [1, number], [number, 7]], names=SCHEMA.names))
+                for bucket in writer._writer._buckets.values():
+                    bucket.prepare_commit()  # it makes a file
+            writer.commit(n)
+            new = [("tue", 1, n if first_row else n + 1), ("tue", n, 7), ("tue", n + 1, 7)]
+            assert rows_of(table) == [*BEFORE[:2], *new]
+            assert table.snapshots()[-1].commit_kind == "OVERWRITE"
+            assert verify(table.context, deep=True) == []
+            assert orphans(table.context) == set()
+    told = len(list(table.changes(start=1)))
+    table.compact(full=True)
+    assert rows_of(table) == [*BEFORE[:2], *new]
+    assert len(list(table.changes(start=1))) == told, "an overwrite tells no changes, nor does what compacts it"

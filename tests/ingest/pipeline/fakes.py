@@ -50,8 +50,7 @@ from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
 from storage.types import BIGINT, STRING, DataField
-from storage.write.bucket_router import BucketKey
-from storage.write.table_writer import RoutedRows
+from storage.write.bucket_router import BucketKey, RoutedRows
 from tests.support.manual_clock import ManualClock
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
