@@ -269,8 +269,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`).
     warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
     source: what is read.
-    format: what its records are, never guessed: `debezium-json`, `canal-json`, `maxwell-json`, `ogg-json`,
-        `aliyun-json`, `aws-dms-json` or `json`; see [formats](formats.md).
+    format: what its records are, never guessed: `debezium-json`, `debezium-avro`, `canal-json`, `maxwell-json`,
+        `ogg-json`, `aliyun-json`, `aws-dms-json` or `json`; see [formats](formats.md).
     format_options: what the format takes.
     tables: what is written.
     checkpoint: when what was written is committed.

@@ -18,7 +18,7 @@ def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_m
     """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes."""
     if not len(rows):
         return
-    positions, _ = _layout(values)
+    positions, _ = layout(values)
     begin = 0
     while begin < len(rows):
         by_bytes = int(np.searchsorted(positions[rows + 1], positions[rows[begin]] + bytes_max, "right"))
@@ -34,7 +34,7 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
 
     Raises ValueError when a value is not framed by braces, or does not begin with the prefix.
     """
-    positions, data = _layout(values)
+    positions, data = layout(values)
     begins, ends = positions[rows], positions[rows + 1]
     octets = np.frombuffer(data, np.uint8)
     if np.any(begins >= ends) or np.any(octets[begins] != ord("{")) or np.any(octets[ends - 1] != ord("}")):
@@ -52,7 +52,7 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
     return b"".join(found)
 
 
-def _layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
+def layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """(n + 1 positions, data) of a binary array: value i lies at positions i to i + 1."""
     wide = pa.types.is_large_binary(values.type)
     _, offsets, data = values.buffers()

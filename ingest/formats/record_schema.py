@@ -92,7 +92,7 @@ class RecordSchema:
         self.key_columns = key_columns
         self.placeholders = placeholders
         self.declared = declared
-        spelled = {name: spelled_source_type(name, word) for name, word in target.source_types.items()}
+        self._spelled = spelled = {n: spelled_source_type(n, word) for n, word in target.source_types.items()}
         # Never keys: rows that differ at the source would become one.
         rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
         self._rounded = rounded - set(target.schema.primary_keys)
@@ -106,8 +106,7 @@ class RecordSchema:
             )
         )
         self.columns = tuple(
-            self._column(f.name, f.type, spelled.get(f.name) or declared.get(f.name) or undeclared, settings)
-            for f in target.schema.fields
+            self._column(f.name, f.type, self.said_of(f.name, undeclared), settings) for f in target.schema.fields
         )
         self.by_name: Mapping[str, RecordColumn] = {column.name: column for column in self.columns}
         self.primary_key = tuple(self.by_name[name] for name in target.schema.primary_keys)
@@ -120,6 +119,14 @@ class RecordSchema:
         decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)
         by_value = value_by_value(decode, type_, self.placeholders)
         return RecordColumn(name, type_, decode, decode_column, by_value, name in self.target.schema.primary_keys)
+
+    def said_of(self, column: str, undeclared: SourceType) -> SourceType:
+        """What a person says of a column, else the records, else `undeclared`."""
+        return self._spelled.get(column) or self.declared.get(column) or undeclared
+
+    def rounds(self, column: str) -> bool:
+        """Whether digits that the column's type lacks are rounded off or cut."""
+        return column in self._rounded
 
     @cached_property
     def key_names_the_row(self) -> bool:

@@ -13,6 +13,7 @@ from ingest.formats.aliyun.format import AliyunJson
 from ingest.formats.base import Format
 from ingest.formats.canal.format import CanalJson
 from ingest.formats.debezium.format import DebeziumJson
+from ingest.formats.debezium_avro.format import DebeziumAvro
 from ingest.formats.dms.format import DmsJson
 from ingest.formats.maxwell.format import MaxwellJson
 from ingest.formats.ogg.format import OggJson
@@ -22,6 +23,7 @@ from storage.messages.suggestions import did_you_mean
 
 _CLASSES: Final[tuple[type[Format], ...]] = (
     DebeziumJson,
+    DebeziumAvro,
     CanalJson,
     MaxwellJson,
     OggJson,

@@ -10,7 +10,7 @@ import pytest
 
 import tidelake
 from tests.support.cases import raw_lines
-from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 from tidelake.spark import sink
 
 if TYPE_CHECKING:
@@ -30,18 +30,19 @@ def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark:
     split_into_files(recorded, log, MICRO_BATCHES)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(log), lineSep="\n").select("value")
     reader = lines.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    query = reader.foreachBatch(
-        sink(
-            name,
-            str(tmp_path / "lake"),
-            format="debezium-json",
-            match=recorded.topics,
-            source_types=recorded.source_types,
-            connector=recorded.connector_settings,
-            truncates="skip",
-        )
-    ).start()
-    query.awaitTermination()
+    with format_options_for(recorded) as options:
+        query = reader.foreachBatch(
+            sink(
+                name,
+                str(tmp_path / "lake"),
+                format=recorded.format,
+                match=recorded.topics,
+                source_types=recorded.source_types,
+                connector=options,
+                truncates="skip",
+            )
+        ).start()
+        query.awaitTermination()
     assert differences(recorded, table.scan().to_arrow()) == []
 
 

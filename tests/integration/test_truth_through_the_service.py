@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,9 +16,15 @@ from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 
 CAPTURES = pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
+
+
+@pytest.fixture
+def format_options(recorded: RecordedTable) -> Iterator[dict[str, str]]:
+    with format_options_for(recorded) as options:
+        yield options
 
 
 def table_for(recorded: RecordedTable, lake: Path) -> tidelake.Table:
@@ -29,12 +36,15 @@ def table_for(recorded: RecordedTable, lake: Path) -> tidelake.Table:
     )
 
 
-def config_for(recorded: RecordedTable, lake: Path, source: FolderSettings | KafkaSettings, match: list[str]) -> Config:
+def config_for(
+    recorded: RecordedTable, lake: Path, source: FolderSettings | KafkaSettings, match: list[str], options: Any
+) -> Config:
     return Config(
         pipeline="truth",
         warehouse=str(lake),
         source=source,
-        format_options={**recorded.connector_settings, "truncates": "skip"},
+        format=recorded.format,
+        format_options={**options, "truncates": "skip"},
         tables=[
             TableSettings(
                 name=f"shop.{recorded.name}", match=match, topics=match, source_types=dict(recorded.source_types)
@@ -50,23 +60,25 @@ async def run(config: Config) -> Any:
 
 @pytest.mark.exhaustive(kept=9)
 @CAPTURES
-async def test_a_capture_read_from_a_folder_gives_the_truth(recorded: RecordedTable, tmp_path: Path) -> None:
+async def test_a_capture_read_from_a_folder_gives_the_truth(
+    recorded: RecordedTable, format_options: dict[str, str], tmp_path: Path
+) -> None:
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
     await asyncio.to_thread(copy_files, recorded, tmp_path / "log")
     source = FolderSettings(path=tmp_path / "log", until="end")
-    progress = await run(config_for(recorded, tmp_path / "lake", source, list(recorded.topics)))
+    progress = await run(config_for(recorded, tmp_path / "lake", source, list(recorded.topics), format_options))
     assert progress.ended == "end of source"
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
 
 
 @CAPTURES
 async def test_a_capture_read_from_kafka_gives_the_truth(
-    recorded: RecordedTable, tmp_path: Path, kafka_broker: KafkaBroker
+    recorded: RecordedTable, format_options: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
     topics = await asyncio.to_thread(replay, recorded, kafka_broker)
     source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=topics, until="end")
-    progress = await run(config_for(recorded, tmp_path / "lake", source, topics))
+    progress = await run(config_for(recorded, tmp_path / "lake", source, topics, format_options))
     assert progress.ended == "end of source"
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
 

@@ -7,6 +7,7 @@ TIDELAKE_RECORDED   folder of captures                                    (defau
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -195,6 +196,13 @@ def recorded_lines(path: Path) -> Iterator[Mapping[str, Any]]:
         for line in lines.read().split(b"\n"):
             if line:
                 yield json.loads(line)
+
+
+def recorded_bytes(line: Mapping[str, Any], name: str) -> bytes | None:
+    """The `key` or `value` of a record."""
+    if f"{name}_base64" in line:
+        return None if line[f"{name}_base64"] is None else base64.b64decode(line[f"{name}_base64"])
+    return None if line[name] is None else str(line[name]).encode()
 
 
 def raw_lines(path: Path) -> list[bytes]:

@@ -15,7 +15,7 @@ from ingest.raw_batch import Headers, RawBatch
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
 from storage.types import DataField, not_null, type_from_arrow
-from tests.support.cases import recorded_lines
+from tests.support.cases import recorded_bytes, recorded_lines
 from tests.support.recorded_truth import RecordedTable, rows_of
 
 _BATCH_LINES: Final = 500
@@ -40,7 +40,7 @@ def raw_batch(topic: str, partition: int, records: list[dict[str, Any]]) -> RawB
     """Lines of one partition (`recorded/README.md`) as a batch."""
 
     def column(name: str) -> pa.Array:
-        return pa.array([None if r[name] is None else r[name].encode() for r in records], pa.binary())
+        return pa.array([recorded_bytes(record, name) for record in records], pa.binary())
 
     headers: dict[int, Headers] = {}
     for row, record in enumerate(records):

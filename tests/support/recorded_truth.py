@@ -1,4 +1,4 @@
-"""The recordings in Debezium JSON as tables: what to create, how to decode, and what the table must hold at the end.
+"""The recordings as tables: what to create, how to decode, and what the table must hold at the end.
 
     @pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
         ... create recorded.schema with recorded.primary_key, ingest recorded.files, read the table ...
@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
 
-from tests.support.cases import recorded_lines, recorded_topics, recorded_truth
+from tests.support.cases import recorded_bytes, recorded_lines, recorded_topics, recorded_truth, recording
 from tests.support.database_text import same_value, timestamp_us
+from tests.support.schema_registry import schema_registry
 
 Row = Mapping[str, Any]
 
@@ -54,11 +58,28 @@ class RecordedTable:
         return [found[topic] for topic in self.topics]
 
     @property
+    def format(self) -> str:
+        return "debezium-avro" if self.variant == "avro" else "debezium-json"
+
+    @property
+    def schemas(self) -> Path | None:
+        """The registry's schemas, where the records are in Avro."""
+        return recording(self.capture, self.variant) / "schemas.json" if self.variant == "avro" else None
+
+    @property
     def truth(self) -> Mapping[str, Any]:
         """`primary_key`, `columns` (name, type, nullable) and `rows` of the source table at the end."""
         tables = recorded_truth(self.capture)["tables"]
         table: Mapping[str, Any] = tables.get(self.name) or tables[f"public.{self.name}"]
         return table
+
+
+@contextmanager
+def format_options_for(recorded: RecordedTable) -> Iterator[dict[str, str]]:
+    """`format_options` for its records, beside a schema registry where they need one."""
+    with schema_registry(recorded.schemas) as registry:
+        of_registry = {} if recorded.schemas is None else {"schema_registry_url": registry.url}
+        yield {**recorded.connector_settings, **of_registry}
 
 
 # ---------------------------------------------------------------- target tables
@@ -248,8 +269,9 @@ _PG_PREFIX: Final = {
     "json-schema-numeric": "shopnu",
     "json-schema-connect": "shopco",
     "json-plain": "shoppl",
+    "avro": "shopav",
 }
-_MY_PREFIX: Final = {"json-schema": "myjs", "json-schema-numeric": "mynu", "json-plain": "mypl"}
+_MY_PREFIX: Final = {"json-schema": "myjs", "json-schema-numeric": "mynu", "json-plain": "mypl", "avro": "myav"}
 
 
 def _pg_shop(variant: str, prefix: str) -> list[RecordedTable]:
@@ -458,9 +480,19 @@ def differences(recorded: RecordedTable, held: pa.Table, excused: Counter[str] |
 def _created(recorded: RecordedTable, topic: str) -> list[Row]:
     """The after images of a topic's c and r records."""
     lines = recorded_lines(recorded_topics(recorded.capture, recorded.variant)[topic])
-    values = [json.loads(line["value"]) for line in lines if line["value"] is not None]
-    payloads = [value.get("payload", value) for value in values]
+    payloads = [_payload(recorded, value) for line in lines if (value := recorded_bytes(line, "value")) is not None]
     return [payload["after"] for payload in payloads if payload["op"] in ("c", "r")]
+
+
+def _payload(recorded: RecordedTable, value: bytes) -> Row:
+    if recorded.schemas is None:
+        parsed = json.loads(value)
+        payload: Row = parsed.get("payload", parsed)
+        return payload
+    schemas = json.loads(recorded.schemas.read_text(encoding="utf-8"))["schemas"]
+    schema = fastavro.parse_schema(json.loads(schemas[str(int.from_bytes(value[1:5], "big"))]))
+    decoded: Any = fastavro.schemaless_reader(BytesIO(value[5:]), schema, None)
+    return dict(decoded)
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

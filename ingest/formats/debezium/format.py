@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final
 
@@ -19,41 +19,58 @@ _CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettin
 
 
 @dataclass(frozen=True)
-class DebeziumJson:
-    """See `ingest.formats.base.Format`.
+class DebeziumOptions:
+    """What formats of Debezium's records have in common.
 
     connector: what the records don't say about their connector.
     truncates, inexact_values: see `DebeziumJsonDecoder`.
     """
-
-    NAME: ClassVar = "debezium-json"
-    KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
 
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     truncates: Truncates = "fail"
     inexact_values: InexactValues = "fail"
 
     @classmethod
-    def with_options(cls, options: Mapping[str, Any]) -> DebeziumJson:
-        """options: `truncates`, `inexact_values`, and settings of the connector by name."""
-        known = (*_CONNECTOR_OPTIONS, "truncates", "inexact_values")
+    def parsed(cls, format_: str, options: Mapping[str, Any], others: Collection[str] = ()) -> DebeziumOptions:
+        """options: `truncates`, `inexact_values`, and settings of the connector by name.
+        others: names of options that the format has beside these, for messages.
+
+        Raises BadInput, naming the format, for an option that it doesn't have, and for a value that is none.
+        """
+        known = (*_CONNECTOR_OPTIONS, "truncates", "inexact_values", *others)
         for name, value in options.items():
             if name not in known:
                 hint = did_you_mean(name, known) or "."
-                raise BadInput(f"`format_options`: {cls.NAME} has no option {name!r}{hint} It has {', '.join(known)}")
+                raise BadInput(f"`format_options`: {format_} has no option {name!r}{hint} It has {', '.join(known)}")
             if not isinstance(value, str):
-                raise BadInput(f"{name} of {cls.NAME} is a text, not {value!r}")
+                raise BadInput(f"{name} of {format_} is a text, not {value!r}")
         truncates = options.get("truncates", "fail")
         if truncates not in ("fail", "skip"):
-            raise BadInput(f"truncates of {cls.NAME} is fail or skip, not {truncates!r}")
+            raise BadInput(f"truncates of {format_} is fail or skip, not {truncates!r}")
         inexact_values = options.get("inexact_values", "fail")
         if inexact_values not in ("fail", "round"):
-            raise BadInput(f"inexact_values of {cls.NAME} is fail or round, not {inexact_values!r}")
+            raise BadInput(f"inexact_values of {format_} is fail or round, not {inexact_values!r}")
         connector = ConnectorSettings(**{name: options[name] for name in _CONNECTOR_OPTIONS if name in options})
         return cls(connector, truncates, inexact_values)
 
+
+@dataclass(frozen=True)
+class DebeziumJson:
+    """See `ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "debezium-json"
+    KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
+
+    options: DebeziumOptions = field(default_factory=DebeziumOptions)
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> DebeziumJson:
+        """options: as `DebeziumOptions.parsed`."""
+        return cls(DebeziumOptions.parsed(cls.NAME, options))
+
     def decoder(self, target_of: TargetOf) -> DebeziumJsonDecoder:
-        return DebeziumJsonDecoder(target_of, self.connector, self.truncates, self.inexact_values)
+        options = self.options
+        return DebeziumJsonDecoder(target_of, options.connector, options.truncates, options.inexact_values)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         return infer_table(batch, row)

@@ -26,13 +26,18 @@ RecordSchemaOf: TypeAlias = Callable[[SourceTable, str, bytes | None, bytes | No
 
 
 class RowDecoder:
-    """Collects what records of one topic give. `record_schema_of` is asked for each row change."""
+    """Collects what records of one topic give. `record_schema_of` is asked for each row change.
 
-    def __init__(self, topic: str, record_schema_of: RecordSchemaOf, fail_on_truncate: bool) -> None:
+    found: where it is collected, if others do so, too.
+    """
+
+    def __init__(
+        self, topic: str, record_schema_of: RecordSchemaOf, fail_on_truncate: bool, found: FoundRows | None = None
+    ) -> None:
         self._topic = topic
         self._record_schema_of = record_schema_of
         self._fail_on_truncate = fail_on_truncate
-        self.found = FoundRows()
+        self.found = found or FoundRows()
 
     def read(self, row: int, offset: int, key: bytes | None, value: bytes, headers: Headers) -> None:
         """Adds the record's rows, or counts it, or adds a failure; never raises for what it holds."""

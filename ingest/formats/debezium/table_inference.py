@@ -28,18 +28,26 @@ from storage.types import (
 def infer_table(batch: RawBatch, row: int) -> InferredTable:
     """The table that the record describes. Raises BadInput, naming its position, for one without a row image."""
     try:
-        columns = _columns(batch.values[row].as_py() or b"")
-        key: bytes | None = batch.keys[row].as_py()
-        primary_key = () if key is None else tuple(name for name in key_members(key) if name in columns)
+        return inferred_table(_columns(batch.values[row].as_py() or b""), batch.keys[row].as_py())
     except BadValue as e:
-        where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
-        raise BadInput(f"{where}: no table can be derived from this record: {e}") from None
+        raise refused(batch, row, e) from None
+
+
+def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:
+    """key: of the record, in JSON. Raises BadValue for one that is none."""
+    primary_key = () if key is None else tuple(name for name in key_members(key) if name in columns)
     fields = []
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         nullability = not_null(column_type) if name in primary_key else column_type
         fields.append(DataField(number, name, nullability, source.doc))
     return InferredTable(tuple(fields), primary_key)
+
+
+def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:
+    """The error for a record that tells no table, with its position."""
+    where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
+    return BadInput(f"{where}: no table can be derived from this record: {reason}")
 
 
 def _columns(value: bytes) -> Mapping[str, SourceType]:

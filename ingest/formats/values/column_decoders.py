@@ -142,7 +142,7 @@ def _text_decoder(target: AtomicType, placeholders: Placeholders) -> Callable[..
         column = pa.array(values, pa.string())
         flags = placeholders.in_texts(column)
         if flags is not None:
-            column = _without(column, flags)
+            column = without(column, flags)
         if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(column)).as_py() or 0) > target.length:
             raise BadValue(f"text too long for {target}")
         return column, flags
@@ -207,7 +207,7 @@ def _list_decoder(source: SourceType, target: ArrayType, placeholders: Placehold
     return ColumnDecoder(json_type | None, to_arrow)
 
 
-def _without(column: pa.Array, flags: Flags) -> pa.Array:
+def without(column: pa.Array, flags: Flags) -> pa.Array:
     return pc.if_else(pa.array(~flags), column, pa.scalar(None, column.type))
 
 
@@ -317,12 +317,12 @@ def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequen
             raise BadValue("numbers among bytes")
         if target.scale - source.scale > 38:
             raise BadValue("a scale too far from the column's")
-        return _by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
+        return by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
 
     return to_array
 
 
-def _by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
+def by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
     """Cast with room for 38 digits behind 38 others: Arrow's casts to a larger scale notice not every overflow of 128
     bits, and would give another number. Raises ArrowInvalid for what does not fit.
     """
@@ -369,7 +369,7 @@ def _decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Arr
         return _decimals_of_digits(_without_exponents(values), in_memory)
     if digits_max > 76:
         raise BadValue("more digits than fit")
-    return texts.cast(in_memory) if digits_max <= 38 else _by_256_bits(texts, in_memory)
+    return texts.cast(in_memory) if digits_max <= 38 else by_256_bits(texts, in_memory)
 
 
 def _unsigned_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
@@ -407,7 +407,7 @@ def _time_decoder(source: SourceType, rounds: bool) -> Callable[[Sequence[Any]],
         bounds = pc.min_max(counts)
         if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= day:
             raise BadValue("a time outside one day")
-        return _rescaled(counts, source.per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
+        return rescaled(counts, source.per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
 
     return to_array
 
@@ -422,7 +422,7 @@ def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> 
             return pa.nulls(len(values), in_memory)
         if not isinstance(first, str):
             counts = pa.array(values, pa.int64())
-            return _rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)
+            return rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)
         texts = pa.array(values, pa.string())
         zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
         return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
@@ -430,7 +430,7 @@ def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> 
     return to_array
 
 
-def _rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
+def rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
     """Counts in another unit.
 
     rounds: cut downwards, also before 1970.

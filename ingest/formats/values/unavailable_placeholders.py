@@ -33,8 +33,16 @@ class Placeholders(Protocol):
         """Which rows of a string column are; None when none is."""
         ...
 
+    def in_octets(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        """The same for a binary column of bare bytes."""
+        ...
+
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
         """The same for a column of lists."""
+        ...
+
+    def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """The same for lists whose items lie one list's behind the other's. counts (n,): how many each has."""
         ...
 
 
@@ -47,7 +55,13 @@ class NoPlaceholders:
     def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
         return None
 
+    def in_octets(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        return None
+
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
+        return None
+
+    def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         return None
 
 
@@ -102,8 +116,40 @@ class UnavailablePlaceholders:
         flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
         return flags if flags.any() else None
 
+    def in_octets(self, column: pa.Array) -> NDArray[np.bool_] | None:
+        """The same for a binary column of bare bytes."""
+        data = column.buffers()[2]
+        if data is None or self.text.encode() not in data.to_pybytes():
+            return None
+        found = pc.fill_null(pc.equal(column, pa.scalar(self.text.encode(), column.type)), False)
+        flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return flags if flags.any() else None
+
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
         """The same for a column of lists."""
         if not any(shape in values for shape in self.lists):
             return None
         return np.fromiter((value in self.lists for value in values), np.bool_, len(values))
+
+    def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """The same for lists whose items lie one list's behind the other's. counts (n,): how many each has."""
+        octets: list[bytes] = [self.text.encode()]
+        known: list[Sequence[str | int | bytes]] = [*self.lists, octets]
+        shapes = [shape for shape in known if _holds(items.type, shape[0])]
+        begins = np.cumsum(counts) - counts
+        flags = np.zeros(len(counts), np.bool_)
+        for shape in shapes:
+            rows = np.flatnonzero(counts == len(shape))
+            for number, member in enumerate(shape):
+                if not len(rows):
+                    break
+                same = pc.equal(items.take(pa.array(begins[rows] + number)), pa.scalar(member, items.type))
+                rows = rows[pc.fill_null(same, False).to_numpy(zero_copy_only=False)]
+            flags[rows] = True
+        return flags if flags.any() else None
+
+
+def _holds(type_: pa.DataType, value: str | int | bytes) -> bool:
+    if isinstance(value, int):
+        return bool(pa.types.is_integer(type_))
+    return bool(pa.types.is_string(type_) if isinstance(value, str) else pa.types.is_binary(type_))

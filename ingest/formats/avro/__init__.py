@@ -1,0 +1,1 @@
+"""Avro records: framing, schemas of a registry, columns, and single values as Connect's JSON."""

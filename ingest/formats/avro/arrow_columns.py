@@ -1,0 +1,245 @@
+"""Columns of Avro's own types to columns of a table: what the value decoders do to one value, done to a column at once.
+
+A converter may refuse (raise one of NOT_COLUMNAR) whatever it would not read as the value decoder does; its caller then
+goes value by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.formats.avro.avro_schema import AvroType
+from ingest.formats.avro.cells import Cells
+from ingest.formats.connect_schema import (
+    DOUBLE_WORDS,
+    FLOAT_WORDS,
+    PER_SECOND,
+    UNDECLARED,
+    ConnectorSettings,
+    Meaning,
+    SourceType,
+    completed,
+)
+from ingest.formats.record_schema import RecordColumn
+from ingest.formats.values.column_decoders import Flags, by_256_bits, rescaled, without
+from ingest.formats.values.json_text import BadValue
+from ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
+from storage.types import (
+    BINARY_ROOTS,
+    INTEGER_ROOTS,
+    MAX_LENGTH,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    Root,
+    arrow_type,
+    timestamp_unit,
+)
+
+Converter: TypeAlias = Callable[[pa.Array], tuple[pa.Array, Flags | None]]
+"""A column of Avro's type to one of the table's, and which cells stand for the old value, or None."""
+
+NOT_COLUMNAR: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
+"""What is raised for values that can't be converted at once."""
+
+CellsConverter: TypeAlias = Callable[[Cells], tuple[pa.Array, Flags | None]]
+
+_PLAIN_NUMBERS: Final = frozenset({Meaning.PLAIN, Meaning.DATE, Meaning.TIME, Meaning.TIMESTAMP})
+_UNSCALED_BYTES_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where values come from, and where they go.
+
+    connector, settings: of the records.
+    placeholders: what stands for a value that did not change.
+    rounds: whether digits that the column's type lacks are rounded off or cut.
+    """
+
+    connector: str
+    settings: ConnectorSettings
+    placeholders: Placeholders
+    rounds: bool
+
+    def completed(self, source: SourceType, target: DataType) -> SourceType:
+        return completed(source, target, self.connector, self.settings)
+
+
+def converter_for(
+    kind: str, source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool
+) -> Converter | None:
+    """kind: Avro's. source: as `completed`. None where values must be read one by one."""
+    if not isinstance(target, AtomicType) or source.labels or source.flags:
+        return None
+    root, meaning = target.root, source.meaning
+    match kind:
+        case "null":
+            return _unflagged(lambda column: pa.nulls(len(column), arrow_type(target)))
+        case "boolean" if root is Root.BOOLEAN:
+            return _unflagged(lambda column: column)
+        case "int" | "long":
+            return _integer_converter(source, target, rounds)
+        case "float" if root is Root.FLOAT and source.connect in FLOAT_WORDS:
+            return _unflagged(lambda column: column)
+        case "double" if root is Root.DOUBLE and source.connect in DOUBLE_WORDS:
+            return _unflagged(lambda column: column)
+        case "string" if root in STRING_ROOTS and meaning is Meaning.PLAIN:
+            return lambda column: _texts(column, target, placeholders)
+        case "string" if root in TIMESTAMP_ROOTS and meaning is Meaning.TIMESTAMP:
+            return _unflagged(_instant_converter(target))
+        case "bytes" | "fixed" if root in BINARY_ROOTS and meaning is Meaning.BASE64:
+            return lambda column: _octets(column, target, placeholders)
+        case "bytes" | "fixed" if root is Root.DECIMAL and meaning is Meaning.DECIMAL:
+            return _unflagged(lambda column: _decimals(column, source.scale, target))
+        case _:
+            return None
+
+
+def cells_converter_for(type_: AvroType, source: SourceType, column: RecordColumn, placed: Placed) -> CellsConverter:
+    """The fastest way that reads a column right; whatever that refuses is read value by value.
+
+    type_: Avro's, without null. source: what is said of the column.
+    """
+    fast: CellsConverter | None = None
+    target = column.type
+    if type_.kind == "array" and type_.items is not None and isinstance(target, ArrayType):
+        element = placed.completed(source.element or UNDECLARED, target.element)
+        inner = type_.items.without_null.kind
+        convert = converter_for(inner, element, target.element, NoPlaceholders(), rounds=placed.rounds)
+        if convert is not None:
+            fast = list_converter_for(target, convert, placed.placeholders)
+    else:
+        convert = converter_for(
+            type_.kind, placed.completed(source, target), target, placed.placeholders, rounds=placed.rounds
+        )
+        if convert is not None:
+            fast = partial(_converted, convert)
+
+    def to_arrow(cells: Cells) -> tuple[pa.Array, Flags | None]:
+        if fast is not None:
+            with suppress(*NOT_COLUMNAR):
+                return fast(cells)
+        return column.by_value.to_arrow(cells.to_json())
+
+    return to_arrow
+
+
+def _converted(convert: Converter, cells: Cells) -> tuple[pa.Array, Flags | None]:
+    return convert(cells.to_arrow())
+
+
+def list_converter_for(
+    target: ArrayType, convert: Converter, placeholders: Placeholders
+) -> Callable[[Cells], tuple[pa.Array, Flags | None]]:
+    """convert: of the elements."""
+
+    def to_arrow(cells: Cells) -> tuple[pa.Array, Flags | None]:
+        assert cells.items is not None
+        assert cells.values is not None
+        flags = placeholders.in_arrays(cells.items.to_arrow(), cells.values)
+        elements, _ = convert(cells.items.to_arrow())
+        if elements.null_count and not target.element.nullable:
+            raise BadValue("null elements")
+        lengths = np.zeros(len(cells) + 1, np.int64)
+        lengths[1:][cells.valid] = cells.values
+        positions = pa.array(np.cumsum(lengths).astype(np.int32))
+        lists = pa.ListArray.from_arrays(positions, elements, type=arrow_type(target), mask=pa.array(~cells.valid))
+        if flags is None:
+            return lists, None
+        of_all = np.zeros(len(cells), np.bool_)
+        of_all[cells.valid] = flags
+        return without(lists, of_all), of_all
+
+    return to_arrow
+
+
+def _unflagged(convert: Callable[[pa.Array], pa.Array]) -> Converter:
+    return lambda column: (convert(column), None)
+
+
+def _integer_converter(source: SourceType, target: AtomicType, rounds: bool) -> Converter | None:
+    root, meaning, in_memory = target.root, source.meaning, arrow_type(target)
+    if root in INTEGER_ROOTS and meaning in _PLAIN_NUMBERS:
+        return _unflagged(lambda column: column.cast(in_memory))
+    if root is Root.DATE and meaning is Meaning.DATE:
+        return _unflagged(lambda column: column.cast(pa.int32()).view(pa.date32()))
+    if root in TIMESTAMP_ROOTS and meaning is Meaning.TIMESTAMP:
+        unit = timestamp_unit(target.precision)
+        return _unflagged(lambda column: rescaled(column, source.per_second, PER_SECOND[unit], rounds).view(in_memory))
+    if root is Root.TIME and meaning is Meaning.TIME:
+        return _unflagged(lambda column: _times(column, source.per_second, rounds))
+    if root is Root.DECIMAL and meaning is Meaning.UNSIGNED and target.scale == 0:
+        return _unflagged(lambda column: column.view(pa.uint64()).cast(pa.decimal128(20, 0)).cast(in_memory))
+    return None
+
+
+def _times(counts: pa.Array, per_second: int, rounds: bool) -> pa.Array:
+    bounds = pc.min_max(counts)
+    if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= 86_400 * per_second:
+        raise BadValue("a time outside one day")
+    return rescaled(counts, per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
+
+
+def _texts(texts: pa.Array, target: AtomicType, placeholders: Placeholders) -> tuple[pa.Array, Flags | None]:
+    flags = placeholders.in_texts(texts)
+    if flags is not None:
+        texts = without(texts, flags)
+    if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(texts)).as_py() or 0) > target.length:
+        raise BadValue(f"text too long for {target}")
+    return texts, flags
+
+
+def _octets(octets: pa.Array, target: AtomicType, placeholders: Placeholders) -> tuple[pa.Array, Flags | None]:
+    flags = placeholders.in_octets(octets)
+    if flags is not None:
+        octets = without(octets, flags)
+    if target.root is not Root.BLOB and (pc.max(pc.binary_length(octets)).as_py() or 0) > target.length:
+        raise BadValue(f"bytes too long for {target}")
+    return octets, flags
+
+
+def _instant_converter(target: AtomicType) -> Callable[[pa.Array], pa.Array]:
+    in_memory, unit = arrow_type(target), timestamp_unit(target.precision)
+
+    def convert(texts: pa.Array) -> pa.Array:
+        first = next((text.as_py() for text in texts if text.is_valid), "")
+        zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
+        return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
+
+    return convert
+
+
+def _decimals(octets: pa.Array, scale: int, target: AtomicType) -> pa.Array:
+    """Big-endian two's complement integers, `scale` digits of them behind the point."""
+    lengths = pc.fill_null(pc.binary_length(octets), 1).to_numpy()
+    if len(octets) and (lengths.min() < 1 or lengths.max() > _UNSCALED_BYTES_MAX):
+        raise BadValue("no decimal, or one of more digits than fit")
+    if not 0 <= scale <= 38 or target.scale - scale > 38:
+        raise BadValue("a scale too far from the column's")
+    _, positions, data = octets.buffers()
+    ends = np.frombuffer(positions, np.int32)[octets.offset + 1 : octets.offset + len(octets) + 1].astype(np.int64)
+    valid = octets.is_valid().to_numpy(zero_copy_only=False)
+    given = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    words = np.zeros((len(octets), _UNSCALED_BYTES_MAX), np.uint8)
+    for byte in range(int(lengths.max(initial=0))):
+        rows = np.flatnonzero(valid & (lengths > byte))
+        words[rows, byte] = given[ends[rows] - 1 - byte]
+    signs = np.zeros(len(octets), np.uint8)
+    present = np.flatnonzero(valid)
+    signs[present] = np.where(given[ends[present] - lengths[present]] & 0x80, 0xFF, 0)
+    words = np.where(np.arange(_UNSCALED_BYTES_MAX) < lengths[:, None], words, signs[:, None])
+    buffers: Sequence[Any] = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(words)]
+    column = pa.Array.from_buffers(pa.decimal128(38, scale), len(octets), buffers)
+    column.validate(full=True)
+    return column if column.type == arrow_type(target) else by_256_bits(column, arrow_type(target))

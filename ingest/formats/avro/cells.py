@@ -1,0 +1,136 @@
+"""Values of one type out of many Avro records: numbers as arrays, all else as places in the buffer they lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.avro.avro_schema import AvroType
+from ingest.formats.avro.value_reader import read_value
+
+Mask: TypeAlias = NDArray[np.bool_]
+Places: TypeAlias = NDArray[np.int64]
+
+_ARROW_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """n cells, m of them not null.
+
+    type: of those that are not null.
+    octets: the buffer.
+    valid (n,): which are not null.
+    starts, ends (m,): where each value's Avro form lies in the buffer.
+    values (m,): of a boolean or a number. Of a text or of bytes their length: they end where the form does. Of an array
+        how many items it has.
+    fields: of a record, its fields' m cells.
+    items: of an array of plain values, all of theirs, one array's behind the other's.
+    """
+
+    type: AvroType
+    octets: NDArray[np.uint8]
+    valid: Mask
+    starts: Places
+    ends: Places
+    values: NDArray[Any] | None = None
+    fields: Mapping[str, Cells] = field(default_factory=dict)
+    items: Cells | None = None
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def take(self, rows: Places) -> Cells:
+        """The cells of these rows."""
+        valid = self.valid[rows]
+        dense = rows if self.valid.all() else (np.cumsum(self.valid) - 1)[rows[valid]]
+        items = None
+        if self.items is not None and self.values is not None:
+            counts = self.values[dense]
+            items = self.items.take(_ranges((np.cumsum(self.values) - self.values)[dense], counts))
+        return Cells(
+            self.type,
+            self.octets,
+            valid,
+            self.starts[dense],
+            self.ends[dense],
+            None if self.values is None else self.values[dense],
+            {name: inner.take(dense) for name, inner in self.fields.items()},
+            items,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Cells]) -> Cells:
+        """Of one type, without fields or items. At least one."""
+        first = parts[0]
+        values = None if first.values is None else np.concatenate([part.values for part in parts])
+        return Cells(
+            first.type,
+            first.octets,
+            np.concatenate([part.valid for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            values,
+        )
+
+    def to_arrow(self) -> pa.Array | None:
+        """Booleans, int64, floats, doubles, strings or binary; None for any other type.
+
+        Raises an error of pyarrow's for a text that is no UTF-8.
+        """
+        if self.type.kind == "null":
+            return pa.nulls(len(self))
+        if self.values is None or self.type.kind == "array":
+            return None
+        all_valid = bool(self.valid.all())
+        if self.type.kind in _ARROW_TYPES:
+            numbers = self.values
+            if not all_valid:
+                numbers = np.zeros(len(self), self.values.dtype)
+                numbers[self.valid] = self.values
+            return pa.array(numbers, _ARROW_TYPES[self.type.kind], mask=None if all_valid else ~self.valid)
+        return self._octets_to_arrow(self.values, None if all_valid else self.valid)
+
+    def _octets_to_arrow(self, lengths: NDArray[np.int64], valid: Mask | None) -> pa.Array:
+        positions = np.zeros(len(self) + 1, np.int64)
+        if valid is None:
+            positions[1:] = lengths
+        else:
+            positions[1:][valid] = lengths
+        np.cumsum(positions, out=positions)
+        if positions[-1] >= 1 << 31:
+            raise ValueError("more bytes than one array holds")
+        places = _ranges(self.ends - lengths, lengths)
+        kind = pa.string() if self.type.kind == "string" else pa.binary()
+        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        buffers = [validity, pa.py_buffer(positions.astype(np.int32)), pa.py_buffer(self.octets[places])]
+        column = pa.Array.from_buffers(kind, len(self), buffers)
+        column.validate(full=True)  # UTF-8
+        return column
+
+    def to_json(self) -> list[bytes | None]:
+        """Each value as raw JSON; None is null."""
+        raws: list[bytes | None] = [None] * len(self)
+        octets = self.octets
+        spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        for row, (start, end) in zip(np.flatnonzero(self.valid).tolist(), spans, strict=True):
+            raws[row] = read_value(octets[start:end].tobytes(), self.type)
+        return raws
+
+
+def _ranges(begins: Places, lengths: NDArray[np.int64]) -> Places:
+    """The numbers from each begin on, as many as its length, one range behind the other."""
+    places: Places = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
+    places += np.arange(len(places))
+    return places

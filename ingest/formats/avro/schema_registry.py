@@ -1,0 +1,187 @@
+"""Schemas by id from a Confluent-compatible registry, over HTTP. What an id means never changes, so it is asked once.
+
+Source: Confluent's Schema Registry API, `GET /schemas/ids/{id}` and `GET /subjects/{subject}/versions/{version}`;
+Apicurio, Karapace and Redpanda serve the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import urllib3
+
+from ingest.formats.avro.framing import SchemaId
+from ingest.formats.avro.registry_options import RegistryOptions
+from ingest.formats.values.json_text import BadValue
+from storage.backoff import ExponentialBackoff
+from storage.errors import BadInput, TidelakeError
+
+_CONNECT_TIMEOUT_S: Final = 5.0
+_READ_TIMEOUT_S: Final = 10.0
+_BACKOFF: Final = ExponentialBackoff(200, 5_000)
+_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REFUSED: Final = frozenset({401, 403})
+_ANSWER_BYTES_MAX: Final = 64 << 20
+_REFERENCES_MAX: Final = 200
+_HEADERS: Final = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+
+
+class RegistryUnavailable(TidelakeError):
+    """The schema registry could not be asked. The records are fine: nothing was read past them. Start again later."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """text: the schema's JSON. references: the texts of schemas whose types it uses, those they use in front."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+
+class _Reference(msgspec.Struct):
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct, rename={"schema_type": "schemaType"}):
+    schema: str
+    schema_type: str | None = None
+    references: list[_Reference] | None = None
+
+
+_read_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class SchemaRegistry:
+    """Asks, and remembers every answer. Not for use by two threads at once.
+
+    sleep, clock: seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not options.urls:
+            raise BadInput(
+                "Avro records name their schemas by id: set `schema_registry_url` in `format_options` to the registry "
+                "that the connector's converter writes to"
+            )
+        self._options = options
+        self._sleep = sleep
+        self._clock = clock
+        self._schemas: dict[SchemaId, RegisteredSchema] = {}
+        headers = dict(_HEADERS)
+        if options.basic_auth_user_info:
+            headers |= urllib3.make_headers(basic_auth=options.basic_auth_user_info)
+        if options.bearer_auth_token:
+            headers["Authorization"] = f"Bearer {options.bearer_auth_token}"
+        self._pool = urllib3.PoolManager(
+            headers=headers,
+            retries=urllib3.Retry(0, redirect=3, raise_on_redirect=True),  # tried again here, with the time in view
+            timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=options.ssl_ca_location or None,
+            cert_file=options.ssl_certificate_location or None,
+            key_file=options.ssl_key_location or None,
+        )
+
+    def schema(self, id_: SchemaId) -> RegisteredSchema:
+        """Raises BadValue for an id that the registry does not know, or that is no Avro schema; RegistryUnavailable
+        when it does not answer in time, or refuses to.
+        """
+        found = self._schemas.get(id_)
+        if found is None:
+            path = f"/schemas/ids/{id_}" if isinstance(id_, int) else f"/schemas/guids/{id_}"
+            answer = self._answer(path, f"schema {id_}")
+            found = RegisteredSchema(answer.schema, self._references(answer, {}))
+            self._schemas[id_] = found
+        return found
+
+    def _references(self, answer: _Answer, seen: dict[tuple[str, int], None]) -> tuple[str, ...]:
+        texts: list[str] = []
+        for reference in answer.references or ():
+            name = (reference.subject, reference.version)
+            if name in seen:
+                continue
+            seen[name] = None
+            if len(seen) > _REFERENCES_MAX:
+                raise BadValue(f"the schema refers to more than {_REFERENCES_MAX} others")
+            path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            referred = self._answer(path, f"version {reference.version} of {reference.subject}")
+            texts += [*self._references(referred, seen), referred.schema]
+        return tuple(texts)
+
+    def _answer(self, path: str, what: str) -> _Answer:
+        try:
+            answer = _read_answer(self._get(path, what))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+            raise BadValue(f"{what}: the schema registry's answer is none of Confluent's ({e})") from None
+        if answer.schema_type not in (None, "AVRO"):
+            raise BadValue(f"{what} is a schema of {answer.schema_type}, not of Avro")
+        return answer
+
+    def _get(self, path: str, what: str) -> bytes:
+        """The body of an answer. Every URL is asked, again and again until the time is up."""
+        give_up = self._clock() + self._options.schema_registry_timeout_s
+        attempt = 0
+        while True:
+            for url in self._options.urls:
+                try:
+                    return self._ask(url + path, what)
+                except _NotNow as e:
+                    reason = f"{url}: {e}"
+            wait_s = _BACKOFF.wait_ms(attempt, lambda: 0.5) / 1000
+            attempt += 1
+            if self._clock() + wait_s >= give_up:
+                raise RegistryUnavailable(
+                    f"{what} could not be had from the schema registry for "
+                    f"{self._options.schema_registry_timeout_s:g} s. Last, {reason}. Nothing was read past its "
+                    "records: see to the registry (`schema_registry_url`) and start again"
+                )
+            self._sleep(wait_s)
+
+    def _ask(self, url: str, what: str) -> bytes:
+        try:
+            response: Any = self._pool.request("GET", url, preload_content=False)
+            try:
+                body: bytes = response.read(_ANSWER_BYTES_MAX)
+            finally:
+                response.release_conn()
+        except (urllib3.exceptions.HTTPError, OSError) as e:
+            if isinstance(getattr(e, "reason", e), urllib3.exceptions.SSLError):
+                raise RegistryUnavailable(
+                    f"{url}: TLS failed: {e}. Set ssl_ca_location to the certificates to trust"
+                ) from None
+            raise _NotNow(str(e)) from None
+        if response.status == 200:
+            return body
+        said = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
+        if response.status in _PASSING:
+            raise _NotNow(said)
+        if response.status in _REFUSED:
+            raise RegistryUnavailable(
+                f"{url}: {said}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
+            )
+        if not _is_of_a_registry(body):
+            raise RegistryUnavailable(f"{url}: {said}. That is no schema registry: correct schema_registry_url")
+        raise BadValue(f"the schema registry does not know {what} ({url}: {said})")
+
+
+def _is_of_a_registry(body: bytes) -> bool:
+    """Whether an error is one that a registry tells: any other server says 404, too."""
+    try:
+        return "error_code" in msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return False
+
+
+class _NotNow(Exception):
+    """Asking again may help."""

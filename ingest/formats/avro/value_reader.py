@@ -1,0 +1,162 @@
+"""One value of Avro's binary form as JSON, as Connect's JSON converter writes it: one set of rules reads both.
+
+Bytes become base64, also those of a decimal; 32-bit floats print as the shortest text of one; NaN and the infinities
+are texts; a map whose keys are no texts is a list of pairs.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from ingest.formats.avro.avro_schema import AvroType
+from ingest.formats.values.json_text import BadValue
+
+_T = TypeVar("_T")
+_NESTING_MAX: Final = 200
+_VARINT_BYTES_MAX: Final = 10
+_EMPTY_ITEMS_MAX: Final = 1_000_000  # of an array whose items take no bytes
+
+_float: Final = struct.Struct("<f")
+_double: Final = struct.Struct("<d")
+
+
+def read_record(data: bytes, type_: AvroType) -> dict[str, bytes]:
+    """A record's fields as raw JSON. Raises BadValue unless `data` is exactly one record of that type."""
+    reader = _Reader(data, 0)
+    try:
+        fields = {name: reader.json(inner, 1) for name, inner in type_.fields.items()}
+    except (IndexError, struct.error):
+        raise BadValue("the Avro record ends too early, or its schema is another") from None
+    if reader.at != len(data):
+        raise BadValue(f"{len(data) - reader.at} bytes behind the Avro record, or its schema is another")
+    return fields
+
+
+def read_value(data: bytes, type_: AvroType) -> bytes:
+    """Raw JSON of the value at the beginning of `data`. Raises BadValue where there is none."""
+    try:
+        return _Reader(data, 0).json(type_, 1)
+    except (IndexError, struct.error):
+        raise BadValue("the Avro value ends too early") from None
+
+
+def object_of(members: dict[str, bytes]) -> bytes:
+    """Raw members as a raw JSON object."""
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + raw for name, raw in members.items()) + b"}"
+
+
+def float32_json(value: float) -> bytes:
+    """The shortest text that tells a 32-bit float from its neighbours."""
+    return str(np.float32(value)).encode() if math.isfinite(value) else float64_json(value)
+
+
+def float64_json(value: float) -> bytes:
+    if math.isfinite(value):
+        return repr(value).encode()
+    return b'"NaN"' if math.isnan(value) else b'"Infinity"' if value > 0 else b'"-Infinity"'
+
+
+def bytes_json(value: bytes) -> bytes:
+    return b'"' + base64.b64encode(value) + b'"'
+
+
+class _Reader:
+    """at: the next byte. Raises BadValue, IndexError or struct.error for what is none of a type's values."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self.at = at
+
+    def long(self) -> int:
+        value = shift = 0
+        for _ in range(_VARINT_BYTES_MAX):
+            octet = self._data[self.at]
+            self.at += 1
+            value |= (octet & 0x7F) << shift
+            if octet < 0x80:
+                if value >> 64:
+                    break
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+        raise BadValue("an integer of more than 64 bits in the Avro record")
+
+    def octets(self, length: int) -> bytes:
+        if not 0 <= length <= len(self._data) - self.at:
+            raise BadValue(f"a length of {length} where the Avro record has {len(self._data) - self.at} bytes left")
+        self.at += length
+        return self._data[self.at - length : self.at]
+
+    def json(self, type_: AvroType, depth: int) -> bytes:
+        if depth > _NESTING_MAX:
+            raise BadValue(f"the Avro record is nested more than {_NESTING_MAX} deep")
+        match type_.kind:
+            case "null":
+                return b"null"
+            case "boolean":
+                octet = self.octets(1)[0]
+                if octet > 1:
+                    raise BadValue(f"{octet} is no boolean of Avro")
+                return b"true" if octet else b"false"
+            case "int" | "long":
+                return str(self.long()).encode()
+            case "float":
+                return float32_json(_float.unpack(self.octets(4))[0])
+            case "double":
+                return float64_json(_double.unpack(self.octets(8))[0])
+            case "bytes":
+                return bytes_json(self.octets(self.long()))
+            case "fixed":
+                return bytes_json(self.octets(type_.size))
+            case "string":
+                return self._text(self.octets(self.long()))
+            case "enum":
+                return msgspec.json.encode(self._one_of(type_.symbols))
+            case "union":
+                return self.json(self._one_of(type_.branches), depth)
+            case "record":
+                return object_of({name: self.json(inner, depth + 1) for name, inner in type_.fields.items()})
+            case _:
+                return self._collection(type_, depth + 1)
+
+    def _one_of(self, choices: Sequence[_T]) -> _T:
+        number = self.long()
+        if not 0 <= number < len(choices):
+            raise BadValue(f"{number} is the number of none of {len(choices)} branches, or symbols, of Avro")
+        return choices[number]
+
+    def _text(self, data: bytes) -> bytes:
+        try:
+            return msgspec.json.encode(data.decode())
+        except UnicodeDecodeError as e:
+            raise BadValue(f"a text of the Avro record is no UTF-8 ({e})") from None
+
+    def _collection(self, type_: AvroType, depth: int) -> bytes:
+        """An array, or a map: blocks of items, until one is empty."""
+        assert type_.items is not None
+        found: list[bytes] = []
+        while count := self.long():
+            if count < 0:
+                count = -count
+                self.long()  # the block's size in bytes
+            if count > len(self._data) - self.at and (type_.kind == "map" or count > _EMPTY_ITEMS_MAX):
+                raise BadValue(f"a block of {count} items where the Avro record has {len(self._data) - self.at} bytes")
+            for _ in range(count):
+                if type_.kind == "map":
+                    key = self._text(self.octets(self.long()))
+                    found.append(key + b":" + self.json(type_.items, depth))
+                elif type_.is_pairs:
+                    pair = [self.json(inner, depth) for inner in type_.items.fields.values()]
+                    found.append(b"[" + b",".join(pair) + b"]")
+                else:
+                    found.append(self.json(type_.items, depth))
+                if len(found) > _EMPTY_ITEMS_MAX + len(self._data):
+                    raise BadValue("more items than the Avro record has bytes")
+        both = b",".join(found)
+        return b"{" + both + b"}" if type_.kind == "map" else b"[" + both + b"]"

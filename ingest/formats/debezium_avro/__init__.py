@@ -1,0 +1,1 @@
+"""Debezium's records in Avro: the rules of `ingest.formats.debezium`, on columns that come typed."""

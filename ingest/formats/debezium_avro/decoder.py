@@ -1,0 +1,346 @@
+"""Debezium in Avro: columnar where records are alike, record by record where they are not.
+
+A batch is cut into chunks, a chunk by the writer's schema, and its records are read as columns
+(`avro.column_reader`). These are told apart by source table and key columns, and converted to the table's
+(`column_images`). Where that refuses, smaller and smaller parts are tried. What remains becomes JSON, record by record,
+and Debezium's row decoder decides what it means. Both ways give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.avro.arrow_columns import NOT_COLUMNAR
+from ingest.formats.avro.cells import Cells, Places
+from ingest.formats.avro.framing import FRAME_BYTES, VALUE_SCHEMA_HEADER, SchemaId, schema_ids, unframed
+from ingest.formats.avro.schema_cache import SchemaCache, wrapped
+from ingest.formats.avro.value_reader import read_record
+from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from ingest.formats.concatenated_json import split_rows
+from ingest.formats.connect_schema import ConnectorSettings
+from ingest.formats.debezium.decoder import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, InexactValues, Truncates
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium.key_changes import find_key_changes
+from ingest.formats.debezium.record_key import columns_of_key
+from ingest.formats.debezium.row_decoder import RowDecoder
+from ingest.formats.debezium_avro.column_images import (
+    Changes,
+    ColumnImages,
+    ops_of,
+    same_everywhere,
+)
+from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, EnvelopeSchema, envelope_schema
+from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.found_rows import FoundRows
+from ingest.formats.record_schema import RecordSchema
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue
+from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from ingest.raw_batch import RawBatch
+
+_SCHEMAS_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
+_NO_KEY: Final = -2
+_ALONE_MAX: Final = 64  # records of a part that is no longer divided
+_PARTS: Final = 8
+_ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
+_KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
+
+_Names: TypeAlias = tuple[str | None, ...]  # as SOURCE_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordSchemaKey:
+    """What decides how a record is read, apart from its target."""
+
+    source: SourceTable
+    connector: str
+    schema: SchemaId
+    key_columns: frozenset[str]
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """columnar: None where every record is to be read alone."""
+
+    record_schema: RecordSchema
+    columnar: ColumnImages | None
+
+
+@dataclass(slots=True, eq=False)
+class _DecodeState:
+    """What one `decode` has found so far."""
+
+    batch: RawBatch
+    found: FoundRows = field(default_factory=FoundRows)
+    targets: dict[SourceTable, Target | None] = field(default_factory=dict)
+    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
+
+    def add(self, piece: DecodedRows) -> None:
+        self.pieces.setdefault(piece.target.name, []).append(piece)
+
+
+class DebeziumAvroDecoder:
+    """See `ingest.formats.base.Decoder`, and `DebeziumJsonDecoder` for what it shares with this.
+
+    `decode` raises RegistryUnavailable when a schema can't be had now; the batch may be decoded again.
+    """
+
+    def __init__(
+        self,
+        target_of: TargetOf,
+        schemas: SchemaCache,
+        settings: ConnectorSettings | None = None,
+        truncates: Truncates = "fail",
+        inexact_values: InexactValues = "fail",
+    ) -> None:
+        self._target_of = target_of
+        self._schemas = schemas
+        self._settings = settings or ConnectorSettings()
+        self._fail_on_truncate = truncates != "skip"
+        self._rounds = inexact_values == "round"
+        self._envelopes: dict[SchemaId, EnvelopeSchema] = {}
+        self._known: dict[_RecordSchemaKey, _Known] = {}
+        self.row_decoded_records = 0
+        """Records that were read alone since construction; for benchmarks and tests."""
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
+        state = _DecodeState(batch)
+        present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
+        for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
+            self._decode_chunk(state, chunk)
+        if tombstones := len(batch) - len(present):
+            state.found.skip(Skipped.TOMBSTONE, tombstones)
+        as_json = self._as_json(batch)
+        return DecodedBatch(
+            tuple(merge_decoded(pieces, as_json, find_key_changes) for pieces in state.pieces.values()),
+            tuple(sorted(state.found.failures, key=lambda failure: failure.row)),
+            state.found.skipped,
+            state.found.unrouted,
+        )
+
+    def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+        ids = schema_ids(state.batch.values, rows)
+        if state.batch.headers:  # halves of key changes are read alone, and what has its schema in a header
+            ids[np.isin(rows, np.fromiter(state.batch.headers, np.int64, len(state.batch.headers)))] = -1
+        for id_ in np.unique(ids).tolist():
+            same = rows[ids == id_]
+            envelope = None
+            with suppress(BadValue):  # reading its records alone will say what is wrong
+                envelope = None if id_ < 0 else self._envelope(id_)
+            if envelope is None or envelope.reader is None:
+                self._decode_alone(state, same)
+            else:
+                self._decode_columns(state, id_, envelope, same)
+
+    # ------------------------------------------------------------ columnar
+
+    def _decode_columns(self, state: _DecodeState, id_: int, envelope: EnvelopeSchema, rows: NDArray[np.int64]) -> None:
+        """Records of one schema."""
+        assert envelope.reader is not None
+        cells, read = envelope.reader.read(state.batch.values, rows, FRAME_BYTES)
+        ops = ops_of(cells["op"])
+        columnar = read & _ROW_OPS[ops]
+        if not columnar.all():
+            self._decode_alone(state, rows[~columnar])
+        places = np.flatnonzero(columnar)
+        changes = Changes(rows, ops, cells["before"], cells["after"])
+        source = cells.get("source")
+        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
+        try:
+            by_names = _by_names(columns, places)
+        except NOT_COLUMNAR:  # a name that is no UTF-8
+            self._decode_alone(state, rows[places])
+            return
+        for names, of_table in by_names:
+            for key_columns, same in self._by_key_columns(state, rows[of_table], of_table):
+                self._decode_table(state, id_, names, key_columns, changes.take(same))
+
+    def _by_key_columns(
+        self, state: _DecodeState, rows: NDArray[np.int64], places: Places
+    ) -> list[tuple[frozenset[str], Places]]:
+        """Places by the columns in their records' keys; of none where a record has no key that names columns."""
+        keys = state.batch.keys.take(pa.array(rows))
+        valid = keys.is_valid().to_numpy(zero_copy_only=False)
+        ids = np.full(len(rows), _NO_KEY, np.int64)
+        ids[valid] = schema_ids(keys, np.flatnonzero(valid))
+        found: dict[frozenset[str], list[Places]] = {}
+        for id_ in np.unique(ids).tolist():
+            same = np.flatnonzero(ids == id_)
+            if id_ >= 0 or id_ == _NO_KEY:
+                found.setdefault(self._columns_of_key(id_), []).append(places[same])
+                continue
+            for place in same.tolist():  # the connector's key converter is another
+                found.setdefault(columns_of_key(keys[place].as_py()), []).append(places[place : place + 1])
+        return [(columns, np.sort(np.concatenate(parts))) for columns, parts in found.items()]
+
+    def _columns_of_key(self, id_: int) -> frozenset[str]:
+        with suppress(BadValue):
+            return frozenset() if id_ == _NO_KEY else frozenset(self._schemas.type_of(id_).fields)
+        return frozenset()
+
+    def _decode_table(
+        self, state: _DecodeState, id_: int, names: _Names, key_columns: frozenset[str], changes: Changes
+    ) -> None:
+        database, schema, table, connector = names or (None,) * len(SOURCE_NAMES)
+        source = SourceTable(state.batch.topic, database, schema, table)
+        if self._target(state, source) is None:
+            state.found.skip(Skipped.UNROUTED, len(changes.rows))
+            state.found.unrouted.setdefault(source, int(changes.rows[0]))
+            return
+        known = self._find(state, _RecordSchemaKey(source, connector or "", id_, key_columns))
+        assert known is not None
+        self._decode_part(state, known, changes)
+
+    def _decode_part(self, state: _DecodeState, known: _Known, changes: Changes) -> None:
+        n = len(changes.rows)
+        if known.columnar is None:
+            self._decode_alone(state, changes.rows)
+            return
+        try:
+            piece, alone = known.columnar.read(changes)
+        except NOT_COLUMNAR:
+            if n <= _ALONE_MAX:
+                self._decode_alone(state, changes.rows)
+                return
+            step = max(_ALONE_MAX, -(-n // _PARTS))
+            for at in range(0, n, step):
+                self._decode_part(state, known, changes.take(np.arange(at, min(at + step, n))))
+            return
+        if piece is not None:
+            state.add(piece)
+        self._decode_alone(state, changes.rows[alone])
+
+    # ------------------------------------------------------------ record by record
+
+    def _decode_alone(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+        for row in rows.tolist():
+            self._decode_record(state, row)
+        self.row_decoded_records += len(rows)
+        for piece in state.found.take_pieces():
+            state.add(piece)
+
+    def _decode_record(self, state: _DecodeState, row: int) -> None:
+        batch = state.batch
+        headers = batch.headers.get(row, ())
+        try:
+            id_, bare = unframed(batch.values[row].as_py(), headers, VALUE_SCHEMA_HEADER)
+            members = self._members(id_, bare)
+        except BadValue as error:
+            state.found.fail(row, int(batch.offsets[row]), error, None)
+            return
+        key = self._schemas.key_as_json(batch.keys[row].as_py(), headers)
+        decoder = RowDecoder(
+            batch.topic, partial(self._record_schema_of, state, id_), self._fail_on_truncate, state.found
+        )
+        decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
+
+    def _members(self, id_: SchemaId, bare: bytes) -> dict[str, bytes]:
+        type_ = self._schemas.type_of(id_)
+        try:
+            return read_record(bare, type_)
+        except BadValue as e:
+            raise BadValue(f"schema {id_}: {e}") from None
+
+    def _headers_as_json(self, headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple[str, bytes | None], ...]:
+        """The keys in headers: Connect's header converter may write Avro as well."""
+        return tuple(
+            (name, self._schemas.key_as_json(value, ()) if name in _KEY_HEADERS else value) for name, value in headers
+        )
+
+    def _as_json(self, batch: RawBatch) -> RawBatch:
+        """The batch with keys, values and headers of records with headers as JSON, and no others."""
+        if not any(name in _KEY_HEADERS for headers in batch.headers.values() for name, _ in headers):
+            return replace(batch, headers={}) if batch.headers else batch
+        keys: list[bytes | None] = [None] * len(batch)
+        values: list[bytes | None] = [None] * len(batch)
+        for row, headers in batch.headers.items():
+            keys[row] = self._schemas.key_as_json(batch.keys[row].as_py(), headers)
+            value: bytes | None = batch.values[row].as_py()
+            with suppress(BadValue):  # it has no rows either
+                values[row] = (
+                    None if value is None else wrapped(self._schemas.record(value, headers, VALUE_SCHEMA_HEADER)[1])
+                )
+        return replace(
+            batch,
+            keys=pa.array(keys, pa.binary()),
+            values=pa.array(values, pa.binary()),
+            headers={row: self._headers_as_json(headers) for row, headers in batch.headers.items()},
+        )
+
+    # ------------------------------------------------------------ schemas
+
+    def _target(self, state: _DecodeState, source: SourceTable) -> Target | None:
+        if source not in state.targets:
+            state.targets[source] = self._target_of(source)
+        return state.targets[source]
+
+    def _envelope(self, id_: SchemaId) -> EnvelopeSchema:
+        if id_ not in self._envelopes:
+            self._envelopes[id_] = envelope_schema(self._schemas.type_of(id_))
+        return self._envelopes[id_]
+
+    def _record_schema_of(
+        self,
+        state: _DecodeState,
+        id_: SchemaId,
+        source: SourceTable,
+        connector: str,
+        _: bytes | None,
+        key: bytes | None,
+    ) -> RecordSchema | None:
+        known = self._find(state, _RecordSchemaKey(source, connector, id_, columns_of_key(key)))
+        return None if known is None else known.record_schema
+
+    def _find(self, state: _DecodeState, key: _RecordSchemaKey) -> _Known | None:
+        target = self._target(state, key.source)
+        if target is None:
+            return None
+        known = self._known.get(key)
+        if known is None or known.record_schema.target is not target:
+            if len(self._known) >= _SCHEMAS_MAX:
+                self._known.clear()
+            known = self._known[key] = self._new(key, target)
+        return known
+
+    def _new(self, key: _RecordSchemaKey, target: Target) -> _Known:
+        envelope = self._envelope(key.schema)
+        record_schema = RecordSchema(
+            target,
+            envelope.columns,
+            key.key_columns,
+            key.connector,
+            self._settings,
+            placeholders=UnavailablePlaceholders(self._settings.unavailable_value_placeholder),
+            rounds=self._rounds,
+        )
+        columnar = None
+        if envelope.reader is not None:
+            image = envelope.type.fields["after"].without_null
+            with suppress(ValueError):  # every record is to be read alone
+                columnar = ColumnImages(record_schema, image, self._settings)
+        return _Known(record_schema, columnar)
+
+
+def _by_names(columns: Sequence[Cells | None], places: Places) -> list[tuple[_Names, Places]]:
+    """Places by what these columns of `source` say there."""
+    if not len(places):
+        return []
+    taken = [None if column is None else column.take(places) for column in columns]
+    one = same_everywhere(taken)
+    if one is not None:
+        return [(one, places)]
+    arrays = [None if column is None else column.to_arrow() for column in taken]
+    texts = [[None] * len(places) if array is None else array.to_pylist() for array in arrays]
+    found: dict[_Names, list[int]] = {}
+    for place, names in zip(places.tolist(), zip(*texts, strict=True), strict=True):
+        found.setdefault(names, []).append(place)
+    return [(names, np.array(members, np.int64)) for names, members in found.items()]

@@ -1,0 +1,70 @@
+"""A writer's schema of Debezium's envelope: the types of its images, and what reads it as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ingest.formats.avro.avro_schema import AvroType, connect_schema
+from ingest.formats.avro.column_reader import ColumnReader
+from ingest.formats.connect_schema import ConnectSchema, Meaning, SourceType, source_type
+from ingest.formats.mysql_types import mysql_source_type
+from storage.types import BOOLEAN
+
+SOURCE_NAMES: Final = ("db", "schema", "table", "connector")
+_IMAGES: Final = ("before", "after")
+_TYPE: Final = "__debezium.source.column.type"
+# Names of `Source` records whose connectors don't speak MySQL's type names.
+_OTHER_CONNECTORS: Final = ("postgresql", "oracle", "sqlserver", "db2", "informix", "vitess", "spanner", "cockroach")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnvelopeSchema:
+    """type: of the envelope.
+    columns: of its images, in order.
+    reader: None where the records are no row changes.
+    """
+
+    type: AvroType
+    columns: Mapping[str, SourceType]
+    reader: ColumnReader | None
+
+
+def envelope_schema(type_: AvroType) -> EnvelopeSchema:
+    """Of any record; without columns where it has no images."""
+    images = {name: type_.fields[name].without_null for name in _IMAGES if name in type_.fields}
+    image = images.get("after") or images.get("before")
+    if image is None or image.kind != "record":
+        return EnvelopeSchema(type_, {}, None)
+    says_mysql = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
+    columns = {f.field: _column(f, says_mysql) for f in connect_schema(image).fields if f.field is not None}
+    is_change = "op" in type_.fields and all(found.kind == "record" for found in images.values())
+    inside = {**{name: found.fields.keys() for name, found in images.items()}, "source": SOURCE_NAMES}
+    reader = ColumnReader(type_, ("op", *inside), inside) if is_change and len(images) == len(_IMAGES) else None
+    return EnvelopeSchema(type_, columns, reader)
+
+
+def _source_name(type_: AvroType) -> str:
+    source = type_.fields.get("source")
+    said = {} if source is None else source.without_null.properties
+    return f"{said.get('name', '')} {said.get('connect.name', '')}"
+
+
+def _column(schema: ConnectSchema, says_mysql: bool) -> SourceType:
+    """With the column's MySQL type (column.propagate.source.type), where Connect's says less: a DECIMAL sent as text.
+
+    Not TINYINT(1): it need not be true or false.
+    """
+    source = source_type(schema)
+    parameters = schema.parameters or {}
+    if not says_mysql or _TYPE not in parameters or source.meaning is not Meaning.PLAIN or source.name:
+        return source
+    length, scale = parameters.get(f"{_TYPE[:-4]}length", ""), parameters.get(f"{_TYPE[:-4]}scale", "")
+    size = f"({','.join(filter(None, (length, scale)))})" if length else ""
+    name, _, rest = parameters[_TYPE].partition(" ")
+    column_type = mysql_source_type(f"{name}{size} {rest}".strip()).column_type
+    if source.connect == "string" and column_type is not None:
+        return replace(source, column_type=column_type)
+    is_boolean = column_type == BOOLEAN and source.connect != "boolean"
+    return source if is_boolean else replace(source, column_type=column_type)

@@ -1,0 +1,65 @@
+"""`debezium-avro`: the change records of Debezium's connectors as Confluent's Avro converter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
+from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
+from ingest.formats.avro.schema_cache import SchemaCache
+from ingest.formats.avro.schema_registry import SchemaRegistry
+from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium.format import DebeziumOptions
+from ingest.formats.debezium.table_inference import inferred_table, refused
+from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
+from ingest.formats.debezium_avro.envelope_schema import envelope_schema
+from ingest.formats.values.json_text import BadValue
+from ingest.raw_batch import RawBatch
+
+
+@dataclass(frozen=True)
+class DebeziumAvro:
+    """See `ingest.formats.base.Format`.
+
+    registry: where the schemas are.
+    """
+
+    NAME: ClassVar = "debezium-avro"
+    KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
+
+    registry: RegistryOptions = field(default_factory=RegistryOptions)
+    options: DebeziumOptions = field(default_factory=DebeziumOptions)
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> DebeziumAvro:
+        """options: those of `debezium-json`, and where the registry is."""
+        options = with_underscores(options)
+        of_registry = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
+        others = {name: value for name, value in options.items() if name not in REGISTRY_OPTIONS}
+        return cls(
+            RegistryOptions.parsed(cls.NAME, of_registry), DebeziumOptions.parsed(cls.NAME, others, REGISTRY_OPTIONS)
+        )
+
+    def decoder(self, target_of: TargetOf) -> DebeziumAvroDecoder:
+        options = self.options
+        return DebeziumAvroDecoder(
+            target_of, self._schemas(), options.connector, options.truncates, options.inexact_values
+        )
+
+    def _schemas(self) -> SchemaCache:
+        return SchemaCache(SchemaRegistry(self.registry))
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        schemas = self._schemas()
+        headers = batch.headers.get(row, ())
+        try:
+            type_, _ = schemas.record(batch.values[row].as_py() or b"", headers, VALUE_SCHEMA_HEADER)
+            columns = envelope_schema(type_).columns
+            if not columns:
+                raise BadValue("it has no row image")
+            return inferred_table(columns, schemas.key_as_json(batch.keys[row].as_py(), headers))
+        except BadValue as e:
+            raise refused(batch, row, e) from None

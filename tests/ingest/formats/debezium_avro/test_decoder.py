@@ -1,0 +1,280 @@
+"""Debezium in Avro is read as the same changes in JSON are, whichever way: by columns, or record by record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.formats.avro.schema_registry import RegistryUnavailable
+from ingest.formats.base import DecodedBatch, FailureKind, Skipped, Target
+from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium_avro import decoder as decoder_module
+from ingest.formats.registry import open_format
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from tests.ingest.formats.conftest import NoColumnarDecoder
+from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of, orders, rows_of
+from tests.support.change_replay import recorded_batches, target_of
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
+from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+
+_KEY: Final = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+_COLUMNS: Final = {"id": "long", "note": ["null", "string"], "qty": ["null", "int"]}
+SOURCE: Final = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders"}
+
+
+def envelope(columns: Mapping[str, Any]) -> dict[str, Any]:
+    value = {
+        "type": "record",
+        "name": "Value",
+        "fields": [{"name": name, "type": type_} for name, type_ in columns.items()],
+    }
+    source = {
+        "type": "record",
+        "name": "Source",
+        "fields": [{"name": name, "type": ["null", "string"]} for name in SOURCE],
+    }
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", value]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "source", "type": source},
+            {"name": "op", "type": "string"},
+        ],
+    }
+
+
+_TRANSACTION: Final = {
+    "type": "record",
+    "name": "TransactionMetadataValue",
+    "fields": [{"name": "status", "type": "string"}, {"name": "id", "type": "string"}],
+}
+_SCHEMAS: Final = {
+    1: _KEY,
+    2: envelope(_COLUMNS),
+    3: envelope({**_COLUMNS, "added": ["null", "double"]}),
+    4: _TRANSACTION,
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistryServer]:
+    with schema_registry() as server:
+        server.schemas = {str(id_): json.dumps(schema) for id_, schema in _SCHEMAS.items()}
+        yield server
+
+
+@pytest.fixture(params=["by columns", "record by record"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "record by record":
+        monkeypatch.setattr(decoder_module, "ColumnImages", NoColumnarDecoder)
+
+
+def framed(id_: int, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _SCHEMAS[id_], value)
+    return b"\0" + id_.to_bytes(4, "big") + out.getvalue()
+
+
+def change(
+    op: str, before: Any = None, after: Any = None, *, schema: int = 2, source: Any = SOURCE, headers: Any = ()
+) -> Record:
+    image = after or before or {}
+    key = framed(1, {"id": image["id"]}) if "id" in image else None
+    return Record(key, framed(schema, {"before": before, "after": after, "source": source, "op": op}), headers)
+
+
+def decode(
+    registry: SchemaRegistryServer, records: Sequence[Record], target: Target | None, **options: str
+) -> DecodedBatch:
+    options = {"schema_registry_url": registry.url, "schema_registry_timeout_s": "0.3", **options}
+    return open_format("debezium-avro", options).decoder(lambda source: target).decode(batch_of(records))
+
+
+ROW: Final = {"id": 1, "note": "a", "qty": 5}
+
+
+@pytest.mark.usefixtures("either_way")
+def test_changes_of_every_kind_give_their_rows(registry: SchemaRegistryServer) -> None:
+    records = [
+        change("r", None, ROW),
+        change("u", ROW, {**ROW, "qty": None}),
+        change("u", None, {**ROW, "note": None}),
+        change("u", ROW, {**ROW, "id": 2}),
+        change("d", {**ROW, "id": 2}),
+        Record(framed(1, {"id": 2}), None),
+    ]
+    decoded = decode(registry, records, orders(emit_update_before=True))
+    assert not decoded.failures
+    assert decoded.skipped == {Skipped.TOMBSTONE: 1}
+    assert rows_of(decoded) == [
+        ("+I", 1, "a", 5),
+        ("-U", 1, "a", 5),
+        ("+U", 1, "a", None),
+        ("+U", 1, None, 5),
+        ("-U", 1, "a", 5),
+        ("+U", 2, "a", 5),
+        ("-D", 2, "a", 5),
+    ]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_column_that_the_table_lacks_is_named_with_the_type_that_its_schema_says(
+    registry: SchemaRegistryServer,
+) -> None:
+    decoded = decode(registry, [change("c", None, ROW), change("c", None, {**ROW, "added": 0.5}, schema=3)], orders())
+    (failure,) = decoded.failures
+    assert (failure.row, failure.kind, failure.columns) == (1, FailureKind.UNKNOWN_COLUMN, ("added",))
+    assert "added DOUBLE" in failure.reason.replace("=", " ")
+    assert rows_of(decoded) == [("+I", 1, "a", 5)]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_one_bad_record_costs_no_other_record(registry: SchemaRegistryServer) -> None:
+    good = [change("c", None, {**ROW, "id": number}) for number in range(300)]
+    cut = change("c", None, ROW)
+    records = [*good]
+    records[100] = Record(cut.key, (cut.value or b"")[:-3])
+    records[200] = Record(None, b"\0\0\0\0\x09" + b"?")
+    records[201] = Record(None, b'{"op": "c"}')
+    decoded = decode(registry, records, orders())
+    said = [(failure.row, failure.reason) for failure in decoded.failures]
+    assert [row for row, _ in said] == [100, 200, 201]
+    assert "schema 2: " in said[0][1]
+    assert "does not know schema 9" in said[1][1]
+    assert "no Avro in Confluent's wire format" in said[2][1]
+    assert [row[1] for row in rows_of(decoded)] == [n for n in range(300) if n not in (100, 200, 201)]
+
+
+def test_values_that_one_record_alone_refuses_leave_the_others_fast(registry: SchemaRegistryServer) -> None:
+    records = [change("c", None, {**ROW, "id": number, "qty": number}) for number in range(2_000)]
+    target = orders({"id": "BIGINT", "note": "STRING", "qty": "SMALLINT"})
+    records[777] = change("c", None, {**ROW, "id": 777, "qty": 70_000})
+    decoder = open_format("debezium-avro", {"schema_registry_url": registry.url}).decoder(lambda source: target)
+    decoded = decoder.decode(batch_of(records))
+    assert [failure.kind for failure in decoded.failures] == [FailureKind.NARROW_COLUMN]
+    assert len(rows_of(decoded)) == 1_999
+    assert decoder.row_decoded_records <= 64  # type: ignore[attr-defined]
+
+
+def test_records_of_several_tables_and_other_shapes_in_one_topic(registry: SchemaRegistryServer) -> None:
+    other = {**SOURCE, "table": "others"}
+    records = [
+        change("c", None, ROW),
+        change("c", None, ROW, source=other),
+        Record(None, framed(4, {"status": "BEGIN", "id": "7"})),
+        change("t"),
+        change("m"),
+        change("c", None, {**ROW, "id": 2}),
+    ]
+    format_ = open_format("debezium-avro", {"schema_registry_url": registry.url, "truncates": "skip"})
+    target = orders()
+    batch = batch_of(records)
+    decoded = format_.decoder(lambda source: target if source.table == "orders" else None).decode(batch)
+    assert not decoded.failures
+    assert [row[1] for row in rows_of(decoded)] == [1, 2]
+    assert decoded.skipped == {
+        Skipped.UNROUTED: 1,
+        Skipped.TRANSACTION: 1,
+        Skipped.TRUNCATE: 1,
+        Skipped.MESSAGE: 1,
+    }
+    assert {source.table: row for source, row in decoded.unrouted.items()} == {"others": 1}
+    (failure,) = decode(registry, records[3:4], target).failures
+    assert failure.kind is FailureKind.TRUNCATE
+
+
+@pytest.mark.usefixtures("either_way")
+def test_halves_of_a_key_change_are_told(registry: SchemaRegistryServer) -> None:
+    moved = {**ROW, "id": 2}
+    records = [
+        change("d", ROW, headers=((NEW_KEY_HEADER, b'{"id":2}'),)),
+        change("c", None, moved, headers=((OLD_KEY_HEADER, framed(1, {"id": 1})),)),
+    ]
+    (part,) = decode(registry, records, orders()).tables
+    assert part.key_changes is not None
+    assert [(c.old_key, c.new_key) for c in part.key_changes.changes] == [('{"id":1}', '{"id":2}')] * 2
+
+
+def test_keys_of_another_converter_are_understood(registry: SchemaRegistryServer) -> None:
+    records = [Record(b'{"id":1}', change("d", ROW).value), Record(b"?", change("c", None, ROW).value)]
+    assert rows_of(decode(registry, records, orders())) == [("-D", 1, "a", 5), ("+I", 1, "a", 5)]
+
+
+def test_a_registry_that_is_away_stops_the_decoder_and_loses_nothing(registry: SchemaRegistryServer) -> None:
+    registry.failing = 10_000
+    options = {"schema_registry_url": registry.url, "schema_registry_timeout_s": "0.3"}
+    target = orders()
+    decoder = open_format("debezium-avro", options).decoder(lambda source: target)
+    batch = batch_of([change("c", None, ROW)])
+    with pytest.raises(RegistryUnavailable):
+        decoder.decode(batch)
+    registry.failing = 0
+    assert rows_of(decoder.decode(batch)) == [("+I", 1, "a", 5)]
+
+
+def test_without_a_registry_the_pipeline_is_refused_before_it_reads() -> None:
+    with pytest.raises(BadInput, match="set `schema_registry_url`"):
+        open_format("debezium-avro", {}).decoder(lambda source: None)
+
+
+def test_paimon_s_spelling_of_the_url_is_taken_and_an_unknown_option_refused(registry: SchemaRegistryServer) -> None:
+    open_format("debezium-avro", {"schema.registry.url": registry.url}).decoder(lambda source: None)
+    with pytest.raises(BadInput, match=r"debezium-avro has no option 'schema_registry_ur'; did you mean"):
+        open_format("debezium-avro", {"schema_registry_ur": registry.url})
+
+
+TYPES_OF_NEW_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "customers": {"born": "DATE", "balance": "DECIMAL(12, 2)", "tags": "ARRAY<STRING>"},
+    "orders": {"id": "BIGINT NOT NULL", "total": "DECIMAL(14, 4)", "placed_at": "TIMESTAMP(6) WITH LOCAL TIME ZONE"},
+    "goods": {"tiny": "TINYINT", "flag": "SMALLINT", "price": "DECIMAL(10, 2)"},
+    "carts": {"client_no": "DECIMAL(20, 0)"},
+}
+AVRO: Final = [recorded for recorded in RECORDED_TABLES if recorded.schemas is not None]
+
+
+@pytest.mark.parametrize("recorded", AVRO, ids=lambda recorded: recorded.id)
+@pytest.mark.parametrize("emit_update_before", [False, True], ids=["upserts", "with old images"])
+@pytest.mark.sampled
+def test_columns_and_single_records_give_the_same(
+    recorded: RecordedTable, emit_update_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_of(recorded, emit_update_before)
+    batches = [batch for path in recorded.files for batch in recorded_batches(path)]
+    with schema_registry(recorded.schemas) as server:
+        format_ = open_format("debezium-avro", {"schema_registry_url": server.url, **recorded.connector_settings})
+        decoder = format_.decoder(lambda source: target)
+        fast = [decoder.decode(batch) for batch in batches]
+        records = sum(map(len, batches))
+        assert decoder.row_decoded_records < records / 3  # type: ignore[attr-defined]
+        monkeypatch.setattr(decoder_module, "ColumnImages", NoColumnarDecoder)
+        alone = [format_.decoder(lambda source: target).decode(batch) for batch in batches]
+    for one, other in zip(fast, alone, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("recorded", AVRO, ids=lambda recorded: recorded.id)
+def test_a_new_table_has_the_types_that_the_schema_says(recorded: RecordedTable) -> None:
+    batch = next(recorded_batches(recorded.files[0]))
+    with schema_registry(recorded.schemas) as server:
+        format_ = open_format("debezium-avro", {"schema_registry_url": server.url})
+        inferred = format_.infer_table(batch, 0)
+    assert inferred.primary_key == recorded.primary_key
+    types = {field.name: str(field.type) for field in inferred.fields}
+    assert types.items() >= TYPES_OF_NEW_TABLES.get(recorded.name, {}).items()
+
+
+def test_a_batch_without_records_gives_nothing(registry: SchemaRegistryServer) -> None:
+    none = np.empty(0, np.int64)
+    empty = RawBatch("t", 0, none, none, pa.array([], pa.binary()), pa.array([], pa.binary()), 7)
+    decoder = open_format("debezium-avro", {"schema_registry_url": registry.url}).decoder(lambda source: orders())
+    assert decoder.decode(empty).tables == ()
