@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.spark.batch_rows import BatchInput, BatchStatistics, raw_batches
+from ingest.spark.package_version import check_version, package_version
 from storage.table import TableContext
 from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
 from storage.write.bucket_router import BucketKey, BucketRouter
@@ -41,14 +42,17 @@ class ShuffleMap:
 
     shuffle_partitions: how many tasks will write.
     bucket_assigner: makes the assigner of each map task; it must be a function of the rows.
+    version: of this package in the driver.
     """
 
     context: TableContext
     input: BatchInput
     shuffle_partitions: int
     bucket_assigner: BucketAssignerFactory = bucket_assigner_of
+    version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_version(self.version)
         context = self.context
         router = BucketRouter(context.schema, self.bucket_assigner(context))
         statistics = BatchStatistics()

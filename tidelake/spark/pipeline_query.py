@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,10 @@ from storage.logs import get_logger
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
 _RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
+
+_MISSING_PACKAGE: Final = re.compile(
+    r"ModuleNotFoundError: No module named '((?:ingest|storage|checkpoint|compaction|tidelake|pyarrow|numpy)\b[\w.]*)'"
+)
 
 _log = get_logger(__name__)
 
@@ -70,6 +75,12 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
     """What a task on an executor raised on purpose arrives as text within text; anything else stays as it is."""
     import storage.errors
 
+    if (found := _MISSING_PACKAGE.search(str(error))) is not None:
+        return UnsupportedFeature(
+            "Spark's executors",
+            f"their Python has no module {found[1]}",
+            "Give them the driver's environment, by --archives or in their image: docs/spark.md says how",
+        )
     for line in str(error).splitlines():
         module, _, message = line.strip().partition(": ")
         name = module.rpartition(".")[2]

@@ -1,4 +1,9 @@
-"""A Spark session on this machine, for the command line."""
+"""A Spark session for the command line: on this machine, on a cluster, or the one that spark-submit set up.
+
+What spark-submit was told wins over ours: master, driver's address, web page, time zone, interpreters.
+
+Source: PySpark `core/context.py` (`_ensure_initialized`), `java_gateway.py` (`PYSPARK_GATEWAY_PORT`).
+"""
 
 from __future__ import annotations
 
@@ -10,33 +15,46 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from storage.errors import TidelakeError
+from storage.errors import BadInput, TidelakeError
 
 _SETTINGS: Final = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Nobody else need reach a driver that runs alone; and a host without a resolvable name would not start.
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.session.timeZone": "UTC",
 }
+_ON_THIS_MACHINE: Final = {
+    "spark.ui.enabled": "false",
+    # Nobody else need reach a driver that runs alone; and a host without a resolvable name would not start.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_DEFAULT_MASTER: Final = "local[*]"
+_INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
-def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """settings: over ours. Python workers run this very interpreter, which has the packages they import.
+def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    """master: None is what spark-submit was told, else this machine. settings: over all others.
 
-    Raises TidelakeError when Spark doesn't start; standard error says why.
+    Python workers on this machine run this very interpreter, which has the packages they import.
+
+    Raises BadInput when spark-submit was told another master. Raises TidelakeError when Spark doesn't start; standard
+    error says why.
     An interrupt waits until the JVM is up, then ends it: one that loses us earlier would stay for ever.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     _quieten()
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**_SETTINGS, **settings}.items():
+    submitted = _submitted_settings()
+    master = _master(master, submitted)
+    if _is_one_machine(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if not any(key in submitted for key in _INTERPRETERS) and not (submitted and "PYSPARK_PYTHON" in os.environ):
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    ours = {**_SETTINGS, **(_ON_THIS_MACHINE if _is_one_machine(master) else {})}
+    builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
+    for key, value in {**{k: v for k, v in ours.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)
     with ThreadPoolExecutor(1) as other_thread:  # PySpark takes the signal over when it starts in the main one
         starting = other_thread.submit(builder.getOrCreate)
@@ -47,6 +65,33 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
         except KeyboardInterrupt:
             starting.result().stop()
             raise
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Of the JVM that spark-submit started; none when nobody did."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # nothing public asks that JVM before there is a context
+    return dict(SparkConf(_jvm=SparkContext._jvm).getAll())
+
+
+def _app_name(submitted: Mapping[str, str]) -> str | None:
+    """spark-submit takes the script's name for it where it was told none."""
+    told = submitted.get("spark.app.name", "")
+    return None if told.endswith(".py") else told or None
+
+
+def _master(asked: str | None, submitted: Mapping[str, str]) -> str:
+    told = submitted.get("spark.master")
+    if asked is not None and told is not None and asked != told:
+        raise BadInput(
+            f"--master {asked}, but spark-submit was told {told}. Leave --master of `tidelake spark run` out"
+        )
+    return told or asked or _DEFAULT_MASTER
+
+
+def _is_one_machine(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 def _quieten() -> None:

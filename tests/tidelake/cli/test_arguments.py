@@ -37,6 +37,7 @@ def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...
     parameters = set(inspect.signature(getattr(importlib.import_module(module), name)).parameters) - {"out"}
     common = {"help", "json", "debug", "log_level", "log_format"}
     options = {action.dest for action in parser._actions} - common
+    options |= {"passed_on"} & parser._defaults.keys()
     if "warehouse" in options:
         options = options - {"warehouse", "catalog_options"} | {"catalog"}
     assert options == parameters

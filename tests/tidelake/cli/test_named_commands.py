@@ -28,7 +28,9 @@ COMMAND: Final = re.compile(rf"(?:^|(?<=[\s`('\"]))tidelake (?:{NOUNS})\b(?:(?! 
 OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 VALUES: Final = {"--add-column": "x INT", "--set-type": "x INT", "--set": "k=v"}  # in place of what is left open
 
-OTHER_OPTIONS: Final = frozenset({"--version", "--output", "--quiet"})  # of tidelake itself, Maxwell, pip
+OTHER_OPTIONS: Final = frozenset(
+    {"--version", "--output", "--quiet", "--master", "--archives", "--deploy-mode", "--files"}
+)  # of tidelake itself, Maxwell, pip, spark-submit
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -54,7 +56,8 @@ def all_texts() -> Iterator[tuple[str, str]]:
     for path in SOURCES:
         yield from ((str(path.relative_to(ROOT)), text) for text in messages(path))
     for path in TEXTS:
-        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+        continued = re.sub(r" ?\\\n\s*", " ", path.read_text(encoding="utf-8"))
+        yield str(path.relative_to(ROOT)), continued
 
 
 ALL: Final = frozenset(f"tidelake {noun} {LEFT_OPEN}" for noun in NOUNS.split("|"))  # a noun's commands together

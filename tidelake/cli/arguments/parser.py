@@ -54,7 +54,13 @@ class Invocation:
 
 def parse(arguments: Sequence[str] | None = None) -> Invocation:
     """Exits with code 2 and a message when the arguments are none, with 0 after `--help` and `--version`."""
-    known, unknown = build_parser().parse_known_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    own = given[: given.index("--")] if "--" in given else given
+    known, unknown = build_parser().parse_known_args(own)
+    if hasattr(known, "passed_on"):  # argparse takes no `--` behind options that follow a positional
+        known.passed_on = tuple(given[len(own) + 1 :])
+    elif own != given:
+        known, unknown = build_parser().parse_known_args(given)
     options = vars(known)
     if unknown:  # argparse by itself shows the usage of `tidelake`, which doesn't say what the command takes
         options["parser"].error(f"unrecognized arguments: {' '.join(unknown)}")

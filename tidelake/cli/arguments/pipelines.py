@@ -51,8 +51,8 @@ def add_spark(verbs: Verbs) -> None:
         "Positions are kept in the tables and in Spark's checkpoint directory: keep that for the life of the pipeline.",
         log_level="info",
     )
-    _add_config(run)
-    run.add_argument("--master", default="local[*]", help="default: local[*]; ignored when spark-submit names one")
+    _add_query(run)
+    run.add_argument("--master", help="default: what spark-submit was told, else local[*]")
     run.add_argument(
         "--conf",
         action="append",
@@ -61,7 +61,21 @@ def add_spark(verbs: Verbs) -> None:
         metavar="KEY=VALUE",
         help="a setting of the Spark session, repeatable",
     )
-    run.add_argument(
+    submit = command(
+        verbs,
+        "submit",
+        "spark:submit",
+        "run a pipeline's configuration on a cluster, with spark-submit",
+        "What stands behind `--` goes to spark-submit as it is: `-- --master spark://host:7077`.",
+        log_level="info",
+    )
+    _add_query(submit)
+    submit.set_defaults(passed_on=())
+
+
+def _add_query(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument(
         "--checkpoint", metavar="DIR", help="Spark's checkpoint directory; default: <pipeline>.spark in the warehouse"
     )
 

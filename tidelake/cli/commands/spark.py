@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ingest.config.config import load_config
@@ -21,7 +23,7 @@ def run(
     *,
     config: str,
     settings: Sequence[str],
-    master: str,
+    master: str | None,
     conf: Sequence[tuple[str, str]],
     checkpoint: str | None,
 ) -> None:
@@ -49,6 +51,41 @@ def run(
         out.document({"ended": ended, "query_id": str(streams.query.id)})
     else:
         out.note(ended)
+
+
+def submit(
+    out: CommandOutput, *, config: str, settings: Sequence[str], checkpoint: str | None, passed_on: Sequence[str]
+) -> None:
+    """Becomes spark-submit.
+
+    passed_on: its options. With `--deploy-mode cluster` the configuration travels with it.
+    """
+    loaded = load_config(Path(config), settings)
+    if (missing := missing_for_spark()) is not None:
+        raise UnsupportedFeature("tidelake spark submit", "spark-submit can't run here", missing)
+    is_remote = "cluster" in passed_on
+    given = Path(config).name if is_remote else config
+    command = [_spark_submit(), *passed_on, *(["--files", config] if is_remote else []), _file_of("tidelake.__main__")]
+    command += ["spark", "run", given, "--checkpoint", checkpoint or _checkpoint(loaded)]
+    command += [f"--set={setting}" for setting in settings]
+    os.execv(command[0], command)
+
+
+def _spark_submit() -> str:
+    """Of the Spark that SPARK_HOME names, else of PySpark."""
+    home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
+    path = Path(home, "bin", "spark-submit")
+    if not path.is_file():
+        raise BadInput(f"there is no {path}: set SPARK_HOME to the folder of a Spark distribution, or unset it")
+    return str(path)
+
+
+def _file_of(module: str) -> str:
+    """Without importing it."""
+    found = find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    return found.origin
 
 
 def _checkpoint(config: Config) -> str:

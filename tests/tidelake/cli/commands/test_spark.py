@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import tidelake.__main__
 from tests.support.command_line import Call
+from tests.support.spark_cluster import spark_cluster
 from tests.tidelake.shop_log import create_shop_tables, write_shop_log
 from tidelake.cli.commands import spark
 from tidelake.demo.shop import ORDERS
@@ -41,6 +43,46 @@ def test_a_configuration_runs_on_spark(config: Path, tmp_path: Path) -> None:
     assert json.loads(run.stdout)["ended"] == "end of source"
     assert orders.scan().to_arrow().sort_by("id").to_pylist() == shop.expected_rows(ORDERS).to_pylist()
     assert (tmp_path / "lake" / "shop.spark").is_dir()
+
+
+@pytest.mark.interop
+@pytest.mark.needs("Spark")
+@pytest.mark.timeout(600)
+def test_a_configuration_runs_on_the_workers_of_a_cluster(config: Path, tmp_path: Path) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    orders = create_shop_tables(tmp_path / "lake")["orders"]
+    with spark_cluster(tmp_path) as cluster:
+        command = [sys.executable, "-m", "tidelake", "spark", "submit", str(config), "--", "--master", cluster.url]
+        command += ["--conf", "spark.log.level=ERROR", "--conf", "spark.driver.host=127.0.0.1"]
+        command += ["--conf", f"spark.pyspark.python={sys.executable}", "--conf", "spark.executor.memory=512m"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        (application,) = cluster.state()["completedapps"]
+        executors = [path.name for path in tmp_path.glob("work-*/app-*/*/stderr")]
+    assert (application["name"], application["cores"]) == ("tidelake shop", 2)
+    assert len(executors) == 2
+    assert orders.scan().to_arrow().sort_by("id").to_pylist() == shop.expected_rows(ORDERS).to_pylist()
+
+
+@pytest.mark.interop
+@pytest.mark.needs("Spark")
+def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: Path, tmp_path: Path) -> None:
+    create_shop_tables(tmp_path / "lake")
+    script = str(tidelake.__main__.__file__)
+    command = [
+        spark._spark_submit(),
+        "--master",
+        "local[1]",
+        script,
+        "spark",
+        "run",
+        str(config),
+        "--master",
+        "local[2]",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "--master local[2], but spark-submit was told local[1]" in run.stderr
 
 
 @pytest.mark.interop

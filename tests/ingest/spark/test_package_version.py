@@ -1,0 +1,18 @@
+"""Driver and tasks run one version of this package."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.spark.package_version import check_version, package_version
+from storage.errors import UnsupportedFeature
+
+
+def test_a_task_of_another_version_than_the_driver_s_is_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"on a Spark executor: the driver runs 99\.0"):
+        check_version("99.0")
+
+
+@pytest.mark.parametrize("driver", [package_version(), "unknown"])
+def test_the_same_version_or_one_that_nobody_knows_is_taken(driver: str) -> None:
+    check_version(driver)
