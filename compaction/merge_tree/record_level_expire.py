@@ -50,9 +50,12 @@ class RecordLevelExpire:
         """batches: with the time field. Expired rows go before merging, so an older row may come out again, as in
         Java.
         """
-        for batch in batches:
+
+        def unexpired(batch: pa.RecordBatch) -> pa.RecordBatch:
             kept = self.keeps(batch, now_s)
-            yield batch if kept.all() else batch.filter(pa.array(kept))
+            return batch if kept.all() else batch.filter(pa.array(kept))
+
+        return map(unexpired, batches)
 
     def keeps(self, rows: pa.RecordBatch, now_s: int) -> NDArray[np.bool_]:
         """(n,): rows that have not expired."""

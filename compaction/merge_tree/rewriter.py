@@ -133,9 +133,11 @@ class MergeTreeRewriter:
                 batch_bytes=size.bytes,
                 deletion=self.deletion_files.get(file.file_name),
             )
-            for batch in rows:
-                self._check_cancelled()
-                yield batch
+            yield from map(self._unless_cancelled, rows)
+
+    def _unless_cancelled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        self._check_cancelled()
+        return rows
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import chain
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ from storage.paths import format_of
 from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, POSITION_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
+
+T = TypeVar("T")
 
 DEFAULT_BATCH_ROWS: Final = 65_536
 _STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
@@ -82,10 +85,14 @@ def read_data_file(
         batch_bytes=batch_bytes,
         chunk_filter=plan.chunk_filter(context, predicate, rows),
     )
-    for stored, positions in rows.live(stored_batches):
+
+    def as_read(live: tuple[pa.RecordBatch, pa.Array | None]) -> Iterator[pa.RecordBatch]:
+        stored, positions = live
         plan.check_never_null(stored, path)
         columns = [positions if f == POSITION_FIELD else plan.column(f, stored) for f in read_fields]
-        yield from _halved(batch_of(columns, stored.num_rows, schema), batch_bytes)
+        return _handed_over(_halved(batch_of(columns, stored.num_rows, schema), batch_bytes))
+
+    yield from chain.from_iterable(map(as_read, rows.live(stored_batches)))
 
 
 class _Rows:
@@ -150,14 +157,19 @@ class _Rows:
         checked, of which some are left out.
         """
         found = 0
-        for batch in batches:
+
+        def live(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
+            nonlocal found
             begin, found = found, found + batch.num_rows
             positions = self._positions(begin, found) if self._wants_positions else None
-            if self._is_live is None or (live := self._is_live[begin:found]).all():
-                yield batch, positions
-            elif live.any():
-                kept = pa.array(live)
-                yield batch.filter(kept), None if positions is None else positions.filter(kept)
+            if self._is_live is None or (is_live := self._is_live[begin:found]).all():
+                return _handed_over([(batch, positions)])
+            if not is_live.any():
+                return iter(())
+            kept = pa.array(is_live)
+            return _handed_over([(batch.filter(kept), None if positions is None else positions.filter(kept))])
+
+        yield from chain.from_iterable(map(live, batches))
         if not self._is_checked:
             self._check(found)
 
@@ -172,14 +184,20 @@ class _Rows:
             raise CorruptFile(self._path, f"{self._expected} rows, as its manifest says", f"{found}")
 
 
-def _halved(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
     """In pieces that small, or of one row; rows may differ in size."""
     if rows.num_rows < 2 or rows.nbytes <= most_bytes:
-        yield rows
-        return
+        return [rows]
     middle = rows.num_rows // 2
-    yield from _halved(rows.slice(0, middle), most_bytes)
-    yield from _halved(rows.slice(middle), most_bytes)
+    return [*_halved(rows.slice(0, middle), most_bytes), *_halved(rows.slice(middle), most_bytes)]
+
+
+def _handed_over(items: Sequence[T]) -> Iterator[T]:
+    """Each is held by who takes it alone: rows may be large, and whoever is through with one lets it go."""
+    left = list(reversed(items))
+    del items
+    while left:
+        yield left.pop()
 
 
 def _opened(io: FileIO, path: str) -> pa.NativeFile:

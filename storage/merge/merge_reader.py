@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -65,18 +65,16 @@ def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merg
         cut = min(lasts)
         taken: list[pa.RecordBatch] = []
         taken_words: list[KeyWords] = []
-        still_open = []
         for cursor, of_run, last in zip(cursors, words, lasts, strict=True):
             count = len(of_run[0]) if last == cut else count_rows_up_to(of_run, cut)
             if count:
                 taken.append(cursor.batch.slice(0, count))
                 taken_words.append(tuple(word[:count] for word in of_run))
-            if cursor.advance(count):
-                still_open.append(cursor)
-        cursors = still_open
+            cursor.pass_over(count)
         merged = _merged(taken, taken_words, order, merge)
         yield merged
         del merged  # rows may be large: gone before others are read
+        cursors = [cursor for cursor in cursors if cursor.read_on()]
 
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
@@ -94,9 +92,12 @@ def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch,
 
 def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a reader of the table sees: rows whose newest version is a delete are gone."""
-    for batch in batches:
-        retract = is_retract(row_kinds(batch))
-        yield batch.filter(pa.array(~retract)) if retract.any() else batch
+    return map(_without_retracts, batches)
+
+
+def _without_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    retract = is_retract(row_kinds(batch))
+    return batch.filter(pa.array(~retract)) if retract.any() else batch
 
 
 def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
@@ -124,8 +125,15 @@ def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[NormalizedKey]:
     return [normalize_column(batch.column(n), nullable=batch.schema.field(n).nullable) for n in order.key_columns]
 
 
+_NO_ROWS: Final = pa.record_batch({})
+
+
+def _has_rows(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows)
+
+
 class _Cursor:
-    """An open run: `batch` holds its next rows, never empty, `keys` their words."""
+    """An open run: `batch` holds its next rows, `keys` their words. Empty only between `pass_over` and `read_on`."""
 
     __slots__ = ("_order", "_rest", "batch", "keys")
 
@@ -138,20 +146,21 @@ class _Cursor:
     @classmethod
     def open(cls, run: Iterator[pa.RecordBatch], order: MergeOrder) -> _Cursor | None:
         """None for a run without rows."""
-        rows = (batch for batch in run if batch.num_rows)
+        rows = filter(_has_rows, run)
         first = next(rows, None)
         return None if first is None else cls(first, rows, order)
 
-    def advance(self, count: int) -> bool:
-        """Pass over `count` rows; False at the end of the run."""
+    def pass_over(self, count: int) -> None:
         if count == self.batch.num_rows:
-            return self._next_batch()
-        if count:
+            self.batch = _NO_ROWS  # large rows are held by who merges them alone
+        elif count:
             self.batch = self.batch.slice(count)
             self.keys = [words.slice(count) for words in self.keys]
-        return True
 
-    def _next_batch(self) -> bool:
+    def read_on(self) -> bool:
+        """Where no row is left, the next batch; False at the end of the run."""
+        if self.batch.num_rows:
+            return True
         following = next(self._rest, None)
         if following is None:
             return False

@@ -77,9 +77,10 @@ class SnapshotReader:
             bucket = _Bucket(directory, split.partition, split.deletion_files)
             with raise_if_snapshot_expired(self.context, split.snapshot_id):
                 for section in split.sections:
-                    for batch in self._section(section, bucket):
-                        if batch.num_rows:
-                            yield batch.select(self.columns)
+                    yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
+
+    def _output(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(self.columns)
 
     def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
         needs_kinds = self._keeps_kinds or any(_may_hold_retracts(file) for run in section for file in run)
@@ -174,14 +175,19 @@ def filtered(
 def _where(
     context: TableContext, batches: Iterator[pa.RecordBatch], expression: pc.Expression
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+    def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            kept = batch.filter(expression)
+            return batch.filter(expression)
         except pa.ArrowException as e:  # an expression of the caller's own that some values don't go with
             raise BadInput(
                 f"{context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"
             ) from None
-        yield kept
+
+    return map(kept, batches)
+
+
+def _has_rows(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows)
 
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:

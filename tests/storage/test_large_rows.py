@@ -1,12 +1,13 @@
-"""What rows of many megabytes take besides the write buffer: a few times the largest, not a few times all of them."""
+"""What rows of many megabytes take, written, read and compacted: a few times the largest, not a few times all."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,11 +18,27 @@ import pyarrow as pa
 import tidelake
 
 warehouse, row_mib, rows, buffer_mib, options = sys.argv[1], *map(int, sys.argv[2:5]), json.loads(sys.argv[5])
+is_read = sys.argv[6] == "True"
 
 
 def memory_mib(name):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1024
+
+
+class Peak:
+    # mib: what was held at a time at most, beyond what was held before.
+
+    def __enter__(self):
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        with open("/proc/self/clear_refs", "w") as peaks:
+            peaks.write("5")
+        self._before = memory_mib("VmRSS")
+        return self
+
+    def __exit__(self, *_):
+        self.mib = memory_mib("VmHWM") - self._before
 
 
 catalog = tidelake.open_catalog(warehouse)
@@ -41,35 +58,75 @@ def large(key):
 with table.writer(commit_user="w") as writer:
     writer.write(pa.table({"k": [-1], "text": ["small"]}))
     writer.commit(1)
-    gc.collect()
-    with open("/proc/self/clear_refs", "w") as peaks:
-        peaks.write("5")
-    before = memory_mib("VmRSS")
-    for key in range(rows):
-        writer.write(large(key))
-    writer.commit(2)
-    peak = memory_mib("VmHWM") - before
+    with Peak() as written:
+        for key in range(rows):
+            writer.write(large(key))
+        writer.commit(2)
+
+
+def peak_of_reading():
+    batches = table.scan().to_batches()
+    with Peak() as peak:
+        for batch in batches:
+            del batch
+    return peak.mib
+
+
+read = compacted = read_at_once = 0
+if is_read:
+    with table.writer(commit_user="w") as writer:
+        for key in range(rows):
+            writer.write(large(key))
+        writer.commit(3)
+    read = peak_of_reading()
+    with Peak() as peak:
+        table.compact(full=True)
+    compacted = peak.mib
+    read_at_once = peak_of_reading()
 keys = sorted(row for batch in table.scan(columns=["k"]).to_batches() for row in batch.column(0).to_pylist())
 last = table.scan(columns=["text"], filter=tidelake.col("k") == rows - 1).to_arrow().column(0)[0].as_py()
 assert last[-1] == str((rows - 1) % 10) and len(last) == row_mib << 20
-print(json.dumps({"peak_mib": peak, "keys": keys}))
+peaks = {"written": written.mib, "read": read, "compacted": compacted, "read_at_once": read_at_once}
+print(json.dumps({**peaks, "keys": keys}))
 """
 
 
-def run(warehouse: Path, row_mib: int, rows: int, buffer_mib: int, **options: str) -> float:
-    """The memory that writing them took at a time, in MiB."""
-    arguments = [str(warehouse), str(row_mib), str(rows), str(buffer_mib), json.dumps(options)]
+def run(
+    warehouse: Path,
+    row_mib: int,
+    rows: int,
+    buffer_mib: int,
+    *,
+    is_read: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> dict[str, float]:
+    """The memory that each step took at a time, in MiB.
+
+    is_read: whether they are written twice, read as two runs, compacted, and read as one.
+    """
+    arguments = [str(warehouse), str(row_mib), str(rows), str(buffer_mib), json.dumps(options or {}), str(is_read)]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], check=True, stdout=subprocess.PIPE, text=True)
-    told = json.loads(done.stdout)
-    assert told["keys"] == [-1, *range(rows)]
-    return float(told["peak_mib"])
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told.pop("keys") == [-1, *range(rows)]
+    return told
 
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 def test_writing_large_rows_takes_the_buffer_and_a_few_rows(producer: str, tmp_path: Path) -> None:
-    assert run(tmp_path, 24, 6, 32, **{"changelog-producer": producer}) < 32 + 5 * 24
+    assert run(tmp_path, 24, 6, 32, options={"changelog-producer": producer})["written"] < 32 + 5 * 24
+
+
+def test_reading_and_compacting_large_rows_takes_a_few_rows_of_each_run(tmp_path: Path) -> None:
+    peaks = run(tmp_path, 24, 6, 32, is_read=True)
+    assert peaks["read_at_once"] < 4 * 24
+    assert peaks["read"] < 6 * 24
+    assert peaks["compacted"] < 9 * 24
 
 
 @pytest.mark.long
 def test_twelve_rows_of_75_mib_through_a_buffer_of_64(tmp_path: Path) -> None:
-    assert run(tmp_path, 75, 12, 64) < 64 + 5 * 75
+    peaks = run(tmp_path, 75, 12, 64, is_read=True)
+    assert peaks["written"] < 64 + 5 * 75
+    assert peaks["read_at_once"] < 4 * 75
+    assert peaks["read"] < 6 * 75
+    assert peaks["compacted"] < 9 * 75

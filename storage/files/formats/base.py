@@ -24,6 +24,7 @@ from storage.types import ArrayType, DataField, DataType, MapType, MultisetType,
 T = TypeVar("T")
 
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets of a column of texts end
+LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow encodes and decodes a row group of such rows as a whole: few to one
 
 
 @dataclass(frozen=True, slots=True)

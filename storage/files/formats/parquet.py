@@ -6,6 +6,8 @@ Source: Java `format/parquet/*`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, groupby, islice
 from typing import Final
 
 import numpy as np
@@ -19,6 +21,7 @@ from storage.files.formats.arrow_conversion import (
 )
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
+    LARGE_ROW_BYTES,
     ChunkFilter,
     FormatWriterSettings,
     batch_of,
@@ -65,13 +68,18 @@ class ParquetFormat:
             with corruption(path, _EXPECTED):
                 stored_batches = _stored_batches(source, wanted, batch_rows, batch_bytes, chunk_filter)
             schema = arrow_schema(wanted)
+
+            def in_memory(stored: pa.RecordBatch) -> pa.RecordBatch:
+                columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
+                return batch_of(columns, stored.num_rows, schema)
+
+            batches = map(in_memory, stored_batches)
             while True:
                 with corruption(path, _EXPECTED):
-                    stored = next(stored_batches, None)
-                    if stored is None:
-                        return
-                    columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
-                yield batch_of(columns, stored.num_rows, schema)
+                    found = list(islice(batches, 1))
+                if not found:
+                    return
+                yield found.pop()  # not held here: rows may be large
 
 
 def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.Array:
@@ -106,23 +114,64 @@ def _stored_batches(
         buffer_size=_buffer_bytes(source, len(chosen)),
         page_checksum_verification=True,
     )
-    first_rows = min(batch_rows, _FIRST_BATCH_ROWS_MAX, max(1, batch_bytes // _FIRST_GUESS_ROW_BYTES))
-    batches: Iterator[pa.RecordBatch] = file.reader.iter_batches(
-        first_rows, row_groups=row_groups, column_indices=sorted(chosen), use_threads=False
-    )
-    return _batches_in_bounds(file.reader, batches, batch_rows, batch_bytes)
+    columns = sorted(chosen)
+    row_bytes = {number: _mean_row_bytes(metadata, number) for number in row_groups}
+
+    def is_read_whole(row_group: int) -> bool:
+        rows = metadata.row_group(row_group).num_rows
+        return row_bytes[row_group] >= LARGE_ROW_BYTES and (rows == 1 or rows * row_bytes[row_group] <= batch_bytes)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for is_whole, together in groupby(row_groups, is_read_whole):
+            if is_whole:
+                yield from chain.from_iterable(map(partial(_row_group, file.reader, columns), together))
+                continue
+            numbers = list(together)
+            most_bytes = max(row_bytes[number] for number in numbers)
+            yield from _streamed(file.reader, numbers, columns, most_bytes, batch_rows, batch_bytes)
+
+    return batches()
 
 
-def _batches_in_bounds(
-    reader: pq.core.ParquetReader, batches: Iterator[pa.RecordBatch], batch_rows: int, batch_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """The size of a batch decides how many rows the next may have; sizes in the file are no help, as a dictionary hides
-    them.
+def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
+    """With all columns, before compression. Too little where values repeat, as a dictionary hides them.
+
+    Not of the columns that are read: Arrow ends the process when it is asked for those of a damaged footer.
     """
-    for batch in batches:
-        allowed_rows = batch_bytes * batch.num_rows // max(1, batch.nbytes)
-        reader.set_batch_size(max(1, min(batch_rows, allowed_rows)))
-        yield batch
+    group = metadata.row_group(row_group)
+    size_bytes: int = group.total_byte_size
+    return size_bytes // max(1, int(group.num_rows))
+
+
+def _row_group(reader: pq.core.ParquetReader, columns: Sequence[int], number: int) -> Iterator[pa.RecordBatch]:
+    """Of large rows. Nothing of it is held when it was read; a stream holds its pages and the batch before."""
+    parts = reader.read_row_group(number, columns, use_threads=False).to_batches()
+    while parts:
+        yield parts.pop(0)
+
+
+def _streamed(
+    reader: pq.core.ParquetReader,
+    row_groups: Sequence[int],
+    columns: Sequence[int],
+    most_row_bytes: int,
+    batch_rows: int,
+    batch_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Row groups page by page, in batches across them.
+
+    most_row_bytes: of the row group with the largest rows, as the file says: for the first batch. The size of a batch
+        decides how many rows the next may have.
+    """
+
+    def note_size(batch: pa.RecordBatch) -> pa.RecordBatch:
+        reader.set_batch_size(max(1, min(batch_rows, batch_bytes * batch.num_rows // max(1, batch.nbytes))))
+        return batch
+
+    guess = min(batch_bytes // max(_FIRST_GUESS_ROW_BYTES, most_row_bytes), _FIRST_BATCH_ROWS_MAX)
+    first_rows = max(1, min(batch_rows, guess))
+    batches = reader.iter_batches(first_rows, row_groups=row_groups, column_indices=columns, use_threads=False)
+    return map(note_size, batches)
 
 
 def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:

@@ -24,6 +24,7 @@ from storage.files.formats.arrow_conversion import (
     variant,
 )
 from storage.files.formats.base import (
+    LARGE_ROW_BYTES,
     FormatWriterSettings,
     format_option,
     parts_of,
@@ -53,7 +54,6 @@ _CODECS: Final = {
 # Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 1024 * 1024
-_LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # rows of this size are row groups of their own: Arrow encodes one as a whole
 _PAGE_BYTES: Final = 1024 * 1024
 _FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
@@ -122,7 +122,7 @@ class ParquetWriter:
     def _is_row_group(self) -> bool:
         if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
             return True
-        if self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows:
+        if self._held_bytes >= LARGE_ROW_BYTES * self._held_rows:
             return True
         limit = self._limit_bytes
         return limit is not None and self._held_bytes_stored >= limit
@@ -131,7 +131,7 @@ class ParquetWriter:
         before = self._stream.tell()
         with _as_bad_input():
             if self._writer is None:
-                self._has_large_rows = self._held_bytes >= _LARGE_ROW_BYTES * self._held_rows
+                self._has_large_rows = self._held_bytes >= LARGE_ROW_BYTES * self._held_rows
             columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
             table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
             if self._writer is None:
