@@ -92,8 +92,7 @@ class BatchCommits:
 
     def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
         """Returns the snapshot; None for a batch that changes nothing and has nothing to record, and for one that
-        another
-        driver committed meanwhile: its files are deleted.
+        another driver committed meanwhile: its files are deleted.
         """
         if not messages and (reached is None or not reached.reads_new_partitions):
             return None

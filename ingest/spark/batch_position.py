@@ -35,9 +35,8 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 class BatchPosition:
     """What the snapshot of a batch says.
 
-    reads_new_partitions: the query reads some partition for the first time, which must be recorded even if no row comes
-    of
-        it.
+    reads_new_partitions: the query reads some partition for the first time, which must be recorded even if no row
+        comes of it.
     """
 
     position: SourcePosition

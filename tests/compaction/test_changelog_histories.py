@@ -55,7 +55,7 @@ STEPS: Final = st.lists(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
 def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
-    @settings(max_examples=examples(10))
+    @settings(max_examples=examples(6))  # 36 tables of them
     @given(
         layout=st.sampled_from(LAYOUTS),
         deduplicates=st.booleans(),

@@ -187,7 +187,7 @@ def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: 
 
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
 def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool

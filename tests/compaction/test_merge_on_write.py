@@ -39,7 +39,7 @@ def with_all_levels(table: Table) -> Table:
     return Table(table.context.with_options(ALL_LEVELS))
 
 
-@settings(max_examples=examples(30), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(20), phases=(Phase.explicit, Phase.generate))
 @given(
     case=st.sampled_from(ALLOWED),
     layout=st.sampled_from(LAYOUTS),

@@ -16,7 +16,7 @@ from tidelake.spark import sink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MICRO_BATCHES = 6
+MICRO_BATCHES = 3  # a batch costs Spark a second, whatever its rows
 
 
 @pytest.mark.exhaustive

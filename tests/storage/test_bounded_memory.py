@@ -23,7 +23,7 @@ from storage.merge import sections
 from storage.write import write_buffer
 
 warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs: commits that the rows are spread over
-ROWS, PARTS, PART_ROWS = 200_000, 200, 1_000
+ROWS, PARTS, PART_ROWS = 100_000, 100, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
 patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails where the name is gone; an assignment would not
@@ -78,7 +78,7 @@ if runs > 1:
 peaks = {"write_peak": write_peak, "read_peak": read_peak, "compact_peak": compact_peak}
 print(json.dumps({"keys": keys, "rows": rows, **peaks}))
 """
-WRITTEN_BYTES: Final = 200_000 * 508
+WRITTEN_BYTES: Final = 100_000 * 508
 
 
 def run(warehouse: Path, runs: int, texts_are: str = "different") -> dict[str, int]:

@@ -272,7 +272,7 @@ MACHINES: Final = [PrimaryKeyTable, PartedPrimaryKeyTable, AppendTable, PartedAp
 _PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 # A failure is shown as it was found: to make it small takes minutes, which the long run has.
 _SHORT: Final = settings(
-    _PATIENT, max_examples=examples(30), stateful_step_count=25, phases=[Phase.reuse, Phase.generate]
+    _PATIENT, max_examples=examples(20), stateful_step_count=25, phases=[Phase.reuse, Phase.generate]
 )
 _LONG: Final = settings(_PATIENT, max_examples=200, stateful_step_count=60)
 

@@ -43,8 +43,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """aiokafka's, but it never creates a topic by asking for it, and leaves a broker alone that did not answer.
 
     Brokers create topics by default: one that was deleted would be there again at once, empty, and nothing would show
-    it. aiokafka connects again for each request, ten times a second; here a connection is tried again when its wait is
-    over.
+    it. aiokafka connects again for each request, ten times a second; here a broker is tried again after a wait.
     """
 
     def __init__(self, **arguments: Any) -> None:

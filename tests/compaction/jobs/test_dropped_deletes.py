@@ -218,7 +218,7 @@ def histories(count: int) -> Callable[[Callable[..., None]], Callable[..., None]
     return of
 
 
-@histories(examples(20))
+@histories(examples(15))
 def test_no_compaction_brings_a_row_back(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:

@@ -51,7 +51,7 @@ VALUES: Final[Mapping[str, Sequence[Any]]] = {
 }
 FORMATS: Final = ("parquet", "orc", "avro")
 _COMPARE: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-_LIVES: Final = range(30, 30 + examples(20))
+_LIVES: Final = range(30, 30 + examples(15))
 _LIVES_OF_LONG_RUN: Final = range(1_000, 4_000)
 
 
