@@ -13,7 +13,7 @@ from tests.crash.points import Points
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError
-from tests.support.levels import sample
+from tests.support.levels import random_half, sample
 
 pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
@@ -96,7 +96,7 @@ def check_sound(seen: Seen, where: str) -> None:
 def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches_the_truth(
     has_rival: bool, options: Mapping[str, str], points: Points
 ) -> None:
-    for number, trouble in sample(list(some_points(calls_of_a_life(has_rival, options)))):
+    for number, trouble in sample(random_half(list(some_points(calls_of_a_life(has_rival, options))))):
         live_through(number, trouble, has_rival, options)
         points.tried(f"pipeline: {trouble.kind}")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from random import randrange
 from typing import Final, TypeVar
 
 import pytest
@@ -44,6 +45,13 @@ def examples(count: int) -> int:
 def sample(cases: Sequence[Case]) -> list[Case]:
     """The cases that this run takes, at even distances."""
     return [cases[number] for number in _spread(examples(len(cases)), len(cases))]
+
+
+def random_half(cases: Sequence[Case]) -> list[Case]:
+    """Every second one, beginning with the first or the second, as drawn: for loops of minutes that a long test goes
+    through in full.
+    """
+    return list(cases[randrange(2) :: 2])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.support.levels import examples, left_to_interop, sample
+from tests.support.levels import examples, left_to_interop, random_half, sample
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,8 @@ def test_a_thorough_run_draws_all_examples_and_a_quick_one_a_fifth(profile: str,
         assert sample("") == []
     finally:
         settings.load_profile(before)
+
+
+def test_a_random_half_is_every_second_case_and_both_halves_come() -> None:
+    halves = {tuple(random_half(range(5))) for _ in range(200)}
+    assert halves == {(0, 2, 4), (1, 3)}
