@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.formats.columnar import refused_columns
 from ingest.formats.debezium.record_key import KeyColumnsCheck
 from ingest.formats.debezium.replica_identity import has_values_outside_key
 from ingest.formats.decoded_rows import DecodedRows
@@ -23,16 +24,6 @@ from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
-
-NOT_COLUMNAR: Final = (
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    msgspec.MsgspecError,
-    pa.ArrowNotImplementedError,
-)
-"""What `ColumnarDecoder.read` raises for records that it leaves to the row decoder."""
 
 _KIND_OF_OP: Final = np.full(256, -1, np.int8)
 _KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (
@@ -150,16 +141,8 @@ class ColumnarDecoder:
         envelope = msgspec.defstruct("Images", [("before", image, None), ("after", image, None)], gc=False)
         records: list[Any] = msgspec.json.Decoder(envelope).decode_lines(payloads)
         images = [image for record in records for image in (record.before, record.after) if image is not None]
-        null = msgspec.Raw(b"null")
-        slow = set()
-        for column, decoder in zip(self.record_schema.columns, self._decoders, strict=True):
-            values = b"[" + b",".join([image.get(column.name, null) for image in images]) + b"]"
-            list_type: Any = list[decoder.json_type]  # type: ignore[name-defined]
-            try:
-                decoder.to_arrow(msgspec.json.Decoder(list_type, float_hook=float_hook).decode(values))
-            except NOT_COLUMNAR:
-                slow.add(column.name)
-        return frozenset(slow)
+        names = (column.name for column in self.record_schema.columns)
+        return refused_columns(zip(names, self._decoders, strict=True), images)
 
     def _check_keys(
         self, records: Sequence[Any], ops: NDArray[np.uint8], rows: NDArray[np.int64], keys: pa.Array

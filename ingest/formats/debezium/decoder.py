@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from ingest.formats.columnar import NOT_COLUMNAR
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import ConnectorSettings, source_type
-from ingest.formats.debezium.columnar_decoder import NOT_COLUMNAR, ColumnarDecoder
+from ingest.formats.debezium.columnar_decoder import ColumnarDecoder
 from ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
 from ingest.formats.debezium.key_changes import find_key_changes
 from ingest.formats.debezium.record_key import columns_of_key

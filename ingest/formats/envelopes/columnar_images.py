@@ -15,21 +15,12 @@ import pyarrow as pa
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from ingest.formats.columnar import refused_columns
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.envelopes.envelope import Envelope, Op
 from ingest.formats.record_schema import RecordSchema
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
-
-NOT_COLUMNAR: Final = (
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    msgspec.MsgspecError,
-    pa.ArrowNotImplementedError,
-)
-"""What `ColumnarImages.read` raises for records that are to be read one by one."""
 
 _KIND_OF_OP: Final = {
     Op.INSERT: RowKind.INSERT,
@@ -96,16 +87,8 @@ class ColumnarImages:
             for raw in some or ()
             if bytes(raw) != b"null"
         ]
-        null = msgspec.Raw(b"null")
-        slow = set()
-        for column, decoder in zip(self._record_schema.columns, self._decoders, strict=True):
-            values = b"[" + b",".join([image.get(column.name, null) for image in images]) + b"]"
-            list_type: Any = list[decoder.json_type]  # type: ignore[name-defined]
-            try:
-                decoder.to_arrow(msgspec.json.Decoder(list_type, float_hook=float_hook).decode(values))
-            except NOT_COLUMNAR:
-                slow.add(column.name)
-        return frozenset(slow)
+        names = (column.name for column in self._record_schema.columns)
+        return refused_columns(zip(names, self._decoders, strict=True), images)
 
     def _check_keys(
         self, columns: Sequence[Sequence[Any]], given: Sequence[msgspec.Raw], has_old: NDArray[np.bool_]

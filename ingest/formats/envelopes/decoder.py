@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from ingest.formats.columnar import NOT_COLUMNAR
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
-from ingest.formats.envelopes.columnar_images import NOT_COLUMNAR, ColumnarImages
+from ingest.formats.envelopes.columnar_images import ColumnarImages
 from ingest.formats.envelopes.envelope import Envelope, NotThisFormat, Op
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ingest.formats.columnar import NOT_COLUMNAR
 from ingest.formats.connect_schema import (
     JSON_VALUE,
     UNDECLARED,
@@ -24,7 +25,6 @@ from ingest.formats.connect_schema import (
     completed,
     spelled_source_type,
 )
-from ingest.formats.debezium.columnar_decoder import NOT_COLUMNAR
 from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
 from ingest.formats.values.dispatch import value_decoder_for
