@@ -58,10 +58,13 @@ class JavaOracle:
         snapshot: int | None = None,
         tag: str | None = None,
         branch: str | None = None,
+        where: Json = None,
         options: Mapping[str, str] | None = None,
     ) -> list[dict[str, Json]]:
-        """The merged rows of the latest snapshot, or of the one named."""
-        return self.command("read", warehouse, table, snapshot=snapshot, tag=tag, branch=branch, option=options)
+        """The merged rows of the latest snapshot, or of the one named; those that fulfil `where` (oracle's README)."""
+        return self.command(
+            "read", warehouse, table, snapshot=snapshot, tag=tag, branch=branch, where=where, option=options
+        )
 
     def stream(
         self,

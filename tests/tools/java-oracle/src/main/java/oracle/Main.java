@@ -199,7 +199,8 @@ public final class Main {
         switch (command) {
             case "read": {
                 Table t = lake.at(name, flag("snapshot"), flag("tag"), flag("branch"), options);
-                lake.read(t, (row, type) -> printUnchecked(Values.rowToObject(row, type)));
+                JsonNode where = flag("where") == null ? null : json("where");
+                lake.read(t, where, (row, type) -> printUnchecked(Values.rowToObject(row, type)));
                 return;
             }
             case "stream": {
