@@ -30,6 +30,7 @@ from storage.expire.expire_now import ExpiryResult
 from storage.read.changes import ChangeBatch
 from storage.read.follow import Follower
 from storage.read.predicate import Predicate
+from storage.read.skipping.explain import ExplainedFile
 from storage.read.split import Split
 from storage.read.stream.start import StartAt
 from storage.snapshots.snapshot import Snapshot
@@ -338,6 +339,9 @@ class Scan:
 
     async def splits(self) -> list[Split]:
         return await asyncio.to_thread(self._inner.splits)
+
+    async def explain(self) -> list[ExplainedFile]:
+        return await asyncio.to_thread(self._inner.explain)
 
     def to_batches(self, splits: Sequence[Split] | None = None) -> AsyncIterator[pa.RecordBatch]:
         return _iterate(lambda: self._inner.to_batches(splits))

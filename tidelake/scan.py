@@ -13,6 +13,7 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.read.increment import Increment, read_increment
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
+from storage.read.skipping.explain import ExplainedFile, explain_scan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
@@ -76,9 +77,18 @@ class Scan:
     def splits(self) -> list[Split]:
         """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
         if self._splits is None:
-            keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
-            self._splits = TableScan(self._context, self._predicate, keep).plan(self._snapshot)
+            self._splits = self._planned.plan(self._snapshot)
         return self._splits
+
+    @property
+    def _planned(self) -> TableScan:
+        keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
+        return TableScan(self._context, self._predicate, keep)
+
+    @checked
+    def explain(self) -> list[ExplainedFile]:
+        """Of each file of the snapshot, why it is read or not. Opens no data file."""
+        return explain_scan(self._planned, self._snapshot)
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
@@ -105,6 +115,10 @@ class IncrementalScan(Scan):
     ) -> None:
         super().__init__(context, None, columns, predicate)
         self._increment = increment
+
+    def explain(self) -> list[ExplainedFile]:
+        self.splits()  # raises
+        return []
 
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(

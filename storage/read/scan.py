@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,17 @@ from storage.table import TableContext
 from storage.types import Root, same_ignoring_nullability
 
 
+class LeftOut(StrEnum):
+    """Why a file is not read."""
+
+    LEVEL_0 = "level 0"  # its rows are not visible yet
+    PARTITION = "partition"
+    BUCKET = "bucket"
+    KEY_RANGE = "key range"
+    STATISTICS = "statistics"
+    INDEX = "index"
+
+
 @dataclass(frozen=True, slots=True)
 class TableScan:
     """A question to the table at one snapshot.
@@ -41,12 +53,14 @@ class TableScan:
     context: under the schema to read with.
     keep_entry: False leaves a file out, whatever else is known of it.
     in_key_order: of a primary-key table, one split a bucket, whose rows come in the order of their keys.
+    report: called with each file that is left out, but for those that keep_entry leaves out.
     """
 
     context: TableContext
     predicate: Predicate | None = None
     keep_entry: Callable[[ManifestEntry], bool] | None = None
     in_key_order: bool = False
+    report: Callable[[DataFileMeta, LeftOut], None] = field(default=lambda file, why: None)
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
         """Splits in the order of partitions and buckets; none for a table without snapshots."""
@@ -88,6 +102,9 @@ class TableScan:
         with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
         if self.passes_over_level_0:
+            for entry in entries:
+                if entry.file.level == 0:
+                    self.report(entry.file, LeftOut.LEVEL_0)
             entries = [entry for entry in entries if entry.file.level > 0]
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
@@ -107,12 +124,14 @@ class TableScan:
         kept = []
         for entry in entries:
             if entry.partition not in wanted:
+                self.report(entry.file, LeftOut.PARTITION)
                 continue
             if keys is not None and entry.total_buckets > 0 and self._has_bucket_key_types(entry.file.schema_id):
                 if entry.total_buckets not in buckets_of:
                     ids = bucketing.bucket_ids(keys, num_buckets=entry.total_buckets)
                     buckets_of[entry.total_buckets] = set(ids.tolist())
                 if entry.bucket not in buckets_of[entry.total_buckets]:
+                    self.report(entry.file, LeftOut.BUCKET)
                     continue
             kept.append(entry)
         return kept
@@ -145,11 +164,11 @@ class TableScan:
         if bucketing.mode is not BucketMode.FIXED or self.predicate is None:
             return None
         columns = []
-        for field in self.context.schema.select(bucketing.key_columns):
-            condition = self.predicate.within(frozenset([field.name]))
+        for key_field in self.context.schema.select(bucketing.key_columns):
+            condition = self.predicate.within(frozenset([key_field.name]))
             if not isinstance(condition, Compare):
                 return None
-            if field.type.root in (Root.FLOAT, Root.DOUBLE):
+            if key_field.type.root in (Root.FLOAT, Root.DOUBLE):
                 return None  # a filter takes 0.0 and -0.0 for equal; they live in two buckets
             operator, value = condition.in_type_of_column(self.context.schema.arrow)
             if operator != "==":
@@ -199,13 +218,19 @@ class TableScan:
             return files
         bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
-        kept = files if maybe is None else [files[i] for i in np.flatnonzero(maybe)]
-        return [file for file in kept if self._index_allows(file, condition)]
+        if maybe is not None:
+            for i in np.flatnonzero(~maybe):
+                self.report(files[i], LeftOut.STATISTICS if by_value else LeftOut.KEY_RANGE)
+            files = [files[i] for i in np.flatnonzero(maybe)]
+        return [file for file in files if self._index_allows(file, condition)]
 
     def _index_allows(self, file: DataFileMeta, condition: Predicate) -> bool:
         """As far as its metadata holds the index; one in a file of its own is asked when the file is read."""
         selected = selected_rows(self.context, file, file.file_name, condition, embedded_only=True)
-        return selected is None or bool(selected)
+        if selected is not None and not selected:
+            self.report(file, LeftOut.INDEX)
+            return False
+        return True
 
 
 def made_since(time_ms: int) -> Callable[[ManifestEntry], bool]:

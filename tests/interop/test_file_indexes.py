@@ -118,7 +118,7 @@ class Twins:
             }
             for number in range(ROWS)
         ]
-        columns = [{"name": "k", "type": "INT NOT NULL"}]
+        columns: list[dict[str, Any]] = [{"name": "k", "type": "INT NOT NULL"}]
         columns += [{"name": name, "type": text} for name, text in TYPES.items()]
         columns += [{"name": "m", "type": {"type": "MAP", "key": "STRING", "value": "STRING"}}]
         self.warehouses = {side: folder / side for side in ("java", "ours")}
@@ -181,10 +181,10 @@ def condition_of(dice: Random, twins: Twins) -> tuple[Any, Any]:
         values = [*twins.values[name], *values_of(name, dice)]
         value, others = dice.choice(values), dice.sample(values, 2)
         match dice.choice([*OPERATORS, "in", "not in", "is null", "is not null"]):
-            case "in" | "not in" as word:
+            case "in" | "not in" as negation:
                 inside = column.is_in([typed(v, kind) for v in others])
-                parts.append(inside if word == "in" else ~inside)
-                theirs.append([word, name, others])
+                parts.append(inside if negation == "in" else ~inside)
+                theirs.append([negation, name, others])
             case "is null":
                 parts.append(column.is_null())
                 theirs.append(["is null", name])

@@ -166,6 +166,13 @@ def _add_table_reading(verbs: Verbs) -> None:
         choices=("table", "json", "csv", "arrow"),
         help="default: table; json is one row a line, arrow a stream of Arrow IPC",
     )
+    scan.add_argument(
+        "--explain",
+        dest="row_format",
+        action="store_const",
+        const="explain",
+        help="instead of rows: of each file, why it is read or not",
+    )
 
     changes = table_command(
         verbs,

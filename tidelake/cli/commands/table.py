@@ -26,6 +26,7 @@ from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.cli.formatting import printable, utc_text
 from tidelake.cli.output import CommandOutput
+from tidelake.cli.rendering.explained_scan import print_explained_scan
 from tidelake.cli.rendering.rows import print_changes, print_rows
 from tidelake.cli.rendering.table_summary import print_table_summary, summarize_table
 from tidelake.table import Table
@@ -208,6 +209,9 @@ def scan(
     found = table.scan(
         snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
     )
+    if row_format == "explain":
+        print_explained_scan(out, found.explain(), found.snapshot_id)
+        return
     print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
 
 

@@ -1,0 +1,106 @@
+"""Of each file of a snapshot, why a scan reads it or not. No data file is opened, but indexes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from storage.files.bucket_directory import bucket_directory, data_file_path, partition_directory
+from storage.files.data_file import DataFileMeta
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.read.scan import LeftOut, TableScan
+from storage.read.skipping.index_answers import selected_rows
+from storage.read.split import Split
+from storage.snapshots.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedFile:
+    """partition: as in directory names, "" for a table without partitions.
+
+    left_out: why it is not read; None for a file that is read.
+    is_merged: its rows are merged with those of other files, so only conditions on the key can leave it out.
+    row_count: in the file. deleted_rows: of these, by its deletion vector; None where nobody counted them.
+    index_rows: rows that its indexes leave to be read; None where they can't say.
+    """
+
+    partition: str
+    bucket: int
+    file_name: str
+    level: int
+    row_count: int
+    left_out: LeftOut | None
+    is_merged: bool = False
+    deleted_rows: int | None = 0
+    index_rows: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        match self.left_out:
+            case None if self.is_merged:
+                return "read, merged with other files: only conditions on the key can leave it out"
+            case None if self.deleted_rows == self.row_count:
+                return "read, though every row is deleted"
+            case None if self.index_rows is not None:
+                return f"read: its index leaves {self.index_rows} of {self.row_count} rows"
+            case None:
+                return "read: nothing known of it rules a matching row out"
+            case LeftOut.LEVEL_0:
+                return "left out: rows of level 0 are visible once they were compacted"
+            case LeftOut.INDEX:
+                return "left out by its index: no row may match"
+            case _:
+                return f"left out by its {self.left_out}: no row may match"
+
+
+def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFile]:
+    """In the order of partitions, buckets and files. Raises SnapshotExpired."""
+    if snapshot is None:
+        return []
+    left_out: dict[int, LeftOut] = {}
+    entries: list[ManifestEntry] = []
+
+    def listed(entry: ManifestEntry) -> bool:
+        is_kept = scan.keep_entry is None or scan.keep_entry(entry)
+        if is_kept:
+            entries.append(entry)
+        return is_kept
+
+    def report(file: DataFileMeta, why: LeftOut) -> None:
+        left_out.setdefault(id(file), why)
+
+    with raise_if_snapshot_expired(scan.context, snapshot.id):
+        splits = replace(scan, keep_entry=listed, report=report).plan(snapshot)
+        explained = [found for split in splits for found in _read(scan, split)]
+    for entry in entries:
+        if (why := left_out.get(id(entry.file))) is not None:
+            partition, file = partition_directory(scan.context, entry.partition), entry.file
+            explained.append(ExplainedFile(partition, entry.bucket, file.file_name, file.level, file.row_count, why))
+    return sorted(explained, key=lambda file: (file.partition, file.bucket, -file.level, file.file_name))
+
+
+def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
+    """Files of a split: what their indexes say when they are read."""
+    directory = bucket_directory(scan.context, split.partition, split.bucket)
+    keys = frozenset(scan.context.schema.trimmed_primary_keys)
+    for section in split.sections:
+        is_merged = len(section) > 1
+        condition = scan.predicate
+        if is_merged and condition is not None:
+            condition = condition.within(keys)
+        for file in (file for run in section for file in run):
+            selected = selected_rows(scan.context, file, data_file_path(directory, file), condition)
+            deletion = split.deletion_files.get(file.file_name)
+            yield ExplainedFile(
+                partition_directory(scan.context, split.partition),
+                split.bucket,
+                file.file_name,
+                file.level,
+                file.row_count,
+                LeftOut.INDEX if selected is not None and not selected else None,
+                is_merged,
+                0 if deletion is None else deletion.vector.cardinality,
+                None if selected is None else len(selected),
+            )
