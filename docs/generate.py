@@ -46,6 +46,7 @@ def configuration() -> str:
         ("`source` of type `kafka`", "source.", settings.KafkaSettings),
         ("`source.start` of Kafka, when it is no word", "source.start.", settings.StartSettings),
         ("An entry of `tables`", "tables[].", settings.TableSettings),
+        ("`schema_evolution`", "schema_evolution.", settings.SchemaEvolutionSettings),
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
@@ -93,7 +94,7 @@ def _type_text(kind: inspect.Type) -> str:
         case inspect.UnionType(types=types):
             texts = [_type_text(one) for one in types if not isinstance(one, inspect.NoneType)]
             return " or ".join(dict.fromkeys(texts))
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return f"list of {'entries' if isinstance(item, inspect.StructType) else _type_text(item)}"
         case inspect.DictType():
             return "mapping"
@@ -111,6 +112,8 @@ def _default_text(field: inspect.Field) -> str:
     value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None or isinstance(value, msgspec.Struct) or value in ([], {}, ()):
         return ""
+    if isinstance(value, tuple):
+        return ", ".join(f"`{one}`" for one in value)
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -148,6 +148,27 @@ class KafkaSettings(
         return [self.topics] if isinstance(self.topics, str) else self.topics
 
 
+SchemaChangeName = Literal[
+    "add", "add.column", "alter", "alter.column.type", "rename", "rename.column", "drop", "drop.column", "column"
+]
+
+
+class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of a table when the source's columns change.
+
+    mode: as Flink CDC's `schema.change.behavior`. `exception` stops at the first change. `evolve` makes the change, and
+    stops where it can't be made. `try_evolve` makes it where it can be made, and else goes on as `ignore`. `lenient` is
+    `evolve`, but no column is dropped or renamed: a new one is added beside it. `ignore` leaves the table as it is:
+    columns that it lacks are passed over, and values that don't fit count as records that can't be decoded.
+    include: changes that are made: `add.column`, `alter.column.type` (to a wider one), `rename.column`, `drop.column`;
+    or all that a word of theirs names (`drop`). Others are ignored. exclude: changes that are ignored all the same.
+    """
+
+    mode: Literal["exception", "evolve", "try_evolve", "lenient", "ignore"] = "evolve"
+    include: tuple[SchemaChangeName, ...] = ("add.column", "alter.column.type")
+    exclude: tuple[SchemaChangeName, ...] = ()
+
+
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the pipeline.
 
@@ -161,7 +182,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
     left out, it is refused to start where others have read what it is about to. source_types: column to what its values
     mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values
-    may lose digits that the column's type lacks; others stop the pipeline.
+    may lose digits that the column's type lacks; others stop the pipeline. schema_evolution: what becomes of the table
+    when the source's columns change; left out: as the pipeline's.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
@@ -173,6 +195,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shared_with: Name | list[Name] = []
     source_types: Mapping[str, str] = {}
     rounded_columns: list[Name] = []
+    schema_evolution: SchemaEvolutionSettings | None = None
 
     @property
     def option_texts(self) -> dict[str, str]:
@@ -209,12 +232,12 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What becomes of records that can't be decoded.
 
     tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before has
-    set aside count no more, so the next start goes further), `all` never. Values that only a wider column would hold,
-    columns that a table lacks, and truncates stop the pipeline in any case. dead_letters: where tolerated records are
-    kept; left out: `<pipeline>.dead-letters` in the warehouse. waiting_ms_max: how long a
-    partition may wait for a value that a record of another partition has; then its record counts as one that can't be
-    decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it their records count as such,
-    too.
+    set aside count no more, so the next start goes further), `all` never. Truncates stop the pipeline in any case, and
+    `schema_evolution` says what becomes of columns that a table lacks, and of values that only a wider column would
+    hold. dead_letters: where tolerated records are kept; left out: `<pipeline>.dead-letters` in the warehouse.
+    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; then its record
+    counts as one that can't be decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it
+    their records count as such, too.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"
@@ -273,6 +296,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         `ogg-json`, `aliyun-json`, `aws-dms-json` or `json`; see [formats](formats.md).
     format_options: what the format takes.
     tables: what is written.
+    schema_evolution: what becomes of the tables when the source's columns change; left out: columns are added and
+        widened (`mode: evolve`).
     checkpoint: when what was written is committed.
     errors: what becomes of records that can't be decoded.
     moved_rows: what is kept of rows whose primary key changes.
@@ -287,11 +312,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Name = "debezium-json"
     format_options: Mapping[str, Any] = {}
     tables: Annotated[list[TableSettings], msgspec.Meta(min_length=1)]
+    schema_evolution: SchemaEvolutionSettings | None = None
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
+
+    def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
+        """The table's own, else the pipeline's, else the default."""
+        return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
 
     @property
     def dead_letters(self) -> str:

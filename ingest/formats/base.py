@@ -20,7 +20,7 @@ from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, DataType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +39,9 @@ class Target:
         delete that does not know them counts as the oldest, and the row would stay.
     location: the table's root, for the commands in messages; "" where there is none.
     rounded_columns: columns whose values may lose the digits that the column's type lacks.
+    follows_types: whether a column becomes as wide as the records' schema says, before a value needs it.
+    ignored_columns: columns of the records that the table lacks and is not to get; their values are passed over.
+    fixed_columns: columns that stay as they are: a value that doesn't fit is a bad record.
     """
 
     name: str
@@ -50,6 +53,9 @@ class Target:
     location: str = ""
     holds_source_rows: bool = True
     rounded_columns: frozenset[str] = frozenset()
+    follows_types: bool = False
+    ignored_columns: frozenset[str] = frozenset()
+    fixed_columns: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that name columns which the table lacks, or which can't have them."""
@@ -140,6 +146,22 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NeededColumn:
+    """A column that a record needs and the table lacks, or has of a type that is too narrow.
+
+    path: the column, or a member of it.
+    found: the type that it has; None: the table lacks it.
+    type: what would hold the values, and all that `found` holds; None: the record doesn't say.
+    description: the source's, of a new column.
+    """
+
+    path: tuple[str, ...]
+    found: DataType | None
+    type: DataType | None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
@@ -147,6 +169,8 @@ class DecodeFailure:
     offset: its offset.
     reason: names column, value and type where it can, without the record's position.
     columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
+    needed: the same columns, with what they would have to be.
+    target: the table, as it was when the record didn't fit.
     """
 
     row: int
@@ -155,6 +179,8 @@ class DecodeFailure:
     reason: str
     source: SourceTable | None = None
     columns: tuple[str, ...] = ()
+    needed: tuple[NeededColumn, ...] = ()
+    target: Target | None = None
 
     @property
     def code(self) -> str:

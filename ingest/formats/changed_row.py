@@ -33,7 +33,8 @@ def changed_row(
 
     Raises UnknownColumns, NarrowColumns, or BadValue with the column's name.
     """
-    unknown = [name for name in members if name not in record_schema.by_name]
+    ignored = record_schema.target.ignored_columns
+    unknown = [name for name in members if name not in record_schema.by_name and name not in ignored]
     if unknown:
         raise record_schema.unknown([(name,) for name in unknown])
     cells: list[object] = []

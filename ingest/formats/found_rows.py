@@ -39,15 +39,16 @@ class FoundRows:
 
     def fail(self, row: int, offset: int, error: BadValue, source: SourceTable | None) -> None:
         kind = FailureKind.BAD_RECORD
-        columns: tuple[str, ...] = ()
         match error:
-            case UnknownColumns():
-                kind, columns = FailureKind.UNKNOWN_COLUMN, error.columns
-            case NarrowColumns():
-                kind, columns = FailureKind.NARROW_COLUMN, error.columns
+            case UnknownColumns() | NarrowColumns():
+                is_new = isinstance(error, UnknownColumns)
+                kind = FailureKind.UNKNOWN_COLUMN if is_new else FailureKind.NARROW_COLUMN
+                about = (source, error.columns, error.needed, error.target)
+                self.failures.append(DecodeFailure(row, offset, kind, str(error), *about))
+                return
             case Truncated():
                 kind = FailureKind.TRUNCATE
-        self.failures.append(DecodeFailure(row, offset, kind, str(error), source, columns))
+        self.failures.append(DecodeFailure(row, offset, kind, str(error), source))
 
     def take_pieces(self) -> list[DecodedRows]:
         """The rows found since the last call, one piece a target."""

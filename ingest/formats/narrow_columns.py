@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ingest.formats.base import Target
+from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, Meaning, SourceType
 from ingest.formats.inferred_types import inferred_type
 from ingest.formats.values.decimals import wide_decimal
@@ -21,6 +21,7 @@ from storage.schema.table_schema import TableSchema
 from storage.schema.type_changes import can_change
 from storage.types import (
     DOUBLE,
+    STRING_ROOTS,
     TIMESTAMP_ROOTS,
     ArrayType,
     AtomicType,
@@ -33,6 +34,8 @@ from storage.types import (
     timestamp_unit,
 )
 
+_INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+_BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
 _ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # modes in which the unit says nothing of the source
 
 
@@ -58,7 +61,9 @@ class NarrowColumns(BadValue):
     """Good values that the table's columns can't hold exactly."""
 
     def __init__(self, target: Target, found: Sequence[NarrowColumn]) -> None:
+        self.target = target
         self.columns = tuple(".".join(column.path) for column in found)
+        self.needed = tuple(NeededColumn(column.path, column.type, column.fits) for column in found)
         what = "; ".join(
             f"column {path_text(c.path)} of {target.name} is {nullable(c.type)}: {c.reason}" for c in found
         )
@@ -73,25 +78,54 @@ def narrow_by_schema(
     *,
     rounds: bool = False,
     is_in_map_key: bool = False,
+    follows_types: bool = False,
 ) -> Iterator[NarrowColumn]:
     """The column, or its members, that can't hold what the record's schema says of them.
 
     source: what it says.
     rounds: whether digits may get lost; never in keys of a MAP, of which two would become one.
+    follows_types: tell also of wider integers, texts and bytes, where a value that is too large would be noticed.
     """
     if rounds and not is_in_map_key and isinstance(target, AtomicType):
         return
     fits = _wider(source, target, settings)
+    can_round = fits is not None
+    if fits is None and follows_types:
+        fits = _as_wide(source, target)
     if fits is not None:
         said = f"the record's schema says {nullable(inferred_type(source))}"
-        yield NarrowColumn(path, target, fits, said, not is_in_map_key, is_in_map_key)
+        yield NarrowColumn(path, target, fits, said, can_round and not is_in_map_key, is_in_map_key)
     for step, inner_source, inner_target in _members(source, target):
         if inner_source is not None:
-            in_key = is_in_map_key or (isinstance(target, MapType) and step == "key")
-            inner_path = (*path, step)
             yield from narrow_by_schema(
-                inner_path, inner_source, inner_target, settings, rounds=rounds, is_in_map_key=in_key
+                (*path, step),
+                inner_source,
+                inner_target,
+                settings,
+                rounds=rounds,
+                is_in_map_key=is_in_map_key or (isinstance(target, MapType) and step == "key"),
+                follows_types=follows_types,
             )
+
+
+def _as_wide(source: SourceType, target: DataType) -> DataType | None:
+    """The type that the schema says, where it is the same as the column's and longer.
+
+    Debezium's connectors send a TINYINT as an int16, so that says nothing of it. A text without a length is no longer
+    than one that has some: Connect's texts have none.
+    """
+    said = inferred_type(source)
+    if not isinstance(target, AtomicType) or not isinstance(said, AtomicType):
+        return None
+    if target.root in _INTEGERS and said.root in _INTEGERS:
+        is_tinyint = target.root is Root.TINYINT and source.connect == "int16"
+        return said if _INTEGERS.index(said.root) > _INTEGERS.index(target.root) and not is_tinyint else None
+    if source.column_type is None:
+        return None
+    for family, longest in ((STRING_ROOTS, Root.VARCHAR), (_BYTES, Root.VARBINARY)):
+        if target.root in family and said.root in family and said.length > target.length:
+            return AtomicType(longest, length=said.length)
+    return None
 
 
 def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) -> DataType | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from ingest.formats.base import Target
+from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
@@ -25,22 +27,27 @@ from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from ingest.formats.values.nested import UnknownField
 from ingest.formats.values.unavailable_placeholders import Placeholders
-from storage.messages.alter_command import add_column, alter_command
+from storage.messages.alter_command import add_column, alter_command, path_text
 from storage.types import STRING, DataType, arrow_type
 
 
 class UnknownColumns(BadValue):
     """A record has columns that its table lacks.
 
-    paths: of the columns, and of fields inside columns.
-    types: what would hold their values; None where nothing says it.
+    needed: the columns, and fields inside columns.
     """
 
-    def __init__(self, target: Target, paths: Sequence[tuple[str, ...]], types: Sequence[DataType | None]) -> None:
-        self.columns = tuple(map(".".join, paths))
+    def __init__(self, target: Target, needed: Sequence[NeededColumn]) -> None:
+        self.target = target
+        self.needed = tuple(needed)
+        self.columns = tuple(".".join(column.path) for column in needed)
         names = ", ".join(map(repr, self.columns))
-        added = [add_column(path, type_ or STRING) for path, type_ in zip(paths, types, strict=True)]
-        guess = "" if None not in types else " (or of another type than STRING: the record doesn't say which)"
+        added = [add_column(column.path, column.type or STRING) for column in needed]
+        guess = (
+            ""
+            if None not in [column.type for column in needed]
+            else " (or of another type than STRING: the record doesn't say which)"
+        )
         super().__init__(
             f"column {names} is not in table {target.name}; add it with "
             f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
@@ -100,9 +107,14 @@ class RecordSchema:
         self.narrow = tuple(
             narrow
             for f in target.schema.fields
-            if f.name in declared and f.name not in spelled
+            if f.name in declared and f.name not in spelled and f.name not in target.fixed_columns
             for narrow in narrow_by_schema(
-                (f.name,), declared[f.name], f.type, settings, rounds=f.name in self._rounded
+                (f.name,),
+                declared[f.name],
+                f.type,
+                settings,
+                rounds=f.name in self._rounded,
+                follows_types=target.follows_types,
             )
         )
         self.columns = tuple(
@@ -154,15 +166,21 @@ class RecordSchema:
 
     def unknown(self, paths: Sequence[tuple[str, ...]]) -> UnknownColumns:
         """The error for columns that a record has and the table lacks, and for fields inside columns."""
-        return UnknownColumns(self.target, paths, [self._type_at(path) for path in paths])
+        return UnknownColumns(self.target, [self._needed(path) for path in paths])
 
-    def _type_at(self, path: tuple[str, ...]) -> DataType | None:
+    def _needed(self, path: tuple[str, ...]) -> NeededColumn:
+        source = self._source_type_at(path)
+        if source is None:
+            return NeededColumn(path, None, None)
+        return NeededColumn(path, None, inferred_type(source), source.doc)
+
+    def _source_type_at(self, path: tuple[str, ...]) -> SourceType | None:
         source: SourceType | None = self.declared.get(path[0])
         for step in path[1:]:
             if source is None:
                 break
             source = {"element": source.element, "value": source.value}.get(step) or source.fields.get(step)
-        return None if source is None else inferred_type(source)
+        return source
 
     def read_value(self, column: RecordColumn, raw: bytes) -> object:
         """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks;
@@ -170,10 +188,21 @@ class RecordSchema:
         """
         try:
             return column.decode(raw)
-        except UnknownField as e:
-            raise self.unknown([(column.name, *e.path)]) from None
-        except TooNarrow as e:
+        except (UnknownField, TooNarrow) as e:
+            if column.name in self.target.fixed_columns:
+                path = path_text((column.name, *e.path))
+                raise BadValue(f"column {path}: {e}, and the table's schema is left as it is") from None
+            if isinstance(e, UnknownField):
+                raise self.unknown([(column.name, *e.path)]) from None
             narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round, e.is_in_key)
             raise NarrowColumns(self.target, [narrow]) from None
         except (ValueError, ArithmeticError) as e:
             raise BadValue(f"column {column.name}: {e}") from None
+
+
+def ignored_fields(target: Target) -> list[tuple[str, Any, Any]]:
+    """Fields, for a struct that decodes images, of columns that are passed over."""
+    return [
+        (f"ignored{i}", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=name))
+        for i, name in enumerate(sorted(target.ignored_columns - target.schema.by_name.keys()))
+    ]

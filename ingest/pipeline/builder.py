@@ -14,6 +14,9 @@ from checkpoint.routing import Routing
 from compaction.scheduler import shared_scheduler
 from ingest.clock import Clock, SystemClock
 from ingest.dead_letters import DeadLetters
+from ingest.evolution.behavior import SchemaBehavior
+from ingest.evolution.schema_fence import NoFence, SchemaFence
+from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import Decoder
 from ingest.formats.registry import open_format
 from ingest.monitoring.observations import RunObservations
@@ -40,6 +43,7 @@ from ingest.tables.table_differences import TableDifference, check_differences, 
 from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
+from ingest.tables.table_targets import TableTargets
 from storage.catalog.opening import open_catalog
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import FileIO, open_file_io
@@ -78,6 +82,12 @@ def build_pipeline(
     format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
+    behaviors = {table.name: SchemaBehavior(config.schema_evolution_of(table)) for table in config.tables}
+    targets = TableTargets(
+        {table.name: table for table in config.tables},
+        {name for name, behavior in behaviors.items() if behavior.follows_types},
+    )
+    moved = MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max))
     history = history_snapshots_of_each(len(config.tables))
     others = {table.name: table.other_users for table in config.tables}
     clock = clock or SystemClock()
@@ -103,6 +113,7 @@ def build_pipeline(
         catalog,
         open_sink,
         format_.infer_table,
+        targets,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
@@ -126,10 +137,11 @@ def build_pipeline(
         recovery_flags=recovery_flags or RecoveryFlags(),
         command=command,
         expiry=expiry,
-        moved=MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max)),
+        moved=moved,
         clock=clock,
         observed=observed,
         monitor=monitor,
+        schemas=SchemaFence(TableSchemas(catalog, tables.router, tables.sinks, targets, moved), behaviors),
     )
 
 
@@ -167,6 +179,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     clock: Clock,
     observed: RunObservations | None = None,
     monitor: PipelineMonitor | None = None,
+    schemas: SchemaFence | None = None,
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -177,6 +190,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     progress: None keeps none.
     observed: what the parts tell what they see; None makes one.
     monitor: tells others of it while the pipeline runs.
+    schemas: None stops at records that don't fit their table.
     """
     metrics, observed = RunMetrics(), observed or RunObservations(policy.interval_ms, clock)
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock)
@@ -195,7 +209,17 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             create_tables,
             router.tables_of,
             sinks.keys(),
-            WriteStage(writer, pending, dead_letters, metrics, clock, observed),
+            WriteStage(
+                writer,
+                pending,
+                dead_letters,
+                metrics,
+                clock,
+                observed,
+                decoder.decode,
+                schemas or NoFence(),
+                checkpoints.take,
+            ),
             checkpoints,
             tracker,
             queue_bytes,

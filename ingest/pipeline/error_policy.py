@@ -21,7 +21,14 @@ _REMEDIES: Final = {
 
 
 class RecordRefused(BadInput):
-    """A record stops the pipeline. What came before it is committed; it is read again at the next start."""
+    """A record stops the pipeline. What came before it is committed; it is read again at the next start.
+
+    failure: what is wrong with it.
+    """
+
+    def __init__(self, message: str, failure: DecodeFailure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure
 
 
 class ErrorPolicy:
@@ -64,4 +71,4 @@ class ErrorPolicy:
                 f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "
                 "at them, and fix the source or raise the number. They count once: the next start goes on from here"
             )
-        return RecordRefused(f"{failure.describe(batch)}. {remedy}")
+        return RecordRefused(f"{failure.describe(batch)}. {remedy}", failure)

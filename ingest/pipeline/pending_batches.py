@@ -82,6 +82,12 @@ class PendingBatches:
         queue = self._queues[partition]
         queue[0] = replace(queue[0], start=start, awaited=awaited)
 
+    def replace_head(self, partition: TopicPartition, decoded: DecodedBatch, start: int) -> PendingBatch:
+        """The head was decoded again, and is written up to `start`."""
+        queue = self._queues[partition]
+        queue[0] = replace(queue[0], decoded=decoded, start=start)
+        return queue[0]
+
     def due_in_ms(self, now_ms: int) -> int | None:
         """How long until a record is to be given up; None when none waits."""
         partition = self.longest_waiting()

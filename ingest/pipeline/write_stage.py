@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
+from ingest.evolution.schema_fence import NoFence, SchemaFence
+from ingest.formats.base import DecodedBatch
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
+from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.pipeline.run_metrics import RunMetrics
+from ingest.raw_batch import RawBatch
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
@@ -18,9 +24,13 @@ _log = get_logger(__name__)
 
 
 class WriteStage:
-    """Nothing may be committed while a method runs. The coordinator learns how far each partition was written.
+    """Nothing may be committed while a method runs, but by itself, where a table's schema changes. The coordinator
+    learns how far each partition was written.
 
     pending: what partitions hold back.
+    decode: as the batches were; for tables that change.
+    schemas: what becomes of records that don't fit their table.
+    commit: makes a checkpoint.
     metrics: counts records, rows and dead letters.
     """
 
@@ -32,6 +42,9 @@ class WriteStage:
         metrics: RunMetrics,
         clock: Clock,
         observed: RunObservations,
+        decode: Callable[[RawBatch], DecodedBatch],
+        schemas: SchemaFence | NoFence,
+        commit: Callable[[CheckpointCoordinator], Awaitable[None]],
     ) -> None:
         self._writer = writer
         self._pending = pending
@@ -39,6 +52,9 @@ class WriteStage:
         self._metrics = metrics
         self._clock = clock
         self._observed = observed
+        self._decode = decode
+        self._schemas = schemas
+        self._commit = commit
         self._unrouted: set[SourceTable] = set()
 
     async def write(self, batch: PendingBatch, coordinator: CheckpointCoordinator) -> None:
@@ -88,6 +104,8 @@ class WriteStage:
         """Returns the partitions that may find now what they wait for."""
         found = set[TopicPartition]()
         while (head := self._pending.head(partition)) is not None:
+            if self._schemas.is_outdated(head.decoded):
+                head = await self._decode_head_again(partition, head.start)
             written = await self._write_head(head, fail_waiting=fail_waiting)
             now_ms = self._clock.now_ms()
             # a second try is no second batch
@@ -99,7 +117,9 @@ class WriteStage:
             self._observed.dead_letters.update(written.dead_letter_codes)
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
-                raise written.refused
+                await self._change_schema(written.refused, coordinator)
+                await self._decode_head_again(partition, written.next_offset)
+                continue
             found.update(written.unblocked)
             if written.awaited is not None:
                 self._pending.block_head(partition, written.next_offset, written.awaited)
@@ -107,6 +127,23 @@ class WriteStage:
             self._pending.remove_head(partition)
             fail_waiting = False
         return found
+
+    async def _change_schema(self, refused: RecordRefused, coordinator: CheckpointCoordinator) -> None:
+        """Have the table fit the record. Raises `refused` where that can't be."""
+
+        async def commit() -> None:
+            if coordinator.due_in_ms(self._clock.now_ms()) is not None:
+                await self._commit(coordinator)
+
+        reason = "" if refused.failure is None else await self._schemas.follow(refused.failure, commit)
+        if reason is not None:
+            raise RecordRefused(f"{refused}. The schema can't follow: {reason}") if reason else refused
+
+    async def _decode_head_again(self, partition: TopicPartition, start: int) -> PendingBatch:
+        """Its tables have changed."""
+        head = self._pending.head(partition)
+        assert head is not None
+        return self._pending.replace_head(partition, await run_cpu_bound(self._decode, head.raw), start)
 
     async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 from checkpoint.moved_rows_state import MovedRowsState
 from checkpoint.offsets import TopicPartition
 from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
-from ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable
+from ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
 from storage.logs import get_logger
@@ -178,8 +178,9 @@ class MovedRowFiles:
         columns, lacking = [], set()
         for field, arrow in zip(self._schema.fields, fields, strict=True):
             at = batch.schema.get_field_index(f"f{field.id}")
-            if at >= 0 and batch.schema.field(at).type == arrow.type:
-                columns.append(batch.column(at).combine_chunks())
+            column = None if at < 0 else widened(batch.column(at), arrow.type)
+            if column is not None:
+                columns.append(column.combine_chunks())
             else:
                 columns.append(pa.nulls(len(batch), arrow.type))
                 lacking.add(field.name)

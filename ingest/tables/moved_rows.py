@@ -21,6 +21,7 @@ from ingest.formats.base import KeyChange
 from ingest.tables.key_change_pairs import KeyChangePairs
 from storage.clock import epoch_ms
 from storage.logs import get_logger
+from storage.schema.table_schema import TableSchema
 
 NOT_IN_TABLE: Final = "the table did not have it when it left"
 READ_AGAIN: Final = "its records are read again, and the table holds what came after them"
@@ -97,6 +98,14 @@ class MovedRows:
             self._budget.used_bytes += row.nbytes
         self.pairs.early.update(early)
         self.read_again = dict(read_again)
+
+    def adopt_schema(self, old: TableSchema, new: TableSchema) -> None:
+        """The table has other columns now: rows on their way get them. Of new ones nothing is known."""
+        old_names = {field.id: field.name for field in old.fields}
+        for queue in self.pairs.left.values():
+            for at, row in enumerate(queue):
+                queue[at] = _with_columns_of(new, row, old_names)
+        self.is_changed = True
 
     @property
     def now_ms(self) -> int:
@@ -195,3 +204,27 @@ class MovedRowsByTable:
     def all(self) -> Collection[MovedRows]:
         """Of tables that were asked for."""
         return self._tables.values()
+
+
+def _with_columns_of(schema: TableSchema, row: MovedRow, old_names: Mapping[int, str]) -> MovedRow:
+    if row.values is None:
+        return row
+    columns, unknown = [], set[str]()
+    for field_, arrow in zip(schema.fields, schema.arrow, strict=True):
+        old_name = old_names.get(field_.id)
+        column = None if old_name is None else widened(row.values[old_name], arrow.type)
+        if column is None or old_name in row.unknown:
+            unknown.add(field_.name)
+        columns.append(pa.nulls(1, arrow.type) if column is None else column)
+    fields = [field_.with_nullable(True) for field_ in schema.arrow]
+    values = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    why = row.why_unknown or "the column is newer than the row"
+    return replace(row, values=values, unknown=frozenset(unknown), why_unknown=why if unknown else row.why_unknown)
+
+
+def widened(column: pa.Array, data_type: pa.DataType) -> pa.Array | None:
+    """The same values as another type; None where it can't hold them all."""
+    try:
+        return column if column.type == data_type else column.cast(data_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None

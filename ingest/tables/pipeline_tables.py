@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from ingest.formats.base import InferredTable, Target
+from ingest.formats.base import InferredTable
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
 from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_sink import TableSink
+from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -38,11 +39,13 @@ class PipelineTables:
         catalog: Catalog,
         open_sink: Callable[[TableContext], TableSink],
         infer: Callable[[RawBatch, int], InferredTable],
+        targets: TableTargets | None = None,
     ) -> None:
         self._settings = {table.name: table for table in settings}
         self._catalog = catalog
         self._open_sink = open_sink
         self._infer = infer
+        self._targets = targets or TableTargets(self._settings)
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
         self.router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
@@ -88,7 +91,7 @@ class PipelineTables:
             )
         except BadInput as error:
             raise BadInput(f"{table.name} can't be created: {error}") from error
-        Target.of(preview, table.source_types, table.rounded_columns)
+        self._targets.of(preview)
         self._open_sink(preview).writer.abort()
         self._catalog.create_database(table.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(
@@ -114,7 +117,7 @@ class PipelineTables:
 
     def _register(self, table: TableSettings, context: TableContext, sink: TableSink) -> None:
         self.sinks[table.name] = sink
-        target = Target.of(context, table.source_types, table.rounded_columns)
+        target = self._targets.of(context)
         self.router.add_target(target)
         if target.needs_retractions and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
             _log.warning(

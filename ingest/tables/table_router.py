@@ -60,8 +60,12 @@ class TableRouter:
         return [route.table for route in self._routes]
 
     def add_target(self, target: Target) -> None:
-        """The table exists now."""
+        """The table exists now, or has changed."""
         self._targets[target.name] = target
+
+    def target(self, table: str) -> Target | None:
+        """What the records of a table are decoded into; None when it doesn't exist yet."""
+        return self._targets.get(table)
 
     def target_of(self, source: SourceTable) -> Target | None:
         """What the records of a source table are decoded into; None: no table takes them, or it doesn't exist yet."""

@@ -120,6 +120,10 @@ class TableSink(RowLookup, Protocol):
         """To make a snapshot, since this was opened; a retry is one more."""
         ...
 
+    def adopt_schema(self, context: TableContext) -> None:
+        """Write under this version of the table's schema from now on. Everything added before is committed."""
+        ...
+
     def commit(self, committable: TableCommittable) -> int | None:
         """Publish; the snapshot's id, or None when it exists already.
 
@@ -153,25 +157,39 @@ class StorageTableSink:
         self.moved_row_files = MovedRowFiles(
             context.io, context.paths.moved_rows_directory, commit_user, context.schema
         )
-        spill = None if spill_directory is None else str(spill_directory)
-        self.writer = TableWriter(
-            context,
-            memory=memory,
-            spill_directory=spill,
-            compactor_factory=compact_manager_factory(spill_directory=spill, listener=compacted),
-        )
+        self._memory = memory
+        self._spill_directory = None if spill_directory is None else str(spill_directory)
+        self._compacted = compacted
+        self.writer = self._open_writer()
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=self.writer.restart_compaction,
+            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
         )
         self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
+
+    def _open_writer(self) -> TableWriter:
+        return TableWriter(
+            self._context,
+            memory=self._memory,
+            spill_directory=self._spill_directory,
+            compactor_factory=compact_manager_factory(spill_directory=self._spill_directory, listener=self._compacted),
+        )
 
     @property
     def name(self) -> str:
         return self._context.name
+
+    def adopt_schema(self, context: TableContext) -> None:
+        self.writer.abort()  # it holds compactions, and no rows
+        self._context = context
+        self.moved_row_files = MovedRowFiles(
+            context.io, context.paths.moved_rows_directory, self._commit_user, context.schema
+        )
+        self.writer = self._open_writer()
+        self._commit.adopt_schema(context)
 
     def read_state(self) -> TableState:
         newest = self._commit.latest_of_user()

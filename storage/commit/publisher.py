@@ -147,6 +147,11 @@ class Publisher:
             self._store, lambda s: delta_entries(context, s), commit_user, context.name
         )
 
+    def adopt_schema(self, context: TableContext) -> None:
+        """Commit under this version of the schema from now on: the same table, the same keys."""
+        self._context = context
+        self._builder = SnapshotBuilder(context)
+
     def publish(self, request: CommitRequest) -> CommitResult:
         """Attempts until the outcome is known.
 

@@ -82,6 +82,11 @@ class TableCommit:
         self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment())
 
+    def adopt_schema(self, context: TableContext) -> None:
+        """Commit under this version of the schema from now on: the same table, the same keys and bucket."""
+        self._context = context
+        self._publisher.adopt_schema(context)
+
     def latest_of_user(self) -> Snapshot | None:
         """The newest numbered snapshot of this commit user, as the table stands now."""
         return self._publisher.latest_of_user()

@@ -215,6 +215,10 @@ def _refuse(config: Config) -> None:
     refused: list[tuple[bool, str, str]] = [
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
     ]
+    evolutions = [config.schema_evolution, *(table.schema_evolution for table in config.tables)]
+    evolves = any(evolution is not None and evolution.mode != "exception" for evolution in evolutions)
+    stops = "a query on Spark stops at the first change of the source's columns; `mode: exception` says so"
+    refused.append((evolves, "schema_evolution", stops))
     source = config.source
     if isinstance(source, KafkaSettings):
         from_group = isinstance(source.start, StartSettings) and source.start.group is not None

@@ -20,7 +20,7 @@ from ingest.formats.columnar import refused_columns
 from ingest.formats.debezium.record_key import KeyColumnsCheck
 from ingest.formats.debezium.replica_identity import has_values_outside_key
 from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.record_schema import RecordSchema
+from ingest.formats.record_schema import RecordSchema, ignored_fields
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
@@ -71,7 +71,8 @@ class ColumnarDecoder:
             [
                 (f"f{i}", decoder.json_type, msgspec.field(default=None, name=column.name))
                 for i, (column, decoder) in enumerate(zip(record_schema.columns, self._decoders, strict=True))
-            ],
+            ]
+            + ignored_fields(record_schema.target),
             forbid_unknown_fields=True,
             gc=False,
         )
@@ -124,7 +125,8 @@ class ColumnarDecoder:
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:
         columns, flags_of = [], {}
-        by_column = zip(*map(msgspec.structs.astuple, images), strict=True)  # a missing image is a TypeError
+        by_column = list(zip(*map(msgspec.structs.astuple, images), strict=True))  # a missing image is a TypeError
+        del by_column[len(self._decoders) :]  # of ignored columns
         for column, decoder, values in zip(self.record_schema.columns, self._decoders, by_column, strict=True):
             cells, flags = decoder.to_arrow(values)
             if flags is not None:

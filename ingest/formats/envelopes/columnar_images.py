@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ingest.formats.columnar import refused_columns
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.envelopes.envelope import Envelope, Op
-from ingest.formats.record_schema import RecordSchema
+from ingest.formats.record_schema import RecordSchema, ignored_fields
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
 
@@ -48,7 +48,8 @@ class ColumnarImages:
             (f"f{i}", decoder.json_type, msgspec.field(default=UNSET, name=column.name))
             for i, (column, decoder) in enumerate(zip(record_schema.columns, self._decoders, strict=True))
         ]
-        image = msgspec.defstruct("Image", fields, forbid_unknown_fields=True, gc=False)
+        ignored = ignored_fields(record_schema.target)
+        image = msgspec.defstruct("Image", fields + ignored, forbid_unknown_fields=True, gc=False)
         key = msgspec.defstruct("Key", [fields[place] for place in record_schema.primary_key_places], gc=False)
         # Numbers of untyped (decimal) columns keep their digits.
         self._images: Any = msgspec.json.Decoder(image, float_hook=float_hook).decode_lines
@@ -62,7 +63,7 @@ class ColumnarImages:
         """The rows of these records. rows: where they are in the batch. Raises one of NOT_COLUMNAR."""
         new, old, ops, counts = _images_of(records)
         is_update = np.fromiter((op is Op.UPDATE for op in ops), np.bool_, len(ops))
-        columns = _columns(self._images(b"".join(new)), len(new))
+        columns = self._columns_of(new)
         given = [raw for raw in old if raw is not None]
         has_old = np.fromiter((raw is not None for raw in old), np.bool_, len(old))
         if np.any(is_update & ~has_old) and self._wants_old_rows:
@@ -76,6 +77,12 @@ class ColumnarImages:
         if given and self._record_schema.target.emit_update_before:
             return self._with_old_rows(columns, given, has_old, kinds, source_rows, left_out, records[0])
         return self._decoded(columns, kinds, source_rows, left_out)
+
+    def _columns_of(self, images: Sequence[msgspec.Raw]) -> list[Sequence[Any]]:
+        """Those of the table, in its order."""
+        columns = _columns(self._images(b"".join(images)), len(images))
+        del columns[len(self._decoders) :]  # ignored ones
+        return columns
 
     def columns_to_read_by_value(self, records: Sequence[Envelope]) -> frozenset[str]:
         """Which columns of these good records their decoders refuse. Not fast itself."""
@@ -135,7 +142,7 @@ class ColumnarImages:
         """A -U before each +U."""
         flags = has_old.tolist()
         both: list[Sequence[Any]] = []
-        for new, old in zip(columns, _columns(self._images(b"".join(given)), len(given)), strict=True):
+        for new, old in zip(columns, self._columns_of(given), strict=True):
             if UNSET in old:
                 if not like.OLD_IS_PARTIAL or left_out:
                     raise ValueError("an old image that lacks columns")

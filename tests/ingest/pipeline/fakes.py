@@ -49,6 +49,7 @@ from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
 from storage.types import BIGINT, STRING, DataField
 from storage.write.bucket_router import BucketKey, RoutedRows
 from tests.support.manual_clock import ManualClock
@@ -266,6 +267,9 @@ class FakeSink:
     @property
     def name(self) -> str:
         return self._table.name
+
+    def adopt_schema(self, context: TableContext) -> None:
+        raise AssertionError("this table stays as it is")
 
     @property
     def writer(self) -> FakeSink:

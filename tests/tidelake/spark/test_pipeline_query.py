@@ -77,6 +77,7 @@ def test_a_table_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -
     ("more", "message"),
     [
         pytest.param("errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks can't count together", id="a count"),
+        pytest.param("schema_evolution: {mode: evolve}", "schema_evolution: a query on Spark stops", id="evolution"),
         pytest.param("format: protobuf", "protobuf.*canal-json", id="another format"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
 from ingest.config.config import load_config, shown
+from ingest.evolution.behavior import SchemaBehavior
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
@@ -191,6 +192,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
                 "position_from": "start" if table.name in recovered.fresh else "table",
                 "next_offsets": offsets_by_topic(recovered.positions[table.name].ends),
                 "moved_rows": _moved_rows(recovered.moved_rows[table.name]),
+                "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
             }
             for table in config.tables
         ],
@@ -230,6 +232,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
             f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
         ),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
+        ("schema", _schema_evolution_text(planned["tables"])),
         ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
     ):
         facts.add_row(name, Text(str(fact)))
@@ -249,6 +252,14 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))
+
+
+def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
+    """What becomes of changes of the source's columns, table by table where they differ."""
+    texts = {table["name"]: table["schema_evolution"] for table in tables}
+    if len(set(texts.values())) == 1:
+        return str(next(iter(texts.values())))
+    return "\n".join(f"{name}: {text}" for name, text in texts.items())
 
 
 def _moved_rows_text(moved: dict[str, Any]) -> str:

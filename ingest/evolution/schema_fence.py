@@ -1,0 +1,137 @@
+"""A change of a table's schema stands between two records: everything before it is committed under the old schema.
+
+1. What was written so far is committed.  2. The schema is read again: somebody else may have changed it.  3. The table
+is altered.  4. Writer and decoder take the new schema over, and the record is decoded again.
+
+*A crash after 1: the record is read again, and needs the same. After 3: the table has the column; the record fits.*
+So nothing has to be remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from ingest.evolution.behavior import Action, SchemaBehavior
+from ingest.evolution.needed_changes import NeededChange, needed_changes
+from ingest.evolution.table_schemas import TableSchemas
+from ingest.formats.base import DecodedBatch, DecodeFailure, Target
+from storage.errors import BadInput
+from storage.logs import get_logger
+from storage.threads import run_uncancellable
+
+ROUNDS_MAX: Final = 100  # for one record: each changes the table, or what is known of it
+
+Commit: TypeAlias = Callable[[], Awaitable[None]]
+"""Commits everything that was written."""
+
+_log = get_logger(__name__)
+
+
+class NoFence:
+    """For tables that never change."""
+
+    def is_outdated(self, batch: DecodedBatch) -> bool:
+        return False
+
+    async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
+        return ""
+
+
+class SchemaFence:
+    """behaviors: by the table's name."""
+
+    def __init__(self, tables: TableSchemas, behaviors: Mapping[str, SchemaBehavior]) -> None:
+        self._tables = tables
+        self._behaviors = behaviors
+        self._last: tuple[object, int] | None = None
+        self._rounds = 0
+
+    def is_outdated(self, batch: DecodedBatch) -> bool:
+        """Whether it was decoded for tables that have changed since."""
+        targets = [part.target for part in batch.tables]
+        targets += [failure.target for failure in batch.failures if failure.target is not None]
+        return any(self._tables.current(target.name) not in (None, target) for target in targets)
+
+    async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
+        """Have the table fit a record, as far as the configuration lets it.
+
+        Returns None when the record is to be decoded again: the table, or what is made of it, has changed. Else why
+        nothing could be done; "" where there is nothing to say.
+        """
+        target = failure.target
+        if target is None or not failure.needed:
+            return ""
+        self._count_round(failure, target)
+        if self._rounds > ROUNDS_MAX:
+            return f"its table was changed {ROUNDS_MAX} times for this record"
+        newest = await run_uncancellable(self._tables.newest, target.name)
+        if newest.schema.id != target.schema.id:
+            await commit()
+            await run_uncancellable(self._tables.adopt, newest)
+            _log.info("schema changed by another writer", table=target.name, schema=newest.schema.id)
+            return None
+        behavior = self._behaviors[target.name]
+        wanted = [(change, behavior.action(change.kind)) for change in needed_changes(failure.needed, target.schema)]
+        if any(action is Action.STOP for _, action in wanted):
+            return ""
+        made = [change for change, action in wanted if action is not Action.IGNORE and change.change is not None]
+        if made:
+            refused = await self._alter(target, made, failure, commit)
+            if refused is None:
+                return None
+            wanted = [(change, action) for change, action in wanted if change not in made] + [
+                (NeededChange(change.kind, change.column, None, refused), behavior.action(change.kind))
+                for change in made
+            ]
+        for change, action in wanted:
+            if action is Action.APPLY:
+                return change.reason
+        self._leave(target, [change for change, _ in wanted], failure)
+        return None
+
+    async def _alter(
+        self, target: Target, made: Sequence[NeededChange], failure: DecodeFailure, commit: Commit
+    ) -> str | None:
+        """Returns None, or why the table can't be altered."""
+        await commit()
+        changes = [change.change for change in made if change.change is not None]
+        try:
+            altered = await run_uncancellable(self._tables.alter, target.name, changes)
+        except BadInput as error:
+            return str(error)
+        await run_uncancellable(self._tables.adopt, altered)
+        _log.info(
+            "schema changed",
+            table=target.name,
+            changes=[str(change) for change in made],
+            schema=altered.schema.id,
+            source=str(failure.source),
+            offset=failure.offset,
+        )
+        return None
+
+    def _leave(self, target: Target, left: Sequence[NeededChange], failure: DecodeFailure) -> None:
+        ignored = [c.column.path[0] for c in left if c.column.found is None and len(c.column.path) == 1]
+        fixed = [c.column.path[0] for c in left if c.column.found is not None or len(c.column.path) > 1]
+        self._tables.leave(target.name, ignored=ignored, fixed=fixed)
+        effects = {
+            "columns are passed over": ignored,
+            "columns stay as they are; records with values that don't fit are bad records": fixed,
+        }
+        for effect, columns in effects.items():
+            if columns:
+                _log.warning(
+                    "schema change ignored",
+                    table=target.name,
+                    effect=effect,
+                    columns=columns,
+                    reasons=[c.reason for c in left if c.reason],
+                    source=str(failure.source),
+                    offset=failure.offset,
+                )
+
+    def _count_round(self, failure: DecodeFailure, target: Target) -> None:
+        record = (failure.source, failure.offset)
+        self._rounds = self._rounds + 1 if record == self._last else 1
+        self._last = record

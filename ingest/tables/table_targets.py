@@ -1,0 +1,46 @@
+"""What records of each table are decoded into: the table as it is, with what the configuration says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from ingest.formats.base import Target
+from ingest.settings import TableSettings
+from storage.table import TableContext
+
+
+class TableTargets:
+    """Remembers, for as long as the process lives, which columns are left as they are.
+
+    settings: by the table's name.
+    following_types: tables whose columns become as wide as the records' schema says.
+    """
+
+    def __init__(self, settings: Mapping[str, TableSettings], following_types: Collection[str] = ()) -> None:
+        self._settings = settings
+        self._following_types = following_types
+        self._ignored: dict[str, set[str]] = {}
+        self._fixed: dict[str, set[str]] = {}
+
+    def of(self, table: TableContext) -> Target:
+        """Raises BadInput for settings that name columns which the table lacks, or which can't have them."""
+        settings = self._settings[table.name]
+        return self.as_decided(Target.of(table, settings.source_types, settings.rounded_columns))
+
+    def as_decided(self, target: Target) -> Target:
+        """The same table, with what was decided about its columns meanwhile."""
+        return replace(
+            target,
+            follows_types=target.name in self._following_types,
+            ignored_columns=frozenset(self._ignored.get(target.name, ())),
+            fixed_columns=frozenset(self._fixed.get(target.name, ())),
+        )
+
+    def ignore(self, table: str, columns: Collection[str]) -> None:
+        """Pass over these columns of the records, which the table lacks."""
+        self._ignored.setdefault(table, set()).update(columns)
+
+    def fix(self, table: str, columns: Collection[str]) -> None:
+        """Leave these columns of the table as they are; values that don't fit are bad records."""
+        self._fixed.setdefault(table, set()).update(columns)

@@ -1,0 +1,74 @@
+"""Which change of the source's columns is made, ignored, or stops the pipeline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
+from ingest.settings import Config, FolderSettings, SchemaChangeName, SchemaEvolutionSettings, TableSettings
+
+ADD, ALTER, RENAME, DROP = ChangeKind
+ALL: Final[tuple[SchemaChangeName, ...]] = ("add", "alter", "rename", "drop")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param(
+            SchemaEvolutionSettings(),
+            {ADD: Action.APPLY, ALTER: Action.APPLY, RENAME: Action.IGNORE, DROP: Action.IGNORE},
+            id="by default columns are added and widened",
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(mode="exception", include=ALL),
+            dict.fromkeys(ChangeKind, Action.STOP),
+            id="exception stops, whatever is included",
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(mode="evolve", include=ALL), dict.fromkeys(ChangeKind, Action.APPLY), id="evolve"
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(mode="try_evolve", include=("column",)),
+            dict.fromkeys(ChangeKind, Action.TRY),
+            id="try_evolve, and a word for all columns",
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(mode="lenient", include=ALL),
+            {ADD: Action.APPLY, ALTER: Action.APPLY, RENAME: Action.IGNORE, DROP: Action.IGNORE},
+            id="lenient loses no column",
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(mode="ignore", include=ALL), dict.fromkeys(ChangeKind, Action.IGNORE), id="ignore"
+        ),
+        pytest.param(
+            SchemaEvolutionSettings(include=ALL, exclude=("drop", "alter.column.type")),
+            {ADD: Action.APPLY, ALTER: Action.IGNORE, RENAME: Action.APPLY, DROP: Action.IGNORE},
+            id="what is excluded is ignored",
+        ),
+    ],
+)
+def test_mode_include_and_exclude_decide(settings: SchemaEvolutionSettings, expected: dict[ChangeKind, Action]) -> None:
+    assert {kind: SchemaBehavior(settings).action(kind) for kind in ChangeKind} == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (SchemaEvolutionSettings(), "evolve: add.column, alter.column.type"),
+        (SchemaEvolutionSettings(mode="ignore"), "ignore: no change is made"),
+        (SchemaEvolutionSettings(mode="exception"), "exception: stops at the first change"),
+    ],
+)
+def test_plan_says_it_in_a_line(settings: SchemaEvolutionSettings, text: str) -> None:
+    assert str(SchemaBehavior(settings)) == text
+
+
+def test_a_table_overrules_its_pipeline(tmp_path: object) -> None:
+    own = SchemaEvolutionSettings(mode="ignore")
+    tables = [TableSettings(name="shop.a"), TableSettings(name="shop.b", schema_evolution=own)]
+    of_pipeline = SchemaEvolutionSettings(mode="lenient")
+    source = FolderSettings(path=tmp_path)  # type: ignore[arg-type]
+    config = Config(pipeline="p", warehouse="w", source=source, tables=tables, schema_evolution=of_pipeline)
+    assert [config.schema_evolution_of(table) for table in tables] == [of_pipeline, own]

@@ -1,0 +1,286 @@
+"""The source's columns change while a pipeline reads it: the table follows, stops, or stays as it is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.pipeline.error_policy import RecordRefused
+from storage.ddl.schema_changes import AddColumn, DropColumn, UpdateColumnType
+from storage.errors import TidelakeError
+from storage.verify import verify
+from tests.ingest.evolution.world import TABLE, EvolvingWorld
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
+from tests.support.levels import examples, sample
+
+ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
+
+
+def test_a_new_column_is_added_and_older_rows_have_none() -> None:
+    world = EvolvingWorld()
+    world.add({"id": 1, "v": "a"}, {"id": "INT", "v": "STRING"})
+    world.add({"id": 2, "v": "b", "n": 7}, {"id": "INT", "v": "STRING", "n": "BIGINT"})
+    world.run()
+    assert world.columns == {"id": "INT", "v": "STRING", "n": "BIGINT"}
+    assert world.rows() == [{"id": 1, "v": "a", "n": None}, {"id": 2, "v": "b", "n": 7}]
+    assert not world.breaks()
+
+
+def test_a_new_column_of_records_without_a_schema_is_a_text() -> None:
+    world = EvolvingWorld()
+    world.add({"id": 1, "v": "a"})
+    world.add({"id": 2, "v": "b", "n": 7.50})
+    world.run()
+    assert world.columns == {"id": "STRING", "v": "STRING", "n": "STRING"}
+    assert world.rows()[1] == {"id": "2", "v": "b", "n": "7.5"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "after", "held"),
+    [
+        ("INT", "BIGINT", 5, 2**40, [5, 2**40]),
+        ("SMALLINT", "INT", 5, 6, [5, 6]),  # the schema says it before a value needs it
+        ("FLOAT", "DOUBLE", 0.5, 0.1, [0.5, 0.1]),
+    ],
+)
+def test_a_column_grows_with_the_source(old: str, new: str, before: Any, after: Any, held: list[Any]) -> None:
+    world = EvolvingWorld()
+    world.add({"id": 1, "v": before}, {"id": "INT", "v": old})
+    world.add({"id": 2, "v": after}, {"id": "INT", "v": new})
+    world.add({"id": 3, "v": before}, {"id": "INT", "v": old})  # of an older schema still
+    world.run()
+    assert world.columns["v"] == new
+    assert [row["v"] for row in world.rows()] == [*held, held[0]]
+
+
+def test_digits_before_the_point_stay_where_those_behind_it_grow() -> None:
+    world = EvolvingWorld()
+    world.add({"id": 1, "v": "SZYC0g=="}, {"id": "INT", "v": "DECIMAL(14,2)"})
+    world.add({"id": 2, "v": "AQ=="}, {"id": "INT", "v": "DECIMAL(12,6)"})
+    world.run()
+    assert world.columns["v"] == "DECIMAL(18, 6)"
+    assert [str(row["v"]) for row in world.rows()] == ["12345678.90" + "0000", "0.000001"]
+
+
+def test_a_table_that_exists_keeps_its_types_until_a_value_needs_more() -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "v": "VARCHAR(3)"})
+    world.add({"id": 1, "v": "abc"}, {"id": "INT", "v": "STRING"})
+    world.run()
+    assert world.columns["v"] == "VARCHAR(3)"
+    world.add({"id": 2, "v": "abcd"}, {"id": "INT", "v": "STRING"})
+    world.run()
+    assert world.columns["v"] == "STRING"
+    assert [row["v"] for row in world.rows()] == ["abc", "abcd"]
+
+
+def test_a_field_inside_a_column_is_added() -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "v": "ROW<a INT>"})
+    world.add({"id": 1, "v": {"a": 1, "b": "x"}})
+    world.run()
+    assert world.rows() == [{"id": 1, "v": {"a": 1, "b": "x"}}]
+
+
+def test_partitions_in_turns_and_many_changes_in_one_batch() -> None:
+    world = EvolvingWorld()
+    types = {"id": "INT"}
+    for number in range(1, 7):
+        types[f"c{number}"] = "INT"
+        world.add({"id": number, **dict.fromkeys(list(types)[1:], number)}, dict(types), partition=number % 2)
+    world.run(batch_records=10)
+    assert [[row[f"c{n}"] for n in range(1, 7)] for row in world.rows()] == [
+        [number] * number + [None] * (6 - number) for number in range(1, 7)
+    ]
+    assert not world.breaks()
+
+
+# ---------------------------------------------------------------- modes
+
+
+def changed(mode: str, tolerance: str = "none") -> EvolvingWorld:
+    world = EvolvingWorld(f"{ALL % mode}, errors: {{tolerance: {tolerance}}}")
+    world.create({"id": "INT", "v": "INT"})
+    world.add({"id": 1, "v": 1})
+    world.add({"id": 2, "v": 2, "n": 7})
+    world.add({"id": 3, "v": 2**40})
+    return world
+
+
+def test_exception_stops_at_the_first_change_and_what_came_before_is_committed() -> None:
+    world = changed("exception")
+    with pytest.raises(RecordRefused, match=r"column 'n' is not in table shop.orders; add it with `tidelake table"):
+        world.run()
+    assert world.rows() == [{"id": 1, "v": 1}]
+
+
+@pytest.mark.parametrize("mode", ["evolve", "try_evolve", "lenient"])
+def test_these_follow(mode: str) -> None:
+    world = changed(mode)
+    world.run()
+    assert world.rows() == [
+        {"id": 1, "v": 1, "n": None},
+        {"id": 2, "v": 2, "n": "7"},
+        {"id": 3, "v": 2**40, "n": None},
+    ]
+
+
+def test_ignore_passes_columns_over_and_what_does_not_fit_is_a_bad_record(caplog: pytest.LogCaptureFixture) -> None:
+    world = changed("ignore", tolerance="all")
+    progress = world.run()
+    assert world.rows() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+    assert (progress.dead_letters, len(world.letters())) == (1, 1)
+    assert caplog.text.count("schema change ignored") == 2
+
+
+def test_ignored_columns_do_not_slow_the_others_down() -> None:
+    world = EvolvingWorld("schema_evolution: {mode: ignore}")
+    world.create({"id": "INT", "v": "INT"})
+    for number in range(20):
+        world.add({"id": number, "v": number, "n": {"x": [number]}})
+    world.run(batch_records=20)
+    assert [row["v"] for row in world.rows()] == list(range(20))
+
+
+UNFIT = [
+    pytest.param({"id": "INT", "v": "INT"}, {"id": 2, "v": 1.5}, r"INT can't become", id="another kind"),
+    pytest.param({"id": "INT", "v": "INT"}, {"id": 2**40, "v": 1}, "primary key can't change", id="a key"),
+]
+
+
+@pytest.mark.parametrize(("columns", "row", "reason"), UNFIT)
+def test_evolve_stops_at_what_no_change_of_the_schema_brings(
+    columns: dict[str, str], row: dict[str, Any], reason: str
+) -> None:
+    world = EvolvingWorld("errors: {tolerance: all}")
+    world.create(columns)
+    world.add({"id": 1, "v": 1})
+    world.add(row)
+    with pytest.raises(RecordRefused, match=reason):
+        world.run()
+    assert world.rows() == [{"id": 1, "v": 1}]
+
+
+@pytest.mark.parametrize(("columns", "row", "reason"), UNFIT)
+def test_try_evolve_goes_on_with_a_dead_letter(columns: dict[str, str], row: dict[str, Any], reason: str) -> None:
+    world = EvolvingWorld("schema_evolution: {mode: try_evolve}, errors: {tolerance: all}")
+    world.create(columns)
+    world.add({"id": 1, "v": 1})
+    world.add(row)
+    world.add({"id": 3, "v": 3})
+    world.run()
+    assert [row["id"] for row in world.rows()] == [1, 3]
+    assert len(world.letters()) == 1
+
+
+# ---------------------------------------------------------------- other writers
+
+
+class Meddler(FaultyFileIO):
+    """Somebody else alters the table, once, just before our first snapshot with rows."""
+
+    def __init__(self, world: EvolvingWorld, *changes: Any) -> None:
+        super().__init__(world.store, self._meddle)
+        self._world, self._changes = world, list(changes)
+
+    def _meddle(self, call: Call) -> Fault | None:
+        if self._changes and call.file_name == "snapshot-2" and call.name == "create_if_absent":
+            changes, self._changes = self._changes, []
+            self._world.catalog.alter_table(TABLE, changes)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns"),
+    [
+        pytest.param(
+            [AddColumn("n", "BIGINT")], {"id": "INT", "v": "INT", "n": "BIGINT"}, id="the column that will be needed"
+        ),
+        pytest.param(
+            [AddColumn("x", "INT"), UpdateColumnType("v", "BIGINT")],
+            {"id": "INT", "v": "BIGINT", "x": "INT", "n": "STRING"},
+            id="others",
+        ),
+    ],
+)
+def test_another_writers_change_is_noticed_and_taken_over(changes: list[Any], columns: dict[str, str]) -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "v": "INT"})
+    for number in range(6):
+        world.add({"id": number, "v": number} | ({"n": number} if number > 3 else {}))
+    world.run(Meddler(world, *changes))
+    assert world.columns == columns
+    assert [None if row["n"] is None else int(row["n"]) for row in world.rows()] == [None] * 4 + [4, 5]
+
+
+def test_a_column_that_another_writer_drops_stays_dropped_where_the_mode_says_so() -> None:
+    world = EvolvingWorld("schema_evolution: {mode: ignore}")
+    world.create({"id": "INT", "v": "INT", "n": "INT"})
+    for number in range(6):
+        world.add({"id": number, "v": number, "n": number})
+    world.run(Meddler(world, DropColumn("n")))
+    world.run()
+    assert world.columns == {"id": "INT", "v": "INT"}
+    assert [row["v"] for row in world.rows()] == list(range(6))
+
+
+# ---------------------------------------------------------------- crashes
+
+
+def changing() -> EvolvingWorld:
+    """Two partitions whose records add two columns and widen one, a checkpoint every few records."""
+    world = EvolvingWorld()
+    old = {"id": "INT", "v": "INT"}
+    new = {**old, "v": "BIGINT", "n": "STRING"}
+    newest = {**new, "m": "DOUBLE"}
+    for number in range(3):
+        world.add({"id": number, "v": number}, old, partition=number % 2)
+    for number in range(2, 5):
+        world.add({"id": number, "v": 2**40, "n": "x"}, new, partition=number % 2)
+    world.add({"id": 5, "v": 5, "n": "y", "m": 0.5}, newest)
+    world.add({"id": 0, "v": 0, "n": None, "m": None}, newest, op="d")
+    world.add({"id": 6, "v": 6}, old, partition=1)
+    return world
+
+
+def truth() -> list[dict[str, Any]]:
+    world = changing()
+    world.run()
+    return world.rows()
+
+
+@pytest.mark.sampled
+def test_a_crash_at_any_call_is_made_good_by_the_next_run() -> None:
+    expected = truth()
+    assert [row["id"] for row in expected] == [1, 2, 3, 4, 5, 6]
+    io = FaultyFileIO((world := changing()).store)
+    world.run(io)
+    faults = (Fault.BEFORE, Fault.AFTER)
+    points = [(number, faults[number % 2]) for number in range(len(io.calls))]
+    for number, fault in sample(points):
+        world = changing()
+        io = FaultyFileIO(world.store)
+        io.crash_call(number, fault)
+        with suppress(TidelakeError, FaultyIOError, ProcessDied, BaseExceptionGroup):
+            world.run(io)
+        world.run()
+        assert (world.rows(), world.breaks()) == (expected, []), f"call {number}, {fault}"
+        assert not verify(world.table)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+@settings(max_examples=examples(20))
+def test_the_rows_are_the_same_wherever_batches_end(sizes: list[int]) -> None:
+    """Each run reads a log that has grown, in batches of another size."""
+    world, whole = changing(), changing()
+    records = {partition: list(found) for partition, found in whole.log.records.items()}
+    for at, size in enumerate(sizes, start=1):
+        for partition, found in records.items():
+            world.log.records[partition] = found[: len(found) * at // len(sizes)]
+        world.run(batch_records=size)
+    assert world.rows() == truth()
+    assert not world.breaks()

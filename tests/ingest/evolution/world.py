@@ -1,0 +1,123 @@
+"""A log of records whose columns change, in memory, and the pipeline that reads it into a lake beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+from checkpoint.offsets import chain_breaks
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.run_metrics import RunMetrics
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from storage.table import TableContext
+from storage.types import DataField, not_null, nullable, parse_type
+from tests.ingest.formats.debezium.changes import as_json, change
+from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.table import Table
+
+TABLE: Final = "shop.orders"
+TOPIC: Final = "x.public.orders"
+PIPELINE: Final = "evolve"
+_CONNECT: Final[Mapping[str, dict[str, Any]]] = {
+    "INT": {"type": "int32"},
+    "BIGINT": {"type": "int64"},
+    "SMALLINT": {"type": "int16"},
+    "FLOAT": {"type": "float"},
+    "DOUBLE": {"type": "double"},
+    "STRING": {"type": "string"},
+    "TIMESTAMP(3)": {"type": "int64", "name": "io.debezium.time.Timestamp"},
+    "TIMESTAMP(6)": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+    "ROW<a INT>": {"type": "struct", "fields": [{"field": "a", "type": "int32", "optional": True}]},
+}
+
+
+def connect_type(text: str) -> dict[str, Any]:
+    """Connect's schema of a column type."""
+    if text.startswith("DECIMAL"):
+        precision, scale = text.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        parameters = {"scale": scale.strip(), "connect.decimal.precision": precision}
+        return {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters}
+    return _CONNECT[text]
+
+
+@dataclass
+class EvolvingWorld:
+    """settings: of the pipeline, as YAML. store: survives the pipelines."""
+
+    settings: str = ""
+    log: MemoryLog = field(default_factory=MemoryLog)
+    warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
+    store: FileIO = field(default_factory=MemoryFileIO)
+
+    def create(self, columns: Mapping[str, str], primary_key: Sequence[str] = ("id",)) -> None:
+        self.catalog.create_database("shop", if_not_exists=True)
+        fields = [
+            DataField(i, name, (not_null if name in primary_key else nullable)(parse_type(text)))
+            for i, (name, text) in enumerate(columns.items())
+        ]
+        self.catalog.create_table(TABLE, fields, primary_key=primary_key, options={"bucket": "1"})
+
+    def add(
+        self, row: Mapping[str, Any], types: Mapping[str, str] | None = None, *, op: str = "c", partition: int = 0
+    ) -> None:
+        """types: of the columns, as a schema says them; None sends no schema."""
+        images = {"before": row} if op == "d" else {"after": row}
+        record = change(op, key={"id": row["id"]}, **images)  # type: ignore[arg-type]
+        value = record.value
+        if types is not None:
+            fields = [{**connect_type(text), "field": name, "optional": name != "id"} for name, text in types.items()]
+            row_schema = {"type": "struct", "optional": True, "fields": fields}
+            envelope = {"type": "struct", "fields": [{**row_schema, "field": name} for name in ("before", "after")]}
+            value = b'{"schema":' + as_json(envelope) + b',"payload":' + (value or b"") + b"}"
+        self.log.append(TOPIC, value, record.key, partition)
+
+    def run(self, io: FileIO | None = None, batch_records: int = 2) -> RunMetrics:
+        """One process, from its start to the end of the log."""
+        text = (
+            f"{{warehouse: '{self.warehouse}', source: {{type: change-log-folder, path: /unused}}, "
+            f"checkpoint: {{bytes_max: 500, interval_ms: 3600000}}, "
+            f"tables: [{{name: {TABLE}, match: '*', options: {{bucket: 1}}}}]"
+            f"{self.settings and ', ' + self.settings}}}"
+        )
+        config = parse_config(text, "evolve.yaml", (), {}, PIPELINE)
+        source = MemoryLogSource(self.log, batch_records=batch_records)
+        return asyncio.run(build_pipeline(config, io=io or self.store, source=source).run())
+
+    # ------------------------------------------------------------ what came of it
+
+    @property
+    def catalog(self) -> FileSystemCatalog:
+        return FileSystemCatalog(self.store, self.warehouse)
+
+    @property
+    def table(self) -> TableContext:
+        return self.catalog.load(TABLE)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Without what is NOT NULL."""
+        return {f.name: str(nullable(f.type)) for f in self.table.schema.fields}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """In the order of their ids."""
+        rows: list[dict[str, Any]] = Table(self.table).scan().to_arrow().to_pylist()
+        return sorted(rows, key=lambda row: row["id"])
+
+    def breaks(self) -> Sequence[Any]:
+        """Where positions of neighbouring snapshots don't join."""
+        own = [s for s in self.table.snapshots.all() if s.commit_user == PIPELINE]
+        return chain_breaks(
+            [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], TABLE)) for s in own]
+        )
+
+    def letters(self) -> list[str]:
+        folder = f"{self.warehouse}/{PIPELINE}.dead-letters"
+        names = [entry.name for entry in self.store.list_directory(folder)]
+        return [line for name in names for line in self.store.read(f"{folder}/{name}").decode().splitlines()]
