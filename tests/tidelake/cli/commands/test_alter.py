@@ -187,7 +187,7 @@ def test_a_pipeline_that_met_a_new_column_goes_on_after_the_command_in_its_messa
     config.write_text(
         f"warehouse: {tmp_path}/my lake\n"
         f"source: {{type: change-log-folder, path: {changes}, until: end}}\n"
-        "tables: [{name: shop.orders}]\n"
+        "tables: [{name: shop.orders}]\nschema_evolution: {mode: exception}\n"
     )
     stopped = call("ingest", "run", config, "--log-level", "error")
     assert stopped.code == 1
