@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import CancellationToken
+from compaction.compact_manager import compact_manager_factory
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
@@ -329,8 +330,9 @@ class Table:
     def delete(
         self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
     ) -> int | None:
-        """Remove the rows of an append table that match, in one snapshot: they are marked in deletion vectors (option
-        `deletion-vectors.enabled`), and gone for good once their files are compacted.
+        """Remove the rows that match, in one snapshot. Of an append table they are marked in deletion vectors (option
+        `deletion-vectors.enabled`), and gone for good once their files are compacted; of one with a primary key,
+        deletes are written, which most merge engines take.
 
         where: made with `tidelake.col` or `pyarrow.compute`. Rows that others add meanwhile stay.
         Returns the id of the snapshot; None when no row matches, or (commit_user, identifier) was committed before.
@@ -346,7 +348,8 @@ class Table:
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> int | None:
-        """Replace the rows of an append table that match, in one snapshot: as `delete`, with new rows in their place.
+        """Replace the rows that match, in one snapshot: as `delete`, with new rows in their place. With a primary key
+        only where the newest row of a key wins (merge-engine = deduplicate).
 
         values: by column, what it becomes: a value, or an expression over the columns made with `pyarrow.compute`
         (`{"amount": pc.field("amount") * 2}`), which sees the row as it was.
@@ -356,7 +359,7 @@ class Table:
 
     def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        return change_rows(self._context, change, self._user(commit_user), number)
+        return change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
 
     @checked
     def expire(

@@ -1,8 +1,10 @@
-"""Rows of an append table that match a condition, deleted or replaced.
+"""Rows that match a condition, deleted or replaced.
 
-Files stay as they are: the positions of the rows go into deletion vectors, and rows that take their place into new
-files, all in one OVERWRITE snapshot. What others append meanwhile is not looked at. When others replaced a file that
-was read, or deleted rows of it, all begins again from what the table is then.
+Of an append table files stay as they are: the positions of the rows go into deletion vectors, and rows that take their
+place into new files, all in one OVERWRITE snapshot. What others append meanwhile is not looked at. When others replaced
+a file that was read, or deleted rows of it, all begins again from what the table is then.
+
+Of a table with a primary key: `storage.row_level.keyed_row_changes`.
 
 Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
 `deletionvectors/append/BaseAppendDeleteFileMaintainer.java`.
@@ -29,10 +31,12 @@ from storage.option_support import check_supported
 from storage.options import Operation
 from storage.read.predicate import Predicate
 from storage.row_level.assignments import Assignments
+from storage.row_level.keyed_row_changes import check_keyed_rows_can_change, keyed_messages
 from storage.row_level.matching_rows import MatchingRows, matching_rows
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactorFactory
 from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 from storage.write.table_writer import TableWriter
 
@@ -55,50 +59,67 @@ class RowLevelOperation:
 
 
 def change_rows(
-    context: TableContext, change: RowLevelOperation, commit_user: str, identifier: int = BATCH_COMMIT_IDENTIFIER
+    context: TableContext,
+    change: RowLevelOperation,
+    commit_user: str,
+    identifier: int = BATCH_COMMIT_IDENTIFIER,
+    compactor_factory: CompactorFactory | None = None,
 ) -> int | None:
-    """The snapshot that holds the change; None when (commit_user, identifier) was committed before, or a commit without
-    an identifier finds no row. A numbered one publishes an empty snapshot then, which says that it is done.
+    """compactor_factory: of tables with a primary key.
+
+    Returns the snapshot that holds the change; None when (commit_user, identifier) was committed before, or a commit
+    without an identifier finds no row. A numbered one publishes an empty snapshot then, which says that it is done.
 
     Raises UnsupportedFeature for a table whose rows can't be changed so, BadInput for a condition or values that don't
     fit it, CommitConflict when others were first again and again, CommitOutcomeUnknown.
     """
-    check_rows_can_change(context, change.operation)
+    check_rows_can_change(context, change)
     for attempt in count(1):
         try:
-            return _attempt(context, change, commit_user, identifier)
+            return _attempt(context, change, commit_user, identifier, compactor_factory)
         except (CommitConflict, SnapshotExpired):
             if attempt == _ATTEMPTS_MAX:
                 raise
     raise AssertionError("unreachable")
 
 
-def _attempt(context: TableContext, change: RowLevelOperation, commit_user: str, identifier: int) -> int | None:
+def _attempt(
+    context: TableContext,
+    change: RowLevelOperation,
+    commit_user: str,
+    identifier: int,
+    compactor_factory: CompactorFactory | None,
+) -> int | None:
     snapshot = context.snapshots.latest()
     context = _under_newest_schema(context)  # looked up after the snapshot: it has all columns of its files
-    commit = TableCommit(context, commit_user)
-    committable = Committable(identifier, _messages(context, change, snapshot))
+    change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
+    writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
+    commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
     try:
-        published = commit.commit(committable, change.operation)
-    except CommitOutcomeUnknown:
-        raise
-    except Exception:
-        commit.abort(committable.messages)
-        raise
-    if published is None:
-        commit.discard_replayed(committable)
-    return published
+        committable = Committable(identifier, _messages(context, change, snapshot, writer))
+        try:
+            published = commit.commit(committable, change.operation)
+        except CommitOutcomeUnknown:
+            raise
+        except Exception:
+            commit.abort(committable.messages)
+            raise
+        if published is None:
+            writer.dropped()
+            commit.discard_replayed(committable)
+            return None
+        writer.committed(published)
+        return commit.compact_left(committable, writer.compact_left) or published
+    finally:
+        writer.abort()  # of what was not handed over
 
 
-def check_rows_can_change(context: TableContext, operation: str) -> None:
-    """Raises BadInput for a table with a primary key, UnsupportedFeature where an option stands in the way."""
-    what = f"{operation} by a condition"
+def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> None:
+    """Raises UnsupportedFeature where an option stands in the way, BadInput for columns that can't be assigned."""
+    what = f"{change.operation} by a condition"
     if context.schema.has_primary_key:
-        raise BadInput(
-            f"{context.name}: {what} is for append tables. Rows of a table with a primary key are replaced by writing "
-            "them again, and deleted by writing them with _VALUE_KIND = 3"
-        )
-    if not context.options.deletion_vectors_enabled:
+        check_keyed_rows_can_change(context, change.assignments)
+    elif not context.options.deletion_vectors_enabled:
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table without deletion vectors",
             "rows are deleted by marking them, and readers of this table don't look for marks",
@@ -114,19 +135,18 @@ def _under_newest_schema(context: TableContext) -> TableContext:
     return context if newest.id == context.schema.id else context.with_schema(newest)
 
 
-def _messages(context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None) -> Sequence[CommitMessage]:
-    """Durable files that no snapshot names yet. After an exception nothing is left behind."""
-    change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
+def _messages(
+    context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
+) -> Sequence[CommitMessage]:
+    """Durable files that no snapshot names yet. After an exception nothing is left behind, once the writer aborts."""
+    if context.schema.has_primary_key:
+        return keyed_messages(context, change.where, change.assignments, snapshot, writer)
     if change.assignments is None:
         return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
     assign = change.assignments.for_table(context)
-    writer = TableWriter(_without_defaults(context))
-    try:
-        found = matching_rows(context, snapshot, change.where, context.schema.names)
-        positions = _positions(_written(found, assign, writer))
-        new = writer.prepare_commit()
-    finally:
-        writer.abort()  # of what was not handed over
+    found = matching_rows(context, snapshot, change.where, context.schema.names)
+    positions = _positions(_written(found, assign, writer))
+    new = writer.prepare_commit()
     try:
         return [*_marked(context, snapshot, positions), *new]
     except BaseException:

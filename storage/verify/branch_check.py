@@ -27,6 +27,7 @@ from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
 from storage.verify.manifest_check import ManifestCheck
 from storage.verify.snapshot_chain import SnapshotChain
+from storage.verify.vector_check import VectorCheck
 
 _GO_ON: Final = "The next expiry goes on with them: `tidelake table expire`"
 
@@ -55,6 +56,7 @@ class BranchCheck:
         self._manifests = manifests
         self._files = files
         self._names = names
+        self._vectors = VectorCheck()
         self._store = context.snapshots
         self._line = "" if context.branch == DEFAULT_BRANCH else f"branch {context.branch}, "
         self.findings: list[Finding] = []
@@ -176,6 +178,8 @@ class BranchCheck:
                 said = entry.file.file_size
                 what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
+            else:
+                yield from self._vectors.check(self._context, entry.file, path, self._files.row_counts, where)
 
     def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
         if snapshot.statistics is None:

@@ -31,13 +31,17 @@ class ReferencedFile:
 
 
 class DataFileCheck:
-    """files: all that was asked for, by path; names: theirs, and those of the files beside them."""
+    """files: all that was asked for, by path; names: theirs, and those of the files beside them.
+
+    row_counts: of the files, by name.
+    """
 
     def __init__(self, listing: FileListing) -> None:
         self._listing = listing
         self._directories: dict[tuple[bytes, int], str] = {}
         self.files: dict[str, ReferencedFile] = {}
         self.names: set[str] = set()
+        self.row_counts: dict[str, int] = {}
 
     def check(self, context: TableContext, entries: Iterable[ManifestEntry], where: str) -> Iterator[Finding]:
         """context: of the line of snapshots that names them; its schemas are theirs."""
@@ -53,6 +57,7 @@ class DataFileCheck:
                 continue
             self.files[path] = ReferencedFile(context, path, entry)
             self.names |= {entry.file.file_name, *entry.file.extra_files}
+            self.row_counts[entry.file.file_name] = entry.file.row_count
             new.append(entry)
             yield from self._check_presence(path, beside, entry, where)
             yield from _check_numbers(context, entry, where)

@@ -10,6 +10,7 @@
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
 A value takes the type of its column: `day >= '2026-05-01'`. Words in capitals may also be written in small letters.
+What a column shall become is `column = value`, or `column = NULL`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ def parse_condition(text: str) -> Predicate:
     return _Parser(text).whole()
 
 
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Column and value. Raises BadInput that points at the place in the text."""
+    return _Parser(text, "assignment").assignment()
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     """kind: number, text, name, word (reserved, in small letters), sign, or end."""
@@ -63,8 +69,9 @@ class _Token:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str = "condition") -> None:
         self._text = text
+        self._what = what
         self._tokens = self._tokenize(text)
         self._at = 0
         self._depth = 0  # of brackets that are open
@@ -74,6 +81,16 @@ class _Parser:
         if self._peek().kind != "end":
             raise self._error("expected AND, OR or the end")
         return condition
+
+    def assignment(self) -> tuple[str, Any]:
+        if self._peek().kind != "name":
+            raise self._error("expected a column")
+        column = str(self._next().value)
+        self._expect("=")
+        value = None if self._take("null") else self._value()
+        if self._peek().kind != "end":
+            raise self._error("expected the end; repeat --set for another column")
+        return column, value
 
     # ------------------------------------------------------------ grammar
 
@@ -192,7 +209,7 @@ class _Parser:
         return self._error_at(self._peek().at, reason)
 
     def _error_at(self, at: int, reason: str) -> BadInput:
-        return BadInput(f"condition: {reason}\n    {self._text}\n    {' ' * at}^")
+        return BadInput(f"{self._what}: {reason}\n    {self._text}\n    {' ' * at}^")
 
 
 def _token(match: re.Match[str]) -> _Token:

@@ -67,9 +67,40 @@ def _add_table_management(verbs: Verbs) -> None:
     )
     truncate.add_argument("--yes", action="store_true", help="don't ask")
 
+    _add_row_changes(verbs)
+
     drop = table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
     drop.add_argument("--yes", action="store_true", help="don't ask")
     drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+
+
+def _add_row_changes(verbs: Verbs) -> None:
+    delete = table_command(
+        verbs,
+        "delete",
+        "remove the rows that fulfil a condition; older snapshots keep them",
+        "Append tables need deletion-vectors.enabled = true: rows are marked, and gone once their files are\n"
+        "compacted. Conditions are those of `scan`.",
+        module="row_changes",
+    )
+    update = table_command(
+        verbs,
+        "update",
+        "give the rows that fulfil a condition other values; older snapshots keep what they were",
+        "Append tables need deletion-vectors.enabled = true. Conditions are those of `scan`; so are values.",
+        module="row_changes",
+    )
+    update.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        required=True,
+        metavar="COLUMN=VALUE",
+        help="\"status = 'paid'\", amount=3.5, note=NULL; repeatable for several columns",
+    )
+    for changing in (delete, update):
+        changing.add_argument("--where", required=True, metavar="CONDITION", help="which rows")
+        changing.add_argument("--dry-run", action="store_true", help="only say how many rows would change")
 
 
 class _Change(argparse.Action):

@@ -1,0 +1,108 @@
+"""Rows of a table with a primary key that match a condition, deleted or replaced: newer rows of their keys are written.
+
+They are read at one snapshot, and the commit fails when others wrote to their buckets since: then all begins again. Of
+a table with a sequence field nobody is in the way: the row with the greater sequence stays.
+
+Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
+`flink/sink/SupportsRowLevelOperationFlinkTableSink.java` (which engines take deletes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.commit.commit_message import CommitMessage
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.format import KIND_COLUMN, RowKind
+from storage.options import ChangelogProducer, MergeEngine
+from storage.read.predicate import Predicate
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.row_level.assignments import Assignments
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # rows of level 0 count, though readers wait for them
+_REMOVES_ON_DELETE: Final = {
+    MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
+    MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
+}
+
+
+def check_keyed_rows_can_change(context: TableContext, assignments: Assignments | None) -> None:
+    """Raises UnsupportedFeature where the merge engine would make something else of the rows, BadInput for columns that
+    can't be assigned.
+    """
+    options, engine = context.options, context.options.merge_engine
+    what = f"{context.name}: {'DELETE' if assignments is None else 'UPDATE'} by a condition"
+    if options.row_kind_field is not None:
+        raise UnsupportedFeature(
+            what, f"column {options.row_kind_field} says what a row is (rowkind.field)", "Write the rows"
+        )
+    if assignments is None:
+        if engine is MergeEngine.DEDUPLICATE:
+            if options.ignore_delete:
+                raise UnsupportedFeature(what, "the table ignores deletes (ignore-delete)", "Unset the option")
+        elif (removes := _REMOVES_ON_DELETE.get(engine)) is None or not options.is_on(removes):
+            remedy = f"Set {removes} = true" if removes else "Overwrite the rows, or their partitions"
+            raise UnsupportedFeature(what, f"merge-engine = {engine.value} does not remove a row for a delete", remedy)
+        return
+    if engine is not MergeEngine.DEDUPLICATE:
+        raise UnsupportedFeature(
+            what,
+            f"merge-engine = {engine.value} would merge the new row into the old one",
+            "Write what shall be merged",
+        )
+    for name in assignments.values:
+        if name in context.schema.primary_keys:
+            raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them anew")
+        if name in options.sequence_fields:
+            raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
+
+
+def keyed_messages(
+    context: TableContext,
+    where: Predicate,
+    assignments: Assignments | None,
+    snapshot: Snapshot | None,
+    writer: TableWriter,
+) -> Sequence[CommitMessage]:
+    """Durable files that no snapshot names yet. After an exception nothing is left behind.
+
+    Raises CommitConflict when the writer found a newer snapshot than the one that is read.
+    """
+    for rows in _changed(context, where, assignments, snapshot):
+        writer.write(rows)
+    messages = writer.prepare_commit()
+    read_id = None if snapshot is None else snapshot.id
+    if any(message.base_snapshot_id != read_id for message in messages):
+        TableCommit(context, "").abort(messages)
+        raise CommitConflict(f"{context.name}: others committed while rows were being looked for")
+    return messages
+
+
+def _changed(
+    context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
+) -> Iterator[pa.RecordBatch]:
+    """What is to be written, with its kinds."""
+    reading = context.with_options(_ALL_LEVELS)
+    assign = None if assignments is None else assignments.for_table(context)
+    tells_old_rows = context.options.changelog_producer is ChangelogProducer.INPUT
+    reader = SnapshotReader(reading, tuple(context.schema.names), where)
+    for rows in reader.read(TableScan(reading, where).plan(snapshot)):
+        if assign is None:
+            yield _with_kind(rows, RowKind.DELETE)
+            continue
+        if tells_old_rows:
+            yield _with_kind(rows, RowKind.UPDATE_BEFORE)
+        yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
+
+
+def _with_kind(rows: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
+    return rows.append_column(KIND_COLUMN, pa.array(np.full(rows.num_rows, kind, np.int8)))

@@ -1,0 +1,38 @@
+"""Deletion vectors: readable, with as many rows as manifests say, and none behind the end of its data file.
+
+Each index file is read once, however many snapshots name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from storage.deletion_vectors.index_file import DeletionFile, read_vector
+from storage.errors import TidelakeError
+from storage.files.index_file import IndexFileMeta
+from storage.table import TableContext
+from storage.verify.finding import REPORT, RESTORE, Finding
+
+
+class VectorCheck:
+    def __init__(self) -> None:
+        self._checked: set[str] = set()
+
+    def check(
+        self, context: TableContext, file: IndexFileMeta, path: str, rows: Mapping[str, int], where: str
+    ) -> Iterator[Finding]:
+        """file: an index file that is there. rows: of each data file that is known, by its name."""
+        if path in self._checked:
+            return
+        self._checked.add(path)
+        for vector in file.vectors:
+            of = f"the deletion vector of data file {vector.data_file} in {path}"
+            try:
+                positions = read_vector(context.io, DeletionFile(path, vector))
+            except (TidelakeError, OSError, ValueError) as error:
+                yield Finding("deletion-vector", where, f"{of} can't be read: {error}", RESTORE)
+                continue
+            count = rows.get(vector.data_file)
+            if count is not None and len(positions) and int(positions[-1]) >= count:
+                what = f"{of} marks row {positions[-1]}, and the file has {count} rows"
+                yield Finding("deletion-vector", where, what, REPORT)

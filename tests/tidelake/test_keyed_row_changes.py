@@ -1,0 +1,139 @@
+"""Rows of tables with a primary key deleted and updated by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import tidelake
+from storage.row_level.keyed_row_changes import keyed_messages
+from storage.verify import verify
+from tests.support.changelog_fold import check_changelog
+from tidelake import col
+
+SCHEMA: Final = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("t", pa.string())])
+VECTORS: Final = {"deletion-vectors.enabled": "true"}
+LAYOUTS: Final[list[Mapping[str, str]]] = [
+    {},
+    {"bucket": "3"},
+    {"changelog-producer": "input"},
+    {"changelog-producer": "lookup"},
+    {**VECTORS, "changelog-producer": "lookup"},
+    {"write-only": "true"},
+    {"sequence.field": "v"},
+]
+Row = tuple[int, int | None, str | None]
+
+
+def new_table(options: Mapping[str, str]) -> tidelake.Table:
+    """Keys 0 to 9, each written twice: the second time v is the key."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["k"], options={"bucket": "1", **options})
+    for v in ([-1] * 10, range(10)):
+        with table.writer() as writer:
+            writer.write(pa.table({"k": range(10), "v": v, "t": ["a"] * 10}, SCHEMA))
+            writer.commit()
+    return table
+
+
+def rows_of(table: tidelake.Table) -> list[Row]:
+    return sorted((r["k"], r["v"], r["t"]) for r in table.scan().to_arrow().to_pylist())
+
+
+def last_changes(table: tidelake.Table) -> list[tuple[int, int]]:
+    """Kind and key."""
+    batches = [b for b in table.changes(start=1) if b.snapshot_id == max(c.snapshot_id for c in table.changes(start=1))]
+    return [(row["_VALUE_KIND"], row["k"]) for batch in batches for row in batch.rows.to_pylist()]
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=str)
+def test_rows_that_match_are_gone(options: Mapping[str, str]) -> None:
+    table = new_table(options)
+    table.delete((col("v") >= 3) & (col("k") < 5))
+    assert rows_of(table) == [(k, k, "a") for k in (0, 1, 2, 5, 6, 7, 8, 9)]
+    assert table.delete(col("v") == -1) is None, "what was replaced is no row"
+    if "changelog-producer" in options:
+        assert last_changes(table) == [(3, 3), (3, 4)]
+    if options.get("changelog-producer") == "lookup":
+        assert check_changelog(table)
+    assert verify(table.context, deep=True) == []
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=str)
+def test_rows_that_match_become_what_the_values_say(options: Mapping[str, str]) -> None:
+    table = new_table(options)
+    values: dict[str, Any] = {"t": "b"} if "sequence.field" in options else {"t": None, "v": pc.field("v") * 10}
+    table.update(col("k") >= 8, values)
+    new = [(8, 8, "b"), (9, 9, "b")] if "sequence.field" in options else [(8, 80, None), (9, 90, None)]
+    assert rows_of(table) == [*((k, k, "a") for k in range(8)), *new]
+    if "changelog-producer" in options:
+        assert last_changes(table) == [(1, 8), (2, 8), (1, 9), (2, 9)]
+    assert verify(table.context, deep=True) == []
+
+
+@pytest.mark.parametrize("options", [{}, VECTORS, {"sequence.field": "v"}], ids=str)
+def test_rows_that_others_write_meanwhile_are_looked_at_again(
+    options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(options)
+    rivals = [pa.table({"k": [4], "v": [400], "t": ["new"]}, SCHEMA)]
+
+    def after_others(*arguments: Any) -> Any:
+        made = keyed_messages(*arguments)
+        if rivals:
+            with table.writer() as writer:
+                writer.write(rivals.pop())
+                writer.commit()
+        return made
+
+    monkeypatch.setattr("storage.row_level.row_changes.keyed_messages", after_others)
+    table.delete((col("v") >= 4) & (col("v") < 8))
+    assert rows_of(table) == [(k, k, "a") if k != 4 else (4, 400, "new") for k in (0, 1, 2, 3, 4, 8, 9)]
+    assert verify(table.context, deep=True) == []
+
+
+def test_a_change_under_an_identifier_happens_once() -> None:
+    table = new_table({})
+    assert table.update(col("k") == 1, {"v": pc.field("v") + 10}, commit_user="etl", identifier=1) is not None
+    assert table.update(col("k") == 1, {"v": pc.field("v") + 10}, commit_user="etl", identifier=1) is None
+    assert rows_of(table)[1] == (1, 11, "a")
+
+
+REMOVES: Final = {"merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true"}
+
+
+def test_a_row_is_deleted_where_the_engine_removes_it() -> None:
+    table = new_table({**REMOVES, "fields.v.aggregate-function": "sum"})
+    table.delete(col("v") == 3)
+    assert [k for k, _, _ in rows_of(table)] == [k for k in range(10) if k != 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "message"),
+    [
+        ({"merge-engine": "first-row"}, None, "first-row does not remove a row.*Overwrite"),
+        ({"merge-engine": "partial-update"}, None, "Set partial-update.remove-record-on-delete = true"),
+        ({"ignore-delete": "true"}, None, "ignores deletes"),
+        ({"rowkind.field": "t"}, None, "column t says what a row is"),
+        (REMOVES, {"v": 1}, "aggregation would merge the new row into the old one"),
+        ({"merge-engine": "partial-update"}, {"v": 1}, "partial-update would merge the new row"),
+        ({}, {"k": 1}, "can't change k, of the primary key"),
+        ({"sequence.field": "v"}, {"v": 1}, "can't change v: the rows of a key are ordered by it"),
+        ({}, {"x": 1}, "no column 'x' to update"),
+        ({}, {}, "names the columns to change"),
+    ],
+)
+def test_what_would_become_something_else_is_refused(
+    options: Mapping[str, str], values: Mapping[str, Any] | None, message: str
+) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["k"], options={"bucket": "1", **options})
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        table.delete(col("k") == 1) if values is None else table.update(col("k") == 1, values)

@@ -1,0 +1,73 @@
+"""`tidelake table delete` and `tidelake table update`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from storage.read.predicate import Predicate
+from storage.row_level.assignments import Assignments
+from storage.row_level.row_changes import RowLevelOperation, check_rows_can_change
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.conditions import parse_assignment, parse_condition
+from tidelake.cli.exits import UsageError
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+from tidelake.table import Table
+
+
+def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, dry_run: bool) -> None:
+    condition = parse_condition(where)
+    table = catalog.open().table(name)
+    if dry_run:
+        _tell_how_many(out, table, RowLevelOperation(condition))
+    else:
+        _tell(out, table, "deleted", table.delete(condition))
+
+
+def update(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, assignments: Sequence[str], dry_run: bool
+) -> None:
+    condition = parse_condition(where)
+    values: dict[str, Any] = {}
+    for text in assignments:
+        column, value = parse_assignment(text)
+        if column in values:
+            raise UsageError(f"--set names column {column} twice")
+        values[column] = value
+    table = catalog.open().table(name)
+    if dry_run:
+        _tell_how_many(out, table, RowLevelOperation(condition, Assignments(values)))
+    else:
+        _tell(out, table, "updated", table.update(condition, values))
+
+
+def _tell_how_many(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
+    """What would be refused is refused."""
+    check_rows_can_change(table.context, change)
+    if change.assignments is not None:
+        change.assignments.for_table(table.context)
+    rows = _matching(table, change.where)
+    if out.is_json:
+        out.document({"rows": rows, "snapshot": None})
+    else:
+        done = "deleted" if change.assignments is None else "updated"
+        _line(out, f"{rows:,} row{'' if rows == 1 else 's'} of {table.name} would be {done}")
+
+
+def _matching(table: Table, condition: Predicate) -> int:
+    columns = sorted(condition.columns)
+    return sum(batch.num_rows for batch in table.scan(columns=columns, filter=condition).to_batches())
+
+
+def _tell(out: CommandOutput, table: Table, done: str, snapshot_id: int | None) -> None:
+    if out.is_json:
+        out.document({"snapshot": snapshot_id})
+    elif snapshot_id is None:
+        _line(out, f"no row of {table.name} fulfils the condition: nothing was {done}")
+    else:
+        _line(out, f"{done} in snapshot {snapshot_id} of {table.name}")
+
+
+def _line(out: CommandOutput, text: str) -> None:
+    out.console.print(printable(text, may_break=True), soft_wrap=True)
