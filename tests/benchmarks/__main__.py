@@ -20,6 +20,7 @@ from typing import Final
 from tests.benchmarks import (
     busy_tables,
     changelog,
+    changelog_growth,
     commits,
     compaction,
     exactly_once,
@@ -33,6 +34,7 @@ from tests.benchmarks import (
     restart,
     startup,
     steady,
+    vectors_read,
 )
 from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page
@@ -45,6 +47,8 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "w4": merge_read.sections,
     "compact": compaction.sections,
     "changelog": changelog.sections,
+    "changelog-growth": changelog_growth.sections,
+    "vectors": vectors_read.sections,
     "ingest": ingest_folder.sections,
     "kafka": ingest_kafka.sections,
     "steady": steady.sections,

@@ -10,7 +10,8 @@ import shutil
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,10 @@ import tidelake
 from tests.benchmarks.clock import Clock, bytes_below, tell
 from tests.benchmarks.compaction import OnCopies
 from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
+from tests.benchmarks.java import JAVA, JavaReplay
 from tests.benchmarks.rows import generate, load, row_files, rows_per_commit
 from tests.benchmarks.runs import TABLE, WARM_UP_TABLE
-from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, race_lines
+from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, at_least, race_lines
 
 WARM_UP_ROWS: Final = 1_000
 _OPTIONS: Final = {"bucket": "1", "write-only": "true"}
@@ -28,28 +30,39 @@ _OPTIONS: Final = {"bucket": "1", "write-only": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """least: changed rows per CPU-second that are asked for."""
+    """least: changed rows per CPU-second that are asked for. factor: how many times Java's; None: Java doesn't run."""
 
     producer: str
     least: int
-    options: Mapping[str, str] = field(default_factory=dict)
+    factor: float | None = None
+
+    @property
+    def compacts_all(self) -> bool:
+        return self.producer == "full-compaction"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        every = {"full-compaction.delta-commits": "1"} if self.compacts_all else {}
+        return {"write-only": "false", "commit.force-compact": "true", "changelog-producer": self.producer, **every}
 
 
-VARIANTS: Final = (Variant("lookup", 300_000), Variant("full-compaction", 110_000), Variant("none", 0))
+VARIANTS: Final = (Variant("lookup", 300_000, 5), Variant("full-compaction", 110_000, 5), Variant("none", 0))
 
 
 def sections(plan: Plan) -> Iterator[PageSection]:
     base = plan.scratch / "changelog"
-    _write_base(str(base / "base"), plan.scale)
     files = row_files("w5", plan.data, plan.scale)
+    write_base(str(base / "base"), plan.scale)
+    _write_changes(str(base / "base"), files)
     lines: list[list[str]] = []
     targets: list[Goal] = []
     all_samples: dict[str, Sequence[Sample]] = {}
     for variant in VARIANTS:
-        job = OnCopies(base, TIDELAKE, lambda copy, v=variant: ours("changelog", _arguments(copy, files, v)))  # type: ignore[misc]
-        samples = contest({TIDELAKE: job}, plan.fewer_pairs)
+        samples = _measure(plan, base, files, variant)
         lines += race_lines(variant.producer, samples)
-        all_samples[f"{variant.producer}, {TIDELAKE}"] = samples[TIDELAKE]
+        all_samples |= {f"{variant.producer}, {name}": of_one for name, of_one in samples.items()}
+        if variant.factor is not None:
+            targets += at_least(variant.producer, samples, variant.factor, JAVA)
         if variant.least:
             rate = statistics.median(sample.rows_per_cpu_s for sample in samples[TIDELAKE])
             asked = f"{variant.producer}: ≥ {variant.least:,} rows per CPU-second"
@@ -59,16 +72,41 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     about = (
         f"Ten commits of {rows} rows (`w5` of `tests/benchmarks/rows.py`) over a table of ten times as many: "
         "half of the rows of a commit update rows of the table. A commit waits for its compaction, and with it for its "
-        "changelog; `none` makes none and compacts as much as its sorted runs ask for."
+        "changelog; `none` makes none and compacts as much as its sorted runs ask for. Tidelake is a new process each "
+        "time; Java is one JVM a variant, whose first round is not counted."
     )
     yield PageSection("Changelogs over a large table", about, RACE_HEADER, lines, targets, all_samples)
 
 
 def _arguments(copy: str, files: Sequence[str], variant: Variant) -> dict[str, object]:
-    return {"warehouse": copy, "files": files, "producer": variant.producer, "options": variant.options}
+    return {"warehouse": copy, "files": files, "options": variant.options}
 
 
-def _write_base(warehouse: str, scale: float) -> None:
+def _measure(plan: Plan, base: Path, files: Sequence[str], variant: Variant) -> Mapping[str, Sequence[Sample]]:
+    with ExitStack() as stack:
+        contenders: dict[str, OnCopies] = {
+            TIDELAKE: OnCopies(base, TIDELAKE, lambda copy: ours("changelog", _arguments(copy, files, variant)))
+        }
+        if not plan.has_java or variant.factor is None:
+            return contest(contenders, plan.fewer_pairs)
+        java = stack.enter_context(JavaReplay(variant.options, full=variant.compacts_all))
+        contenders[JAVA] = OnCopies(base, JAVA, java.of)
+        contenders[JAVA].run()  # until now it was interpreted, or compiled with little care
+        return contest(contenders, min(2, plan.fewer_pairs))
+
+
+def _write_changes(warehouse: str, files: Sequence[str]) -> None:
+    """The rows of the commits as an append table, for Java."""
+    rows = [load(path, ["id"]) for path in files]
+    table = tidelake.open_catalog(warehouse).create_table("bench.changes", rows[0].schema, options={"bucket": "-1"})
+    with table.writer() as writer:
+        for identifier, of_commit in enumerate(rows, 1):
+            writer.write(of_commit)
+            writer.commit(identifier)
+
+
+def write_base(warehouse: str, scale: float) -> None:
+    """`bench.rows` in one sorted run, and `bench.warm_up`, the same with a few rows."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
     for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
@@ -85,10 +123,9 @@ def _write_base(warehouse: str, scale: float) -> None:
 # ---------------------------------------------------------------- the job
 
 
-def commit_all(warehouse: str, files: Sequence[str], producer: str, options: Mapping[str, str]) -> None:
+def commit_all(warehouse: str, files: Sequence[str], options: Mapping[str, str]) -> None:
     catalog = tidelake.open_catalog(warehouse)
-    changes = {"write-only": "false", "changelog-producer": producer, "commit.force-compact": "true", **options}
-    settings = [tidelake.SetOption(name, value) for name, value in changes.items()]
+    settings = [tidelake.SetOption(name, value) for name, value in options.items()]
     clock, total = Clock(), 0
     for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
         table = catalog.alter_table(f"bench.{name}", settings)

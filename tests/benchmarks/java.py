@@ -1,7 +1,10 @@
-"""Java Paimon as a contender: its own compaction, in the JVM of the Java oracle with everything it has switched on."""
+"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with everything it has
+switched on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -44,3 +47,42 @@ class CompactOnce:
     def run(self) -> Sample:
         *_, cost = self.java.command("compact", self.warehouse, f"bench.{TABLE}", full=True, timed=True)
         return Sample(self.input_rows, **cost)
+
+
+class JavaReplay:
+    """One JVM for all runs. Use it in a `with` block.
+
+    options: of the table that is written.
+    full: each commit compacts everything.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, full: bool) -> None:
+        self._options = options
+        self._full = full
+
+    def __enter__(self) -> Self:
+        self._java = JavaOracle(jvm=_JVM)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._java.close()
+
+    def of(self, warehouse: str) -> ReplayOnce:
+        """The commits of `bench.changes` into `bench.rows`."""
+        return ReplayOnce(self._java, warehouse, self._options, self._full)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOnce:
+    java: JavaOracle
+    warehouse: str
+    options: Mapping[str, str]
+    full: bool
+
+    def run(self) -> Sample:
+        """What goes in is read before the clock starts."""
+        arguments = (f"bench.{TABLE}", "bench.changes")
+        *_, cost = self.java.command("replay", self.warehouse, *arguments, option=dict(self.options), full=self.full)
+        return Sample(**cost)

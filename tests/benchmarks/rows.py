@@ -55,11 +55,28 @@ def row_files(workload: str, folder: Path, scale: float) -> list[str]:
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
         for path, rows in zip(paths, generate(workload, scale), strict=True):
-            unfinished = path.with_suffix(".tmp")
-            with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            unfinished.rename(path)
+            written(rows, path)
     return [str(path) for path in paths]
+
+
+def written(rows: pa.Table, path: Path) -> str:
+    """As an Arrow file, whole or not at all; its path."""
+    unfinished = path.with_suffix(".tmp")
+    with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    unfinished.rename(path)
+    return str(path)
+
+
+def commits_over(base_rows: int, rows: int, commits: int) -> Iterator[pa.Table]:
+    """Of so many rows each, half of them with keys of the w5-base that has base_rows rows, which `w5` is for."""
+    rng = np.random.default_rng(_SEEDS["w5"])
+    known, new = _known_and_new_keys(rng, base_rows // COMMITS)
+    for number in range(commits):
+        added = new[number * (rows // 2) : (number + 1) * (rows // 2)]
+        keys = np.concatenate([rng.choice(known, rows - len(added), replace=False), added])
+        rng.shuffle(keys)
+        yield _six_columns(rng, keys)
 
 
 def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:

@@ -256,6 +256,13 @@ public final class Main {
                 status(lake.table(target));
                 return;
             }
+            case "replay":
+                print(Replay.run(
+                        lake.table(arg(3, "SOURCE")),
+                        lake.table(name).copy(options),
+                        flags.getOrDefault("commit-user", "oracle"),
+                        flags.containsKey("full")));
+                return;
             case "compact": {
                 FileStoreTable t = lake.table(name);
                 Lake.WriteOptions o = writeOptions();
