@@ -24,6 +24,7 @@ import pyarrow as pa
 
 import tidelake
 from compaction.cancellation import CancellationToken
+from compaction.jobs.file_index_rewrite import FileIndexRewrite
 from compaction.report import CompactionReport
 from storage.ddl.schema_changes import SchemaChange
 from storage.expire.expire_now import ExpiryResult
@@ -266,6 +267,9 @@ class Table:
             strategy=strategy,
             cancellation=cancellation,
         )
+
+    async def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
+        return await asyncio.to_thread(self._inner.rewrite_file_index, where=where, dry_run=dry_run)
 
     async def truncate(
         self,

@@ -88,6 +88,8 @@ class Scan:
     @checked
     def explain(self) -> list[ExplainedFile]:
         """Of each file of the snapshot, why it is read or not. Opens no data file."""
+        if not self.has_splits:
+            self.splits()  # raises
         return explain_scan(self._planned, self._snapshot)
 
     @checked
@@ -115,10 +117,6 @@ class IncrementalScan(Scan):
     ) -> None:
         super().__init__(context, None, columns, predicate)
         self._increment = increment
-
-    def explain(self) -> list[ExplainedFile]:
-        self.splits()  # raises
-        return []
 
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(

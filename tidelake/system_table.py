@@ -68,6 +68,9 @@ class ReadOnlyTable(Table):
     def compact(self, **arguments: Any) -> Any:
         raise self._refused("compacted")
 
+    def rewrite_file_index(self, **arguments: Any) -> Any:
+        raise self._refused("indexed")
+
     def truncate(self, *, partition: Mapping[str, Any] | None = None, **arguments: Any) -> int | None:
         raise self._refused("truncated")
 

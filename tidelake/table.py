@@ -13,6 +13,7 @@ from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import CancellationToken
 from compaction.compact_manager import compact_manager_factory
 from compaction.jobs.compact_job import compact_table
+from compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
 from storage.arguments import INT64_MAX, check_whole_number, checked, checked_except
@@ -308,6 +309,17 @@ class Table:
             strategy=ClusteringStrategy.parse(strategy) if strategy is not None else None,
         )
         return compact_table(self._context, request, cancellation=cancellation)
+
+    @checked
+    def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
+        """Give the files that are there the indexes that the options `file-index.*` name now; no data file is written.
+
+        where: on partition columns; only these partitions. dry_run: only find out which files would change.
+        One snapshot holds the result; none is made where every file has its indexes. Raises CommitConflict when others
+        changed the same files again and again.
+        """
+        condition = as_predicate(where, self.schema) if where is not None else None
+        return rewrite_file_indexes(self._context, where=condition, dry_run=dry_run)
 
     @checked
     def truncate(

@@ -180,7 +180,7 @@ class _SnapshotFiles:
             self._first = None
             self._raise_if_held(new, error)
             return False
-        self._live_at_first = {entry.file.file_name for entry in live}
+        self._live_at_first = set(_names(live, FileKind.ADD))
         return True
 
     def _raise_if_held(self, snapshot: Snapshot, error: CorruptFile) -> None:
@@ -274,7 +274,7 @@ class TaggedFiles:
         except CorruptFile as error:
             self._raise_if_there(tag, error)
             return
-        self._data.update(entry.file.file_name for entry in live)
+        self._data.update(_names(live, FileKind.ADD))
         self._data_read.add(_state(tag))
 
     def _metadata_of(self, tag: Snapshot) -> set[str]:
@@ -297,7 +297,8 @@ def _state(tag: Snapshot) -> _State:
 
 
 def _names(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterable[str]:
-    return (entry.file.file_name for entry in entries if entry.kind is kind)
+    """Of data files and of those beside them: an index may be replaced, and go before its data file does."""
+    return (name for entry in entries if entry.kind is kind for name in (entry.file.file_name, *entry.file.extra_files))
 
 
 def _as_far_as_there(

@@ -100,8 +100,19 @@ class DeletionPlanner:
                     expiring[entry.file.file_name] = self._planned_file(entry)
             for entry in entries:  # whichever comes first in the manifest
                 if entry.kind is FileKind.ADD:
-                    expiring.pop(entry.file.file_name, None)
+                    self._spare(entry, expiring)
         return expiring
+
+    def _spare(self, entry: ManifestEntry, expiring: dict[str, PlannedDataFile]) -> None:
+        """A file that comes back stays, with those that it has beside it now. An index that it no longer has goes."""
+        planned = expiring.pop(entry.file.file_name, None)
+        for name in entry.file.extra_files:
+            expiring.pop(name, None)
+        if planned is not None:
+            kept = set(all_paths(self._directory(entry), entry.file))
+            for path in planned.paths:
+                if path not in kept:
+                    expiring[path.rpartition("/")[2]] = PlannedDataFile([path], planned.made_ms)
 
     def changelog_data(self, snapshots: Iterable[Snapshot]) -> dict[str, PlannedDataFile]:
         """Changelog files of these snapshots."""

@@ -8,7 +8,7 @@ Source: Java `fileindex/FileIndexOptions.java`, `schema/SchemaValidation.java` (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -94,6 +94,22 @@ class FileIndexSettings:
     def columns(self) -> frozenset[str]:
         """Of the table, that are read to build the indexes."""
         return frozenset(indexed.column for indexed in self.indexes)
+
+    def renamed(self, names: Mapping[str, str]) -> FileIndexSettings:
+        """For a file that calls its columns otherwise. Of columns that `names` lacks nothing remains."""
+        indexes = {replace(c, column=names[c.column]): of for c, of in self.indexes.items() if c.column in names}
+        return replace(self, indexes=indexes)
+
+    def supported(self, fields: Mapping[str, DataField]) -> FileIndexSettings:
+        """Without the indexes that columns of another type can't have."""
+        indexes: dict[IndexedColumn, dict[str, Mapping[str, str]]] = {}
+        for indexed, kind in self.each():
+            try:
+                self.writer(indexed, kind, fields)
+            except BadInput:
+                continue
+            indexes.setdefault(indexed, {})[kind] = self.indexes[indexed][kind]
+        return replace(self, indexes=indexes)
 
     def check(self, fields: Mapping[str, DataField]) -> None:
         """Raises BadInput, naming option and column, for what can't be indexed."""

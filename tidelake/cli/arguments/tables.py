@@ -54,6 +54,18 @@ def _add_table_management(verbs: Verbs) -> None:
 
     _add_compact(verbs)
 
+    rewrite = command(
+        verbs,
+        "rewrite-file-index",
+        "maintenance:rewrite_file_index",
+        "give the files that are there the indexes that the options file-index.* name now",
+        "No data file is written: one snapshot replaces what is known of the files whose indexes changed.",
+    )
+    rewrite.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
+    add_warehouse(rewrite)
+    rewrite.add_argument("--where", metavar="CONDITION", help="on partition columns: only partitions that fulfil it")
+    rewrite.add_argument("--dry-run", action="store_true", help="only say how many files would change")
+
     truncate = table_command(
         verbs, "truncate", "remove all rows, or those of some partitions; older snapshots keep them"
     )

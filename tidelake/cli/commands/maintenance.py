@@ -1,4 +1,4 @@
-"""`tidelake table expire` and `tidelake table verify`."""
+"""`tidelake table expire`, `verify` and `rewrite-file-index`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from storage.options.values import parse_duration_ms
 from storage.verify import Report, Severity
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.commands.explain import verify_changelog
+from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
@@ -54,6 +55,22 @@ def _show_expirable(
         _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would go")
     else:
         _line(out, f"no snapshot of {table.name} would go")
+
+
+def rewrite_file_index(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str | None, dry_run: bool
+) -> None:
+    condition = None if where is None else parse_condition(where)
+    found = catalog.open().table(name).rewrite_file_index(where=condition, dry_run=dry_run)
+    if out.is_json:
+        out.document({"checked": found.checked, "rewritten": found.rewritten, "snapshot": found.snapshot_id})
+    elif dry_run:
+        _line(out, f"{found.rewritten:,} of {found.checked:,} files of {name} would get other indexes")
+    elif found.snapshot_id is None:
+        _line(out, f"all {found.checked:,} files of {name} have their indexes")
+    else:
+        changed = f"{found.rewritten:,} of {found.checked:,} files of {name} got other indexes"
+        _line(out, f"{changed}: snapshot {found.snapshot_id}")
 
 
 def verify(
