@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from storage.errors import UnsupportedFeature
+from tidelake.spark.batch_writer import AppendWriter
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.stream_reader import TableStreamReader
@@ -36,12 +37,12 @@ class TidelakeDataSource(DataSource):
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802 - Spark's name
         return TableStreamReader(ReadOptions.of(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
-        raise UnsupportedFeature(
-            'write.format("tidelake")',
-            "rows of a bucket must come together in one task, and Spark asks no Python source how to divide them",
-            "Write with tidelake.spark.sink, in foreachBatch",
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> AppendWriter:
+        return AppendWriter(ReadOptions.of(self.options).write_context(), overwrites=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        return self.writer(schema, overwrite)
+        raise UnsupportedFeature(
+            'writeStream.format("tidelake")',
+            "a stream's writer is not told which batch it writes, so a repeated batch would come twice",
+            "Write with tidelake.spark.sink, in foreachBatch",
+        )

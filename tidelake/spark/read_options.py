@@ -20,9 +20,11 @@ from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
 _PARTITIONS_MIN: Final = 8
 _CHANGELOG: Final = "read.changelog"
+_OVERWRITE_MODE: Final = "partitionoverwritemode"
 _ROW_KINDS: Final = "audit_log"
 _OWN: Final = (
     *("warehouse", "table", "branch", "snapshot", "tag", "as-of", "push-filters", "min-partitions", _CHANGELOG),
+    _OVERWRITE_MODE,
     *STREAM_OPTIONS,
 )
 
@@ -36,6 +38,7 @@ class ReadOptions:
     push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`).
     min_partitions: into how many tasks a small table is divided, if it has as many splits.
     changelog: whether rows come with their kind, in column `rowkind`; None is not said.
+    replaces_partitions: of writes that overwrite: see `write_context`.
     stream: of streaming reads.
     table_options: dynamic ones. catalog_options: of the catalog and of the store, may hold secrets.
     """
@@ -48,6 +51,7 @@ class ReadOptions:
     push_filters: bool = False
     min_partitions: int = _PARTITIONS_MIN
     changelog: bool | None = None
+    replaces_partitions: bool = False
     stream: StreamOptions = field(default_factory=StreamOptions)
     table_options: Mapping[str, str] = field(default_factory=dict)
     catalog_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -76,6 +80,7 @@ class ReadOptions:
             value_of(options, "push-filters", truth, False),
             value_of(options, "min-partitions", whole_number, _PARTITIONS_MIN),
             value_of(options, _CHANGELOG, truth, None),
+            value_of(options, _OVERWRITE_MODE, _replaces_partitions, False),
             StreamOptions.of(options),
             of_table,
             of_catalog,
@@ -88,6 +93,18 @@ class ReadOptions:
             name = replace(name, system_table=_ROW_KINDS)
         table = self._catalog().table(str(name), self.table_options)
         return table.scan(snapshot=self.snapshot, tag=self.tag, as_of=self.as_of)
+
+    def write_context(self) -> TableContext:
+        """The table, for a batch write: rows that overwrite replace all, or with `partitionOverwriteMode=dynamic` those
+        of the partitions they go to, as in Spark. Raises BadInput for options of reads, and for system tables.
+        """
+        given = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of, "read.changelog": self.changelog}
+        if named := [key for key, value in given.items() if value is not None]:
+            raise BadInput(f"option {named[0]} is of a read. Leave it out of the write")
+        if Identifier.parse(self.table).system_table is not None:
+            raise BadInput(f"{self.table} can't be written. Name the table itself")
+        options = {"dynamic-partition-overwrite": str(self.replaces_partitions).lower(), **self.table_options}
+        return self._catalog().table(self.table, options).context
 
     def stream_context(self) -> TableContext:
         """The table, for a streaming read. Raises BadInput for options of a batch read, and for system tables."""
@@ -108,6 +125,12 @@ class ReadOptions:
             if CATALOG_REGISTRY.find(key) is None and "." not in key and (hint := did_you_mean(key, _OWN)):
                 raise BadInput(f"there is no option {key!r} of format tidelake{hint}")
         return open_catalog(self.warehouse, **self.catalog_options)
+
+
+def _replaces_partitions(text: str) -> bool:
+    if text.lower() not in ("static", "dynamic"):
+        raise ValueError("expected static or dynamic")
+    return text.lower() == "dynamic"
 
 
 def _is_of_table(key: str) -> bool:

@@ -290,8 +290,10 @@ def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
 
 
 def test_what_the_format_lacks_is_refused_with_the_other_way(orders: tidelake.Table, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"Write with tidelake\.spark\.sink"):
+    with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
+    with pytest.raises(UnsupportedFeature, match=r"not told which batch.*Write with tidelake\.spark\.sink"):
+        source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 
 def test_options_do_not_show_what_opens_the_store(tmp_path: Path) -> None:

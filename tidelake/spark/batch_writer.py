@@ -1,0 +1,81 @@
+"""`df.write.format("tidelake")` into append tables: tasks write files, the driver publishes them in one snapshot.
+
+Spark asks no Python source how to divide rows, so only tables whose buckets mean nothing (`bucket = -1`, no primary
+key) are written here.
+
+Source: PySpark `sql/worker/write_into_data_source.py`, `commit_data_source_write.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import UnsupportedFeature
+from storage.logs import get_logger
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+_COMMIT: Final = 1  # of this commit user there is no other; numbered, so that `abort` finds it
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class WrittenFiles(WriterCommitMessage):
+    """Of one task."""
+
+    messages: tuple[CommitMessage, ...]
+
+
+class AppendWriter(DataSourceArrowWriter):
+    """overwrites: the rows replace those of the table, or, where the options say so, of the partitions they go to.
+
+    The commit user is drawn here, and pickled with the writer: tasks, commit and abort see the same one.
+    """
+
+    def __init__(self, context: TableContext, *, overwrites: bool) -> None:
+        if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
+            raise UnsupportedFeature(
+                f'write.format("tidelake") into {context.name}',
+                "rows of a bucket must come together in one task, and Spark asks no Python source how to divide them",
+                "Write with tidelake.spark.sink, in foreachBatch",
+            )
+        self._context = context
+        self._overwrites = overwrites
+        self._user = new_commit_user(context.options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+        writer = TableWriter(self._context, replaces=self._overwrites)
+        try:
+            for rows in iterator:
+                writer.write(rows)
+            return WrittenFiles(tuple(writer.prepare_commit(_COMMIT, is_last=True)))
+        finally:
+            writer.abort()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit = TableCommit(self._context, self._user)
+        committable = Committable(_COMMIT, _files_of(messages))
+        snapshot = commit.overwrite(committable) if self._overwrites else commit.commit(committable)
+        _log.info("rows committed", table=self._context.name, snapshot=snapshot)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Spark calls it after a commit that failed, too: what may have been published stays.
+
+        Files of tasks that failed reach nobody: they are orphans.
+        """
+        commit = TableCommit(self._context, self._user)
+        if commit.latest_of_user() is None:
+            commit.abort(_files_of(messages))
+
+
+def _files_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[CommitMessage, ...]:
+    return tuple(message for written in messages if isinstance(written, WrittenFiles) for message in written.messages)
