@@ -182,7 +182,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
     left out, it is refused to start where others have read what it is about to. source_types: column to what its values
     mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values
-    may lose digits that the column's type lacks; others stop the pipeline. schema_evolution: what becomes of the table
+    may lose digits that the column's type lacks; others stop the pipeline. columns: column to SQL
+    type, for columns that are made: in a table that is created, or added later (`amount: DECIMAL(18, 2)`).
+    type_mapping: for other columns that are made, words of Paimon's `type_mapping`; see
+    [columns](schema-evolution.md). schema_evolution: what becomes of the table
     when the source's columns change; left out: as the pipeline's.
     """
 
@@ -195,6 +198,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shared_with: Name | list[Name] = []
     source_types: Mapping[str, str] = {}
     rounded_columns: list[Name] = []
+    columns: Mapping[Name, Name] = {}
+    type_mapping: list[Name] = []
     schema_evolution: SchemaEvolutionSettings | None = None
 
     @property

@@ -15,9 +15,11 @@ from ingest.config.config_messages import config_error
 from ingest.config.table_option_checks import option_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
+from ingest.formats.type_mapping import TypeMapping
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
 from storage.errors import BadInput
 from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
+from storage.types import parse_type
 
 _CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
 
@@ -113,6 +115,15 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 spelled_source_type(column, word)
             except BadInput as error:
                 yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the word."
+        try:
+            TypeMapping.parse(table.type_mapping)
+        except BadInput as error:
+            yield ("tables", at, "type_mapping"), f"{table.name}: {error}", "Correct the word."
+        for column, text in table.columns.items():
+            try:
+                parse_type(text)
+            except BadInput as error:
+                yield ("tables", at, "columns", column), f"{table.name}: {error}", "Give a type as SQL spells it."
         for option, reason, remedy in option_errors(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingest.evolution.behavior import ChangeKind
 from ingest.evolution.type_rules import is_widening
 from ingest.formats.base import NeededColumn
+from ingest.formats.type_mapping import ALLOW_NON_STRING_TO_STRING, DECIMAL_NO_CHANGE, TypeMapping
+from ingest.tables.column_types import ColumnTypes
 from storage.ddl.schema_changes import AddColumn, SchemaChange, UpdateColumnType
 from storage.messages.alter_command import path_text
 from storage.options.values import parse_names
 from storage.schema.table_schema import TableSchema
-from storage.types import STRING, nullable
+from storage.types import INT, STRING, Root, nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,14 @@ class NeededChange:
 
     change: None where it can't be made.
     reason: why it can't.
+    is_unwanted: it is not to be made, and that is no reason to stop.
     """
 
     kind: ChangeKind
     column: NeededColumn
     change: SchemaChange | None
     reason: str = ""
+    is_unwanted: bool = False
 
     def __str__(self) -> str:
         """For the log: `add note STRING`, `price from DECIMAL(8, 2) to DECIMAL(12, 4)`."""
@@ -37,24 +41,38 @@ class NeededChange:
         return f"{name} from {nullable(self.column.found)} to {type_}"
 
 
-def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema) -> list[NeededChange]:
-    """In the order given. Nothing for columns that the schema has already is left out: it is asked of the newest."""
-    return [_addition(column) if column.found is None else _widening(column, schema) for column in needed]
+def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema, types: ColumnTypes) -> list[NeededChange]:
+    """In the order given.
+
+    schema: the table's newest.
+    types: what the configuration says of columns.
+    """
+    return [_addition(c, types) if c.found is None else _widening(c, schema, types.mapping) for c in needed]
 
 
-def _addition(column: NeededColumn) -> NeededChange:
+def _addition(column: NeededColumn, types: ColumnTypes) -> NeededChange:
+    column_type = column.type or STRING
+    if len(column.path) == 1:
+        column_type = types.type_of(column.path[0], column.source, column_type)
     # NOT NULL at the source is nullable here: rows that are there lack the column.
-    added = AddColumn(column.path, nullable(column.type or STRING), column.description)
-    return NeededChange(ChangeKind.ADD_COLUMN, column, added)
+    column = replace(column, type=nullable(column_type))
+    return NeededChange(
+        ChangeKind.ADD_COLUMN, column, AddColumn(column.path, nullable(column_type), column.description)
+    )
 
 
-def _widening(column: NeededColumn, schema: TableSchema) -> NeededChange:
+def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -> NeededChange:
     assert column.found is not None
     reason = ""
-    if column.type is None or not is_widening(column.found, column.type):
+    becomes_text = ALLOW_NON_STRING_TO_STRING in mapping.words and nullable(column.type or INT) == STRING
+    if column.found.root is Root.DECIMAL and DECIMAL_NO_CHANGE in mapping.words:
+        return NeededChange(ChangeKind.ALTER_COLUMN_TYPE, column, None, f"`type_mapping` has {DECIMAL_NO_CHANGE}", True)
+    if becomes_text:
+        pass
+    elif column.type is None or not is_widening(column.found, column.type):
         wanted = "it" if column.type is None else str(nullable(column.type))
         reason = f"{nullable(column.found)} can't become {wanted} without touching values or their kind"
-    elif (use := _fixed_by(column, schema)) is not None:
+    if not reason and (use := _fixed_by(column, schema)) is not None:
         reason = f"the type of a column of the {use} can't change"
     change = None if reason or column.type is None else UpdateColumnType(column.path, nullable(column.type))
     return NeededChange(ChangeKind.ALTER_COLUMN_TYPE, column, change, reason)

@@ -16,6 +16,7 @@ from ingest.evolution.behavior import Action, SchemaBehavior
 from ingest.evolution.needed_changes import NeededChange, needed_changes
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, DecodeFailure, Target
+from ingest.tables.column_types import ColumnTypes
 from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_uncancellable
@@ -39,11 +40,17 @@ class NoFence:
 
 
 class SchemaFence:
-    """behaviors: by the table's name."""
+    """behaviors, column_types: by the table's name."""
 
-    def __init__(self, tables: TableSchemas, behaviors: Mapping[str, SchemaBehavior]) -> None:
+    def __init__(
+        self,
+        tables: TableSchemas,
+        behaviors: Mapping[str, SchemaBehavior],
+        column_types: Mapping[str, ColumnTypes],
+    ) -> None:
         self._tables = tables
         self._behaviors = behaviors
+        self._column_types = column_types
         self._last: tuple[object, int] | None = None
         self._rounds = 0
 
@@ -72,7 +79,11 @@ class SchemaFence:
             _log.info("schema changed by another writer", table=target.name, schema=newest.schema.id)
             return None
         behavior = self._behaviors[target.name]
-        wanted = [(change, behavior.action(change.kind)) for change in needed_changes(failure.needed, target.schema)]
+        types = self._column_types[target.name]
+        wanted = [
+            (change, Action.IGNORE if change.is_unwanted else behavior.action(change.kind))
+            for change in needed_changes(failure.needed, target.schema, types)
+        ]
         if any(action is Action.STOP for _, action in wanted):
             return ""
         made = [change for change, action in wanted if action is not Action.IGNORE and change.change is not None]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.formats.connect_schema import SourceType
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -40,6 +41,7 @@ class Target:
     location: the table's root, for the commands in messages; "" where there is none.
     rounded_columns: columns whose values may lose the digits that the column's type lacks.
     follows_types: whether a column becomes as wide as the records' schema says, before a value needs it.
+    follows_texts: whether a column even becomes a text where the records' schema says that it is one.
     ignored_columns: columns of the records that the table lacks and is not to get; their values are passed over.
     fixed_columns: columns that stay as they are: a value that doesn't fit is a bad record.
     """
@@ -54,6 +56,7 @@ class Target:
     holds_source_rows: bool = True
     rounded_columns: frozenset[str] = frozenset()
     follows_types: bool = False
+    follows_texts: bool = False
     ignored_columns: frozenset[str] = frozenset()
     fixed_columns: frozenset[str] = frozenset()
 
@@ -153,12 +156,14 @@ class NeededColumn:
     found: the type that it has; None: the table lacks it.
     type: what would hold the values, and all that `found` holds; None: the record doesn't say.
     description: the source's, of a new column.
+    source: what the record says of a new column.
     """
 
     path: tuple[str, ...]
     found: DataType | None
     type: DataType | None
     description: str | None = None
+    source: SourceType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +309,12 @@ class InferredTable:
     fields: ids 0, 1, 2, …; columns of the key are NOT NULL, all others nullable, whatever the source says: deletes may
         leave them out, and so does every record once the source has dropped the column.
     primary_key: empty when the record has no key.
+    sources: column to what the record says of it.
     """
 
     fields: tuple[DataField, ...]
     primary_key: tuple[str, ...]
+    sources: Mapping[str, SourceType] = field(default_factory=dict)
 
 
 class Format(Protocol):

@@ -36,6 +36,7 @@ class Meaning(StrEnum):
     DATE = "date"  # days since 1970-01-01, or ISO text
     TIME = "time"  # units since midnight, or ISO text
     TIMESTAMP = "timestamp"  # units since 1970-01-01T00:00Z, or ISO text
+    UTF8 = "utf-8"  # bytes as a text, encoded so
     LATIN1 = "latin-1"  # bytes as a text, one character each
     BIT_NUMBER = "bit number"  # the bits of a MySQL BIT as a decimal number
 
@@ -56,6 +57,7 @@ class SourceType:
     labels: of an ENUM that comes as the number of its label, from 1.
     flags: labels of a SET that comes as a number with one bit each.
     column_type: the column type that the source declares.
+    word: how the source spells the type, in lower case; "" where it doesn't.
     element: of an array.
     key, value: of a map.
     fields: of a struct.
@@ -71,6 +73,7 @@ class SourceType:
     labels: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     column_type: DataType | None = None
+    word: str = ""
     doc: str | None = None
     element: SourceType | None = None
     key: SourceType | None = None
@@ -159,12 +162,19 @@ def source_type(schema: ConnectSchema) -> SourceType:
         scale=number("scale"),
         precision=number("connect.decimal.precision"),
         length=number("length"),
+        word=_propagated_word(parameters),
         doc=schema.doc,
         element=None if schema.items is None else source_type(schema.items),
         key=None if schema.keys is None else source_type(schema.keys),
         value=None if schema.values is None else source_type(schema.values),
         fields={f.field: source_type(f) for f in schema.fields if f.field is not None},
     )
+
+
+def _propagated_word(parameters: Mapping[str, Any]) -> str:
+    word = str(parameters.get(_PROPAGATED_TYPE, "")).lower()
+    length = parameters.get(f"{_PROPAGATED_TYPE.rpartition('.')[0]}.length")
+    return f"{word}(1)" if word == "tinyint" and str(length) == "1" else word
 
 
 # ---------------------------------------------------------------- where no schema says it

@@ -7,6 +7,7 @@ a day; BINARY without a length; BIT without one) this is another.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -64,6 +65,10 @@ _BITS_MAX: Final = 64
 @lru_cache(4_096)
 def mysql_source_type(text: str) -> SourceType:
     """A type that isn't MySQL's gives a STRING column, whose values are kept as they come."""
+    return replace(_source_type(text), word=" ".join(text.lower().split()))
+
+
+def _source_type(text: str) -> SourceType:
     match = _TYPE.fullmatch(text.lower())
     if match is None:
         return _declared(STRING)

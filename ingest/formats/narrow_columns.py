@@ -21,6 +21,7 @@ from storage.schema.table_schema import TableSchema
 from storage.schema.type_changes import can_change
 from storage.types import (
     DOUBLE,
+    STRING,
     STRING_ROOTS,
     TIMESTAMP_ROOTS,
     ArrayType,
@@ -79,12 +80,14 @@ def narrow_by_schema(
     rounds: bool = False,
     is_in_map_key: bool = False,
     follows_types: bool = False,
+    follows_texts: bool = False,
 ) -> Iterator[NarrowColumn]:
     """The column, or its members, that can't hold what the record's schema says of them.
 
     source: what it says.
     rounds: whether digits may get lost; never in keys of a MAP, of which two would become one.
     follows_types: tell also of wider integers, texts and bytes, where a value that is too large would be noticed.
+    follows_texts: tell also of texts in columns of other kinds.
     """
     if rounds and not is_in_map_key and isinstance(target, AtomicType):
         return
@@ -92,6 +95,8 @@ def narrow_by_schema(
     can_round = fits is not None
     if fits is None and follows_types:
         fits = _as_wide(source, target)
+        if fits is None and follows_texts and target.root not in STRING_ROOTS and _is_text(source):
+            fits = STRING
     if fits is not None:
         said = f"the record's schema says {nullable(inferred_type(source))}"
         yield NarrowColumn(path, target, fits, said, can_round and not is_in_map_key, is_in_map_key)
@@ -105,7 +110,14 @@ def narrow_by_schema(
                 rounds=rounds,
                 is_in_map_key=is_in_map_key or (isinstance(target, MapType) and step == "key"),
                 follows_types=follows_types,
+                follows_texts=follows_texts,
             )
+
+
+def _is_text(source: SourceType) -> bool:
+    if source.column_type is not None:
+        return source.column_type.root in STRING_ROOTS
+    return source.connect == "string" and source.meaning is Meaning.PLAIN and not source.name
 
 
 def _as_wide(source: SourceType, target: DataType) -> DataType | None:

@@ -5,7 +5,7 @@ for each column.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
+    Meaning,
     SourceType,
     completed,
     spelled_source_type,
@@ -28,7 +29,7 @@ from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from ingest.formats.values.nested import UnknownField
 from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.messages.alter_command import add_column, alter_command, path_text
-from storage.types import STRING, DataType, arrow_type
+from storage.types import BINARY_ROOTS, STRING, DataType, arrow_type
 
 
 class UnknownColumns(BadValue):
@@ -115,6 +116,7 @@ class RecordSchema:
                 settings,
                 rounds=f.name in self._rounded,
                 follows_types=target.follows_types,
+                follows_texts=target.follows_texts,
             )
         )
         self.columns = tuple(
@@ -126,6 +128,8 @@ class RecordSchema:
 
     def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> RecordColumn:
         rounds = name in self._rounded
+        if source.word == "longtext" and type_.root in BINARY_ROOTS:  # see `type_mapping`
+            source = replace(source, meaning=Meaning.UTF8)
         decode = value_decoder_for(source, type_, self.connector, settings, rounds=rounds)
         whole = completed(source, type_, self.connector, settings)
         decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)
@@ -172,7 +176,7 @@ class RecordSchema:
         source = self._source_type_at(path)
         if source is None:
             return NeededColumn(path, None, None)
-        return NeededColumn(path, None, inferred_type(source), source.doc)
+        return NeededColumn(path, None, inferred_type(source), source.doc, source)
 
     def _source_type_at(self, path: tuple[str, ...]) -> SourceType | None:
         source: SourceType | None = self.declared.get(path[0])

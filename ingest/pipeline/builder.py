@@ -36,6 +36,7 @@ from ingest.pipeline.write_stage import WriteStage
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
+from ingest.tables.column_types import ColumnTypes
 from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
@@ -141,7 +142,11 @@ def build_pipeline(
         clock=clock,
         observed=observed,
         monitor=monitor,
-        schemas=SchemaFence(TableSchemas(catalog, tables.router, tables.sinks, targets, moved), behaviors),
+        schemas=SchemaFence(
+            TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
+            behaviors,
+            {table.name: ColumnTypes.of(table) for table in config.tables},
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from ingest.formats.base import InferredTable
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
+from ingest.tables.column_types import ColumnTypes
 from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_sink import TableSink
@@ -45,6 +46,7 @@ class PipelineTables:
         self._catalog = catalog
         self._open_sink = open_sink
         self._infer = infer
+        self._column_types = {table.name: ColumnTypes.of(table) for table in settings}
         self._targets = targets or TableTargets(self._settings)
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
@@ -70,6 +72,7 @@ class PipelineTables:
         return created
 
     def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
+        inferred = self._column_types[table.name].apply(inferred, table.primary_key or inferred.primary_key)
         names = [field.name for field in inferred.fields]
         if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
             raise BadInput(

@@ -13,9 +13,11 @@ from typing import Final
 from ingest.settings import TableSettings
 from storage.ddl.option_changes import check_option_change
 from storage.errors import BadInput
-from storage.messages.alter_command import alter_command, set_option
+from storage.messages.alter_command import alter_command, set_option, set_type
 from storage.options.registry import find_option
+from storage.schema.type_changes import can_change
 from storage.table import TableContext
+from storage.types import nullable, parse_type
 
 # May be altered, but decide which rows or changes readers see.
 _DECIDE_ROWS: Final = frozenset(
@@ -66,6 +68,14 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
         if wanted and tuple(wanted) != has:
             is_refused = set(wanted) != set(has)
             found.append(TableDifference(name, setting, _names(wanted), _names(has), is_refused))
+    for column, text in settings.columns.items():
+        there = schema.by_name.get(column)
+        if there is not None and nullable(there.type) != nullable(wanted_type := parse_type(text)):
+            is_key = column in (*schema.primary_keys, *schema.partition_keys)
+            can_be = not is_key and can_change(there.type, wanted_type)
+            command = alter_command(name, context.location, set_type(column, wanted_type)) if can_be else None
+            shown = str(nullable(there.type))
+            found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.option_texts.items():
         has_text = _text_of(schema.options, key)
         if not _says_the_same(key, text, has_text):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ingest.formats.base import Target
+from ingest.formats.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from ingest.settings import TableSettings
 from storage.table import TableContext
 
@@ -33,9 +34,13 @@ class TableTargets:
         return replace(
             target,
             follows_types=target.name in self._following_types,
+            follows_texts=self._becomes_text(target.name),
             ignored_columns=frozenset(self._ignored.get(target.name, ())),
             fixed_columns=frozenset(self._fixed.get(target.name, ())),
         )
+
+    def _becomes_text(self, table: str) -> bool:
+        return ALLOW_NON_STRING_TO_STRING in TypeMapping.parse(self._settings[table].type_mapping).words
 
     def ignore(self, table: str, columns: Collection[str]) -> None:
         """Pass over these columns of the records, which the table lacks."""

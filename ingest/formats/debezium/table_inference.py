@@ -41,7 +41,7 @@ def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> Infe
         column_type = inferred_type(source)
         nullability = not_null(column_type) if name in primary_key else column_type
         fields.append(DataField(number, name, nullability, source.doc))
-    return InferredTable(tuple(fields), primary_key)
+    return InferredTable(tuple(fields), primary_key, columns)
 
 
 def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:

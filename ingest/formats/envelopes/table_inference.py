@@ -25,7 +25,7 @@ def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         fields.append(DataField(number, name, not_null(column_type) if name in primary_key else column_type))
-    return InferredTable(tuple(fields), primary_key)
+    return InferredTable(tuple(fields), primary_key, columns)
 
 
 def _columns(record: Envelope) -> Mapping[str, SourceType]:

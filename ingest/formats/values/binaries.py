@@ -44,6 +44,8 @@ def _bytes(text: str, source: SourceType) -> bytes:
             return hex_bytes(text)
         case Meaning.BITS:
             return base64_bytes(text)[::-1]
+        case Meaning.UTF8:
+            return text.encode()
         case Meaning.LATIN1:
             try:
                 return text.encode("latin-1")

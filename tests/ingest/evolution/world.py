@@ -49,9 +49,10 @@ def connect_type(text: str) -> dict[str, Any]:
 
 @dataclass
 class EvolvingWorld:
-    """settings: of the pipeline, as YAML. store: survives the pipelines."""
+    """settings, table_settings: of the pipeline and its table, as YAML. store: survives the pipelines."""
 
     settings: str = ""
+    table_settings: str = ""
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
     store: FileIO = field(default_factory=MemoryFileIO)
@@ -80,10 +81,11 @@ class EvolvingWorld:
 
     def run(self, io: FileIO | None = None, batch_records: int = 2) -> RunMetrics:
         """One process, from its start to the end of the log."""
+        table = f"name: {TABLE}, match: '*', options: {{bucket: 1}}{self.table_settings and ', ' + self.table_settings}"
         text = (
             f"{{warehouse: '{self.warehouse}', source: {{type: change-log-folder, path: /unused}}, "
             f"checkpoint: {{bytes_max: 500, interval_ms: 3600000}}, "
-            f"tables: [{{name: {TABLE}, match: '*', options: {{bucket: 1}}}}]"
+            f"tables: [{{{table}}}]"
             f"{self.settings and ', ' + self.settings}}}"
         )
         config = parse_config(text, "evolve.yaml", (), {}, PIPELINE)

@@ -1,0 +1,73 @@
+"""Paimon's `type_mapping`: other column types than those that the source's types suggest.
+
+Source: Paimon `cdc/TypeMapping.java`, `cdc/mysql/MySqlTypeUtils.java`. Its documentation spells two of the words with
+underscores, its code with dashes; both are taken here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+from ingest.formats.connect_schema import SourceType
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+from storage.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
+
+TO_NULLABLE: Final = "to-nullable"  # columns outside the key are nullable in any case
+TO_STRING: Final = "to-string"
+TINYINT1_NOT_BOOL: Final = "tinyint1-not-bool"
+CHAR_TO_STRING: Final = "char-to-string"
+LONGTEXT_TO_BYTES: Final = "longtext-to-bytes"
+BIGINT_UNSIGNED_TO_BIGINT: Final = "bigint-unsigned-to-bigint"
+DECIMAL_NO_CHANGE: Final = "decimal-no-change"
+ALLOW_NON_STRING_TO_STRING: Final = "allow-non-string-to-string"
+WORDS: Final = (
+    TINYINT1_NOT_BOOL,
+    TO_NULLABLE,
+    TO_STRING,
+    CHAR_TO_STRING,
+    LONGTEXT_TO_BYTES,
+    BIGINT_UNSIGNED_TO_BIGINT,
+    DECIMAL_NO_CHANGE,
+    ALLOW_NON_STRING_TO_STRING,
+)
+_UNSIGNED: Final = re.compile(r"bigint(\(\d+\))? unsigned.*|serial")
+
+
+@dataclass(frozen=True, slots=True)
+class TypeMapping:
+    """words: of WORDS."""
+
+    words: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, words: Iterable[str]) -> Self:
+        """Raises BadInput for a word that is none."""
+        spelled = [word.strip().lower().replace("_", "-") for word in words]
+        for word in spelled:
+            if word not in WORDS:
+                hint = did_you_mean(word, WORDS) or "."
+                raise BadInput(f"{word!r} is no type mapping{hint} There are {', '.join(WORDS)}")
+        return cls(frozenset(spelled))
+
+    def column_type(self, source: SourceType | None, inferred: DataType) -> DataType:
+        """The type of a new column.
+
+        source: what the records say of it, None where they say nothing.
+        inferred: the type without any mapping.
+        """
+        said = "" if source is None else source.word
+        if TO_STRING in self.words:
+            return STRING
+        if TINYINT1_NOT_BOOL in self.words and said == "tinyint(1)":
+            return TINYINT
+        if LONGTEXT_TO_BYTES in self.words and said == "longtext":
+            return BYTES
+        if BIGINT_UNSIGNED_TO_BIGINT in self.words and _UNSIGNED.fullmatch(said):
+            return BIGINT
+        if CHAR_TO_STRING in self.words and inferred.root in STRING_ROOTS:
+            return STRING
+        return inferred

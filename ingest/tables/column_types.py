@@ -1,0 +1,47 @@
+"""The types of columns that are to be made: as declared, else as the source's types are mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ingest.formats.base import InferredTable
+from ingest.formats.connect_schema import SourceType
+from ingest.formats.type_mapping import TypeMapping
+from ingest.settings import TableSettings
+from storage.types import DataField, DataType, not_null, parse_type
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTypes:
+    """Of one table.
+
+    declared: by column.
+    """
+
+    declared: Mapping[str, DataType] = field(default_factory=dict)
+    mapping: TypeMapping = field(default_factory=TypeMapping)
+
+    @classmethod
+    def of(cls, table: TableSettings) -> Self:
+        """Raises BadInput for a type or a word that is none."""
+        declared = {name: parse_type(text) for name, text in table.columns.items()}
+        return cls(declared, TypeMapping.parse(table.type_mapping))
+
+    def type_of(self, name: str, source: SourceType | None, inferred: DataType) -> DataType:
+        """Nullable unless it is declared otherwise."""
+        declared = self.declared.get(name)
+        return self.mapping.column_type(source, inferred) if declared is None else declared
+
+    def apply(self, inferred: InferredTable, primary_key: tuple[str, ...] | list[str]) -> InferredTable:
+        """The columns of a table that is to be made: those of the record, then declared ones that it lacks."""
+        fields = {f.name: f for f in inferred.fields}
+        for name in self.declared:
+            fields.setdefault(name, DataField(len(fields), name, self.declared[name]))
+        mapped = []
+        for f in fields.values():
+            column_type = self.type_of(f.name, inferred.sources.get(f.name), f.type)
+            is_key = f.name in primary_key
+            mapped.append(replace(f, type=not_null(column_type) if is_key else column_type))
+        return replace(inferred, fields=tuple(mapped))

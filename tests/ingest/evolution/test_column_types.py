@@ -1,0 +1,164 @@
+"""The types of columns that a pipeline makes: declared, mapped, or as the source suggests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ingest.config.config import parse_config
+from ingest.config.yaml_settings import ConfigError
+from ingest.formats.connect_schema import SourceType
+from ingest.formats.mysql_types import mysql_source_type
+from ingest.formats.type_mapping import TypeMapping
+from ingest.pipeline.error_policy import RecordRefused
+from storage.errors import BadInput
+from storage.types import parse_type
+from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+
+
+@pytest.mark.parametrize(
+    ("words", "mysql", "plain", "mapped"),
+    [
+        ("tinyint1-not-bool", "tinyint(1)", "BOOLEAN", "TINYINT"),
+        ("tinyint1-not-bool", "tinyint(4)", "TINYINT", "TINYINT"),
+        ("to-nullable", "int", "INT", "INT"),
+        ("to-string", "int", "INT", "STRING"),
+        ("to-string", "datetime(3)", "TIMESTAMP(3)", "STRING"),
+        ("char-to-string", "varchar(20)", "VARCHAR(20)", "STRING"),
+        ("char-to-string", "int", "INT", "INT"),
+        ("longtext-to-bytes", "longtext", "STRING", "BYTES"),
+        ("longtext-to-bytes", "mediumtext", "STRING", "STRING"),
+        ("bigint-unsigned-to-bigint", "bigint(20) unsigned", "DECIMAL(20, 0)", "BIGINT"),
+        ("BIGINT_UNSIGNED_TO_BIGINT", "serial", "DECIMAL(20, 0)", "BIGINT"),
+        ("decimal_no_change", "decimal(5,2)", "DECIMAL(5, 2)", "DECIMAL(5, 2)"),
+    ],
+)
+def test_a_word_maps_mysql_s_types(words: str, mysql: str, plain: str, mapped: str) -> None:
+    source = mysql_source_type(mysql)
+    assert source.column_type is not None
+    assert str(TypeMapping().column_type(source, source.column_type)) == plain
+    assert str(TypeMapping.parse([words]).column_type(source, source.column_type)) == mapped
+
+
+def test_a_word_that_is_none_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(BadInput, match="'to-sting' is no type mapping; did you mean 'to-string'"):
+        TypeMapping.parse(["to-sting"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("type_mapping: [to-sting]", "no type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
+)
+def test_the_configuration_is_refused_where_it_is_wrong(setting: str, reason: str) -> None:
+    text = f"{{warehouse: /w, source: {{type: change-log-folder, path: /x}}, tables: [{{name: a.b, {setting}}}]}}"
+    with pytest.raises(ConfigError, match=reason):
+        parse_config(text, "x.yaml", (), {}, "x")
+
+
+def with_table(settings: str, more: str = "") -> EvolvingWorld:
+    return EvolvingWorld(more, table_settings=settings)
+
+
+def test_declared_columns_have_their_type_when_the_table_is_made_and_when_they_come_later() -> None:
+    world = with_table(
+        "primary_key: [id], columns: {id: BIGINT, amount: 'DECIMAL(18, 2)', at: TIMESTAMP(3), later: INT}"
+    )
+    world.add({"id": 1, "amount": "12.50", "note": "a"})
+    world.add({"id": 2, "amount": "0.01", "note": "b", "at": 1_700_000_000_123, "more": 1})
+    world.run()
+    assert world.columns == {
+        "id": "BIGINT",
+        "amount": "DECIMAL(18, 2)",
+        "note": "STRING",
+        "at": "TIMESTAMP(3)",
+        "later": "INT",
+        "more": "STRING",
+    }
+    assert [str(row["amount"]) for row in world.rows()] == ["12.50", "0.01"]
+
+
+def test_a_declared_column_grows_as_others_do() -> None:
+    world = with_table("columns: {id: BIGINT, amount: 'DECIMAL(4, 2)'}")
+    world.add({"id": 1, "amount": "12.50"})
+    world.add({"id": 2, "amount": "1234.567"})
+    world.run()
+    assert world.columns["amount"] == "DECIMAL(7, 3)"
+    assert [str(row["amount"]) for row in world.rows()] == ["12.500", "1234.567"]
+
+
+def test_the_types_of_a_table_that_exists_are_respected(caplog: pytest.LogCaptureFixture) -> None:
+    world = with_table("columns: {v: BIGINT}")
+    world.create({"id": "INT", "v": "INT"})
+    world.add({"id": 1, "v": 7})
+    world.run()
+    assert world.columns["v"] == "INT"
+    assert "`columns: v` is BIGINT in the configuration, INT in the table" in caplog.text
+    assert "--set-type 'v BIGINT'" in caplog.text
+
+
+def test_decimal_no_change_leaves_a_decimal_and_what_does_not_fit_is_a_dead_letter() -> None:
+    columns = "{id: INT, v: 'DECIMAL(4, 2)'}"
+    world = with_table(f"columns: {columns}, type_mapping: [decimal-no-change]", "errors: {tolerance: all}")
+    world.add({"id": 1, "v": "1.50"})
+    world.add({"id": 2, "v": "12345.5"})
+    world.run()
+    assert (world.columns["v"], len(world.rows()), len(world.letters())) == ("DECIMAL(4, 2)", 1, 1)
+
+
+def text_for_number(settings: str) -> EvolvingWorld:
+    world = with_table(settings)
+    world.add({"id": 1, "v": 17}, {"id": "INT", "v": "INT"})
+    world.add({"id": 2, "v": "x17"}, {"id": "INT", "v": "STRING"})
+    return world
+
+
+def test_a_number_becomes_a_text_only_where_that_is_allowed() -> None:
+    with pytest.raises(RecordRefused, match="x17"):
+        text_for_number("").run()
+    world = text_for_number("type_mapping: [allow-non-string-to-string]")
+    world.run()
+    assert (world.columns["v"], [row["v"] for row in world.rows()]) == ("STRING", ["17", "x17"])
+
+
+def canal(**columns: tuple[str, Any]) -> bytes:
+    return json.dumps(
+        {
+            "type": "INSERT",
+            "database": "shop",
+            "table": "orders",
+            "isDdl": False,
+            "pkNames": ["id"],
+            "mysqlType": {name: kind for name, (kind, _) in columns.items()},
+            "data": [{name: value for name, (_, value) in columns.items()}],
+        },
+        ensure_ascii=False,
+    ).encode()
+
+
+def test_mapped_columns_hold_the_values_of_canal() -> None:
+    words = "type_mapping: [tinyint1-not-bool, char-to-string, longtext-to-bytes, bigint-unsigned-to-bigint]"
+    world = with_table(words, "format: canal-json")
+    world.log.append(TOPIC, canal(id=("int", "1"), flag=("tinyint(1)", "2"), name=("varchar(3)", "abc")))
+    big = ("bigint(20) unsigned", "7")
+    world.log.append(TOPIC, canal(id=("int", "2"), flag=("tinyint(1)", "0"), text=("longtext", "ü"), big=big))
+    world.run()
+    assert world.columns == {"id": "INT", "flag": "TINYINT", "name": "STRING", "text": "BYTES", "big": "BIGINT"}
+    assert [tuple(row.values()) for row in world.rows()] == [
+        (1, 2, "abc", None, None),
+        (2, 0, None, "ü".encode(), 7),
+    ]
+
+
+def test_canal_s_declared_lengths_are_followed() -> None:
+    world = with_table("", "format: canal-json")
+    world.log.append(TOPIC, canal(id=("int", "1"), v=("varchar(3)", "abc")))
+    world.log.append(TOPIC, canal(id=("int", "2"), v=("varchar(30)", "abc")))
+    world.log.append(TOPIC, canal(id=("int", "3"), v=("varchar(3)", "abc")))
+    world.run()
+    assert world.columns["v"] == "VARCHAR(30)"
+
+
+def test_types_that_nothing_maps_stay() -> None:
+    assert TypeMapping.parse(["to-nullable"]).column_type(SourceType("int32"), parse_type("INT")) == parse_type("INT")
