@@ -297,8 +297,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`).
     warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
     source: what is read.
-    format: what its records are, never guessed: `debezium-json`, `debezium-avro`, `canal-json`, `maxwell-json`,
-        `ogg-json`, `aliyun-json`, `aws-dms-json` or `json`; see [formats](formats.md).
+    format: what its records are, never guessed: `debezium-json`, `debezium-avro`, `debezium-bson`, `canal-json`,
+        `maxwell-json`, `ogg-json`, `aliyun-json`, `aws-dms-json`, `json`, `avro` or `csv`; see [formats](formats.md).
     format_options: what the format takes.
     tables: what is written.
     schema_evolution: what becomes of the tables when the source's columns change; left out: columns are added and

@@ -12,11 +12,14 @@ from typing import Any, Final
 from ingest.formats.aliyun.format import AliyunJson
 from ingest.formats.base import Format
 from ingest.formats.canal.format import CanalJson
+from ingest.formats.csv.format import Csv
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.formats.debezium_avro.format import DebeziumAvro
+from ingest.formats.debezium_bson.format import DebeziumBson
 from ingest.formats.dms.format import DmsJson
 from ingest.formats.maxwell.format import MaxwellJson
 from ingest.formats.ogg.format import OggJson
+from ingest.formats.plain_avro.format import PlainAvro
 from ingest.formats.plain_json.format import PlainJson
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
@@ -24,12 +27,15 @@ from storage.messages.suggestions import did_you_mean
 _CLASSES: Final[tuple[type[Format], ...]] = (
     DebeziumJson,
     DebeziumAvro,
+    DebeziumBson,
     CanalJson,
     MaxwellJson,
     OggJson,
     AliyunJson,
     DmsJson,
     PlainJson,
+    PlainAvro,
+    Csv,
 )
 
 FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in _CLASSES}

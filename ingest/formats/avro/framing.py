@@ -23,9 +23,34 @@ SchemaId: TypeAlias = int | UUID
 KEY_SCHEMA_HEADER: Final = "__key_schema_id"
 VALUE_SCHEMA_HEADER: Final = "__value_schema_id"
 FRAME_BYTES: Final = 5
+CONFIGURED: Final = 0
 _ID_MAGIC: Final = 0
 _GUID_MAGIC: Final = 1
 _GUID_BYTES: Final = 16
+
+
+class ConfluentFraming:
+    """Every record says its schema's id. frame_bytes: of what is in front of a record."""
+
+    frame_bytes = FRAME_BYTES
+
+    def schema_ids(self, values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return schema_ids(values, rows)
+
+    def unframed(self, value: bytes, headers: Headers) -> tuple[SchemaId, bytes]:
+        return unframed(value, headers, VALUE_SCHEMA_HEADER)
+
+
+class BareRecords(ConfluentFraming):
+    """No record says its schema: all have one, with the id CONFIGURED."""
+
+    frame_bytes = 0
+
+    def schema_ids(self, values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(rows), CONFIGURED, np.int64)
+
+    def unframed(self, value: bytes, headers: Headers) -> tuple[SchemaId, bytes]:
+        return CONFIGURED, value
 
 
 def schema_ids(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:

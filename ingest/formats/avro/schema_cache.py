@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ingest.formats.avro.avro_schema import AvroType, parse_avro_schema
 from ingest.formats.avro.framing import KEY_SCHEMA_HEADER, SchemaId, unframed
 from ingest.formats.avro.schema_registry import SchemaRegistry
@@ -13,14 +15,17 @@ from ingest.raw_batch import Headers
 class SchemaCache:
     """Not for use by two threads at once."""
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: SchemaRegistry | None, known: Mapping[SchemaId, AvroType] | None = None) -> None:
+        """known: types that need no registry. registry: None where there are no others."""
         self._registry = registry
-        self._types: dict[SchemaId, AvroType] = {}
+        self._types: dict[SchemaId, AvroType] = dict(known or {})
 
     def type_of(self, id_: SchemaId) -> AvroType:
         """A record's type. Raises BadValue for a schema that is unknown, none, or no record's; RegistryUnavailable."""
         found = self._types.get(id_)
         if found is None:
+            if self._registry is None:
+                raise BadValue(f"schema {id_} is not the one that is configured")
             registered = self._registry.schema(id_)
             try:
                 found = parse_avro_schema(registered.text, registered.references)

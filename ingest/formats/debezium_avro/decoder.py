@@ -8,7 +8,7 @@ and Debezium's row decoder decides what it means. Both ways give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,8 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.avro.arrow_columns import NOT_COLUMNAR
+from ingest.formats.avro.avro_schema import AvroType
 from ingest.formats.avro.cells import Cells, Places
-from ingest.formats.avro.framing import FRAME_BYTES, VALUE_SCHEMA_HEADER, SchemaId, schema_ids, unframed
+from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
 from ingest.formats.avro.schema_cache import SchemaCache, wrapped
 from ingest.formats.avro.value_reader import read_record
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
@@ -43,7 +44,7 @@ from ingest.formats.found_rows import FoundRows
 from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
 from ingest.raw_batch import RawBatch
 
 _SCHEMAS_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
@@ -100,10 +101,13 @@ class DebeziumAvroDecoder:
         settings: ConnectorSettings | None = None,
         truncates: Truncates = "fail",
         inexact_values: InexactValues = "fail",
+        framing: ConfluentFraming | None = None,
     ) -> None:
         self._target_of = target_of
         self._schemas = schemas
+        self._framing = framing or ConfluentFraming()
         self._settings = settings or ConnectorSettings()
+        self._placeholders: Placeholders = UnavailablePlaceholders(self._settings.unavailable_value_placeholder)
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._envelopes: dict[SchemaId, EnvelopeSchema] = {}
@@ -128,7 +132,7 @@ class DebeziumAvroDecoder:
         )
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
-        ids = schema_ids(state.batch.values, rows)
+        ids = self._framing.schema_ids(state.batch.values, rows)
         if state.batch.headers:  # halves of key changes are read alone, and what has its schema in a header
             ids[np.isin(rows, np.fromiter(state.batch.headers, np.int64, len(state.batch.headers)))] = -1
         for id_ in np.unique(ids).tolist():
@@ -146,15 +150,12 @@ class DebeziumAvroDecoder:
     def _decode_columns(self, state: _DecodeState, id_: int, envelope: EnvelopeSchema, rows: NDArray[np.int64]) -> None:
         """Records of one schema."""
         assert envelope.reader is not None
-        cells, read = envelope.reader.read(state.batch.values, rows, FRAME_BYTES)
-        ops = ops_of(cells["op"])
-        columnar = read & _ROW_OPS[ops]
+        cells, read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
+        changes, columns = self._changes(rows, envelope, cells)
+        columnar = read & _ROW_OPS[changes.ops]
         if not columnar.all():
             self._decode_alone(state, rows[~columnar])
         places = np.flatnonzero(columnar)
-        changes = Changes(rows, ops, cells["before"], cells["after"])
-        source = cells.get("source")
-        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
         try:
             by_names = _by_names(columns, places)
         except NOT_COLUMNAR:  # a name that is no UTF-8
@@ -163,6 +164,14 @@ class DebeziumAvroDecoder:
         for names, of_table in by_names:
             for key_columns, same in self._by_key_columns(state, rows[of_table], of_table):
                 self._decode_table(state, id_, names, key_columns, changes.take(same))
+
+    def _changes(
+        self, rows: NDArray[np.int64], envelope: EnvelopeSchema, cells: Mapping[str, Cells]
+    ) -> tuple[Changes, list[Cells | None]]:
+        """What the records of a schema change, and the columns of SOURCE_NAMES, if they have any."""
+        source = cells.get("source")
+        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
+        return Changes(rows, ops_of(cells["op"]), cells["before"], cells["after"]), columns
 
     def _by_key_columns(
         self, state: _DecodeState, rows: NDArray[np.int64], places: Places
@@ -232,16 +241,19 @@ class DebeziumAvroDecoder:
         batch = state.batch
         headers = batch.headers.get(row, ())
         try:
-            id_, bare = unframed(batch.values[row].as_py(), headers, VALUE_SCHEMA_HEADER)
+            id_, bare = self._framing.unframed(batch.values[row].as_py(), headers)
             members = self._members(id_, bare)
         except BadValue as error:
             state.found.fail(row, int(batch.offsets[row]), error, None)
             return
-        key = self._schemas.key_as_json(batch.keys[row].as_py(), headers)
+        key = self._key_of(batch, row)
         decoder = RowDecoder(
             batch.topic, partial(self._record_schema_of, state, id_), self._fail_on_truncate, state.found
         )
         decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
+
+    def _key_of(self, batch: RawBatch, row: int) -> bytes | None:
+        return self._schemas.key_as_json(batch.keys[row].as_py(), batch.headers.get(row, ()))
 
     def _members(self, id_: SchemaId, bare: bytes) -> dict[str, bytes]:
         type_ = self._schemas.type_of(id_)
@@ -285,8 +297,11 @@ class DebeziumAvroDecoder:
 
     def _envelope(self, id_: SchemaId) -> EnvelopeSchema:
         if id_ not in self._envelopes:
-            self._envelopes[id_] = envelope_schema(self._schemas.type_of(id_))
+            self._envelopes[id_] = self._envelope_of(self._schemas.type_of(id_))
         return self._envelopes[id_]
+
+    def _envelope_of(self, type_: AvroType) -> EnvelopeSchema:
+        return envelope_schema(type_)
 
     def _record_schema_of(
         self,
@@ -319,14 +334,13 @@ class DebeziumAvroDecoder:
             key.key_columns,
             key.connector,
             self._settings,
-            placeholders=UnavailablePlaceholders(self._settings.unavailable_value_placeholder),
+            placeholders=self._placeholders,
             rounds=self._rounds,
         )
         columnar = None
         if envelope.reader is not None:
-            image = envelope.type.fields["after"].without_null
             with suppress(ValueError):  # every record is to be read alone
-                columnar = ColumnImages(record_schema, image, self._settings)
+                columnar = ColumnImages(record_schema, envelope.image, self._settings)
         return _Known(record_schema, columnar)
 
 

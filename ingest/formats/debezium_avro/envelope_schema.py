@@ -22,11 +22,13 @@ _OTHER_CONNECTORS: Final = ("postgresql", "oracle", "sqlserver", "db2", "informi
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvelopeSchema:
     """type: of the envelope.
+    image: of a row, in it.
     columns: of its images, in order.
     reader: None where the records are no row changes.
     """
 
     type: AvroType
+    image: AvroType
     columns: Mapping[str, SourceType]
     reader: ColumnReader | None
 
@@ -36,13 +38,13 @@ def envelope_schema(type_: AvroType) -> EnvelopeSchema:
     images = {name: type_.fields[name].without_null for name in _IMAGES if name in type_.fields}
     image = images.get("after") or images.get("before")
     if image is None or image.kind != "record":
-        return EnvelopeSchema(type_, {}, None)
+        return EnvelopeSchema(type_, type_, {}, None)
     says_mysql = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
     columns = {f.field: _column(f, says_mysql) for f in connect_schema(image).fields if f.field is not None}
     is_change = "op" in type_.fields and all(found.kind == "record" for found in images.values())
     inside = {**{name: found.fields.keys() for name, found in images.items()}, "source": SOURCE_NAMES}
     reader = ColumnReader(type_, ("op", *inside), inside) if is_change and len(images) == len(_IMAGES) else None
-    return EnvelopeSchema(type_, columns, reader)
+    return EnvelopeSchema(type_, image, columns, reader)
 
 
 def _source_name(type_: AvroType) -> str:

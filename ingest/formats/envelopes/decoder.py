@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from ingest.formats.columnar import NOT_COLUMNAR
-from ingest.formats.concatenated_json import concatenate_objects, split_rows
+from ingest.formats.concatenated_json import split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
 from ingest.formats.envelopes.columnar_images import ColumnarImages
@@ -104,7 +104,7 @@ class EnvelopeDecoder:
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
         try:
-            records = self._reader.read_all(concatenate_objects(state.batch.values, rows), len(rows))
+            records = self._reader.read_rows(state.batch.values, rows)
         except NOT_COLUMNAR:
             for row in rows.tolist():
                 self._decode_unread(state, row)
@@ -185,6 +185,7 @@ class EnvelopeDecoder:
         try:
             event = record.event()
             source = record.source_table(state.batch.topic)
+            record = record.keyed(state.batch.keys[row].as_py())
             if not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:
@@ -252,7 +253,7 @@ class EnvelopeDecoder:
             rounds=self._options.inexact_values == "round",
         )
         columnar = None
-        if not record_schema.narrow:
+        if not record_schema.narrow and not record.READ_ALONE:
             with suppress(ValueError):  # a column's name has characters that msgspec cannot match
                 columnar = ColumnarImages(record_schema)
         return _KnownShape(record_schema, columnar)

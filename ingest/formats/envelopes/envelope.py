@@ -53,11 +53,18 @@ class ChangeEvent:
 class Envelope(msgspec.Struct, gc=False, kw_only=True):
     """A record of one format, decoded as far as every format goes: images are raw JSON.
 
-    FORMAT: the format's name. OLD_IS_PARTIAL: whether old images hold the changed columns, and no others.
+    FORMAT: the format's name.
+    OLD_IS_PARTIAL: whether old images hold the changed columns, and no others.
+    READ_ALONE: whether images of many records can't be read at once.
     """
 
     FORMAT: ClassVar[str]
     OLD_IS_PARTIAL: ClassVar[bool]
+    READ_ALONE: ClassVar[bool] = False
+
+    def keyed(self, key: bytes | None) -> Envelope:
+        """The record, with the record's key, where `changes` wants it."""
+        return self
 
     @abstractmethod
     def event(self) -> Op | Skipped:

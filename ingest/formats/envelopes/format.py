@@ -38,6 +38,7 @@ class EnvelopeFormat:
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         try:
-            return infer_table(self.reader().read(batch.values[row].as_py() or b""), batch, row)
+            record = self.reader().read(batch.values[row].as_py() or b"")
+            return infer_table(record.keyed(batch.keys[row].as_py()), batch, row)
         except BadValue as error:
             raise refused(batch, row, error) from None

@@ -1,0 +1,87 @@
+"""`csv`: each record a line of fields, whose names the configuration says."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import Skipped
+from ingest.formats.csv.options import CsvOptions
+from ingest.formats.envelopes.envelope import Envelope, Op
+from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.envelopes.reader import EnvelopeReader
+from ingest.formats.plain_json.format import JsonRow
+from ingest.formats.values.json_text import BadValue, shown
+from storage.errors import BadInput
+
+
+class CsvRow(JsonRow):
+    """row: the fields by name, as JSON texts. is_comment: a record that is no row."""
+
+    FORMAT: ClassVar = "csv"
+
+    is_comment: bool = False
+
+    def event(self) -> Op | Skipped:
+        return Skipped.MESSAGE if self.is_comment else Op.INSERT
+
+    def shape(self) -> bool:
+        return self.is_comment
+
+
+class _CsvReader(EnvelopeReader):
+    def __init__(self, options: CsvOptions) -> None:
+        super().__init__(CsvRow)
+        self._options = options
+
+    def read(self, value: bytes) -> Envelope:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError as e:
+            raise BadValue(f"no csv record: {e}") from None
+        if self._options.allow_comments and text.startswith("#"):
+            return CsvRow(is_comment=True)
+        try:
+            rows = [*self._options.reader([text.removesuffix("\n").removesuffix("\r")])]
+        except csv.Error as e:
+            raise BadValue(f"no csv record: {e} in {shown(value)}") from None
+        cells = rows[0] if rows else [""]
+        names = self._options.columns
+        if len(cells) != len(names):
+            raise BadValue(
+                f"a csv record of {len(cells)} fields, and `columns` names {len(names)} ({', '.join(names)}): "
+                f"{shown(value)}"
+            )
+        null = self._options.null_literal
+        row = {name: None if cell == null else cell for name, cell in zip(names, cells, strict=True)}
+        return CsvRow(row=msgspec.Raw(msgspec.json.encode(row)))
+
+    def read_rows(self, values: pa.Array, rows: NDArray[np.int64]) -> Sequence[Envelope]:
+        return [self.read(value) for value in values.take(pa.array(rows)).to_pylist()]
+
+
+@dataclass(frozen=True)
+class Csv(EnvelopeFormat):
+    """See `ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "csv"
+    ENVELOPE: ClassVar = CsvRow
+
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> Csv:
+        of_csv, shared = CsvOptions.parsed(options)
+        return cls(shared, of_csv)
+
+    def reader(self) -> EnvelopeReader:
+        if not self.csv.columns:
+            raise BadInput("csv records don't name their fields: set `columns` in `format_options`, names in order")
+        return _CsvReader(self.csv)

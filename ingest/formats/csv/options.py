@@ -1,0 +1,99 @@
+"""The options of `csv`, by Flink's names: `csv.field-delimiter`, `field-delimiter` and `field_delimiter` are one."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from ingest.formats.envelopes.options import EnvelopeOptions
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+
+_SHARED: Final = ("inexact_values", "binary_handling_mode")
+_CHARACTERS: Final = ("field_delimiter", "quote_character", "escape_character")
+_SPELLED: Final = {"\\t": "\t", "tab": "\t"}
+_NOT_HERE: Final = {
+    "ignore_parse_errors": "a record that can't be read is a dead letter, or stops the pipeline: `errors.tolerance`",
+}
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """columns: names of the fields, in order: a list, or a text with commas between.
+    field_delimiter: between fields.
+    quote_character: around a field that holds a delimiter; doubled inside of one.
+    disable_quote_character: whether quotes are like any other character.
+    escape_character: in front of a character that stands for itself; "" for none.
+    allow_comments: whether records that begin with # are passed over.
+    null_literal: the field that stands for NULL; an empty one, unless another is set.
+    """
+
+    columns: tuple[str, ...] = ()
+    field_delimiter: str = ","
+    quote_character: str = '"'
+    disable_quote_character: bool = False
+    escape_character: str = ""
+    allow_comments: bool = False
+    null_literal: str = ""
+
+    @classmethod
+    def parsed(cls, options: Mapping[str, Any]) -> tuple[CsvOptions, EnvelopeOptions]:
+        """Raises BadInput, naming the option, for one that csv doesn't have, and for a value that is none."""
+        known = [*(field.name for field in fields(cls)), *_SHARED]
+        given: dict[str, Any] = {}
+        for spelled, value in options.items():
+            name = spelled.removeprefix("csv.").replace("-", "_")
+            if name in _NOT_HERE:
+                raise BadInput(f"`format_options`: csv has no option {spelled!r}: {_NOT_HERE[name]}")
+            if name not in known:
+                hint = did_you_mean(name, known) or "."
+                raise BadInput(f"`format_options`: csv has no option {spelled!r}{hint} It has {', '.join(known)}")
+            if name in given:
+                raise BadInput(f"`format_options`: {name!r} of csv is given twice")
+            given[name] = value
+        shared = EnvelopeOptions.parsed("csv", {name: given.pop(name) for name in _SHARED if name in given})
+        for name in ("disable_quote_character", "allow_comments"):
+            given[name] = _boolean(name, given.get(name, False))
+        for name in (*_CHARACTERS, "null_literal"):
+            if name in given and not isinstance(given[name], str):
+                raise BadInput(f"{name} of csv is a text, not {given[name]!r}")
+        given["columns"] = _names(given.get("columns", ()))
+        found = cls(**given)
+        for name in _CHARACTERS:
+            character = getattr(found, name)
+            if len(_SPELLED.get(character, character)) != 1 and (character or name != "escape_character"):
+                raise BadInput(f"{name} of csv is one character, not {character!r}")
+        try:
+            found.reader([""])
+        except (TypeError, ValueError, csv.Error) as e:
+            raise BadInput(f"csv: the characters can't be told apart: {e}") from None
+        return found, shared
+
+    def reader(self, lines: Sequence[str]) -> Any:
+        """Python's reader of these lines. Raises csv.Error, when asked, for a line that is none."""
+        delimiter = _SPELLED.get(self.field_delimiter, self.field_delimiter)
+        return csv.reader(
+            lines,
+            delimiter=delimiter,
+            quotechar=None if self.disable_quote_character else self.quote_character,
+            quoting=csv.QUOTE_NONE if self.disable_quote_character else csv.QUOTE_MINIMAL,
+            escapechar=self.escape_character or None,
+            strict=True,
+        )
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} of csv is true or false, not {value!r}")
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) and value else list(value or ())
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise BadInput(f"columns of csv are names, each once, not {value!r}")
+    return tuple(names)

@@ -1,0 +1,1 @@
+"""Debezium's MongoDB connector: documents as extended JSON."""

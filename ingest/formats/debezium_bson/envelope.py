@@ -1,0 +1,136 @@
+"""A record of Debezium's MongoDB connector: documents are texts of extended JSON.
+
+Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5, "MongoDB connector".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from ingest.formats.base import Skipped
+from ingest.formats.debezium.record_key import key_members
+from ingest.formats.debezium_bson.extended_json import document_members, plain_json
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
+from ingest.formats.source_table import SourceTable
+from ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
+
+ID: Final = "_id"
+_OPS: Final = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str | None = None
+    collection: str | None = None
+
+
+class _Payload(msgspec.Struct, gc=False, kw_only=True):
+    op: str | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+    source: _Source | None = None
+    status: str | None = None
+    id: str | None = None
+    ts_ms: int | None = None
+
+
+class BsonEnvelope(Envelope):
+    """payload: what a record with a schema has inside; without one the record is it. key: the record's."""
+
+    FORMAT: ClassVar = "debezium-bson"
+    OLD_IS_PARTIAL: ClassVar = False
+    READ_ALONE: ClassVar = True
+
+    op: str | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+    source: _Source | None = None
+    status: str | None = None
+    id: str | None = None
+    ts_ms: int | None = None
+    payload: _Payload | None = None
+    key: bytes | None = msgspec.field(default=None, name="$key")
+
+    def keyed(self, key: bytes | None) -> BsonEnvelope:
+        return msgspec.structs.replace(self, key=key)
+
+    @property
+    def _said(self) -> _Payload | BsonEnvelope:
+        return self.payload or self
+
+    def event(self) -> Op | Skipped:
+        said = self._said
+        if said.op is None:
+            if said.status is not None and said.id is not None:
+                return Skipped.TRANSACTION
+            if said.source is None and said.ts_ms is not None:
+                return Skipped.HEARTBEAT
+            raise NotThisFormat("it has no member `op`")
+        if said.op == "m":
+            return Skipped.MESSAGE
+        if said.op not in _OPS:
+            raise BadValue(f"unknown op {said.op!r}; expected c, r, u, d or m")
+        return _OPS[said.op]
+
+    def source_table(self, topic: str) -> SourceTable:
+        source = self._said.source or _Source()
+        return SourceTable(topic, source.db or None, None, source.collection or None)
+
+    def shape(self) -> Hashable:
+        source = self._said.source or _Source()
+        return source.db, source.collection, self._said.op in _OPS
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        return (ID,)
+
+    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        raise ValueError("documents are read alone")
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
+        """A field that a whole document lacks is null: it is no longer there."""
+        before, after = _document(self._said.before, "before"), _document(self._said.after, "after")
+        if op is Op.DELETE:
+            return [ChangeEvent(op, before or {ID: self._id_of_key()}, None)]
+        if after is None:
+            raise BadValue(
+                f"op {self._said.op} without a document: have the connector send whole ones "
+                "(capture.mode=change_streams_update_full)"
+            )
+        absent = dict.fromkeys(columns, b"null")
+        old = None if before is None or op is not Op.UPDATE else {**absent, **before}
+        return [ChangeEvent(op, old, {**absent, **after})]
+
+    def _id_of_key(self) -> bytes:
+        """Member `id` of the key is a text of extended JSON."""
+        members: Mapping[str, bytes] = {}
+        if isinstance(self.key, bytes):
+            members = key_members(self.key)
+        raw = members.get("id", b"null")
+        if kind_of(raw) is not JsonKind.TEXT:
+            raise BadValue("a delete without a before image, and its key has no member `id`")
+        return plain_json(_json_text(raw, "id of the key"))
+
+
+def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
+    """A text with a document inside; or the document itself, where a transformation has taken it out."""
+    data = bytes(raw)
+    if data == b"null":
+        return None
+    try:
+        found = document_members(_json_text(data, member) if kind_of(data) is JsonKind.TEXT else data)
+    except BadValue as e:
+        raise BadValue(f"{member}: {e}") from None
+    if found.get(ID, b"null") == b"null":
+        raise BadValue(f"{member}: a document without {ID}")
+    return found
+
+
+def _json_text(raw: bytes, what: str) -> bytes:
+    data = read_text(raw).encode()
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.MsgspecError, RecursionError) as e:
+        raise BadValue(f"{what}: no extended JSON ({e})") from None
+    return data.strip()

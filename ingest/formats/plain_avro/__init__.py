@@ -1,0 +1,1 @@
+"""Rows in Avro, without an envelope."""

@@ -1,0 +1,100 @@
+"""`avro`: rows in Avro, framed as Confluent's serializers do, or bare with a schema from the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ingest.formats.avro.avro_schema import parse_avro_schema
+from ingest.formats.avro.framing import (
+    CONFIGURED,
+    VALUE_SCHEMA_HEADER,
+    BareRecords,
+    ConfluentFraming,
+)
+from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
+from ingest.formats.avro.schema_cache import SchemaCache
+from ingest.formats.avro.schema_registry import SchemaRegistry
+from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.debezium.decoder import InexactValues
+from ingest.formats.debezium.table_inference import inferred_table, refused
+from ingest.formats.plain_avro.decoder import PlainAvroDecoder, row_schema
+from ingest.formats.values.json_text import BadValue
+from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
+from storage.messages.suggestions import did_you_mean
+
+_OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)
+
+
+@dataclass(frozen=True)
+class PlainAvro:
+    """See `ingest.formats.base.Format`.
+
+    schema: of bare records, as JSON; "" where records name theirs.
+    """
+
+    NAME: ClassVar = "avro"
+    KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
+
+    registry: RegistryOptions = field(default_factory=RegistryOptions)
+    schema: str = ""
+    inexact_values: InexactValues = "fail"
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any]) -> PlainAvro:
+        """options: `schema_registry_url` and what belongs to it; for bare records `schema` (JSON) or `schema_file`."""
+        options = with_underscores(options)
+        for name in options:
+            if name not in _OPTIONS:
+                hint = did_you_mean(name, _OPTIONS) or "."
+                raise BadInput(f"`format_options`: avro has no option {name!r}{hint} It has {', '.join(_OPTIONS)}")
+        of_registry = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
+        inexact_values = options.get("inexact_values", "fail")
+        if inexact_values not in ("fail", "round"):
+            raise BadInput(f"inexact_values of avro is fail or round, not {inexact_values!r}")
+        registry = RegistryOptions.parsed(cls.NAME, of_registry)
+        schema = _configured_schema(options)
+        if schema and registry.urls:
+            raise BadInput("avro: records name their schemas (schema_registry_url), or all have one (schema): not both")
+        return cls(registry, schema, inexact_values)
+
+    def decoder(self, target_of: TargetOf) -> PlainAvroDecoder:
+        return PlainAvroDecoder(target_of, self._schemas(), self._framing(), self.inexact_values)
+
+    def _framing(self) -> ConfluentFraming:
+        return BareRecords() if self.schema else ConfluentFraming()
+
+    def _schemas(self) -> SchemaCache:
+        if not self.schema:
+            return SchemaCache(SchemaRegistry(self.registry))
+        return SchemaCache(None, {CONFIGURED: parse_avro_schema(self.schema)})
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        try:
+            id_, _ = self._framing().unframed(batch.values[row].as_py() or b"", batch.headers.get(row, ()))
+            return inferred_table(row_schema(self._schemas().type_of(id_)).columns, None)
+        except BadValue as e:
+            raise refused(batch, row, e) from None
+
+
+def _configured_schema(options: Mapping[str, Any]) -> str:
+    given = [name for name in ("schema", "schema_file") if options.get(name)]
+    if not given:
+        return ""
+    if len(given) > 1 or not all(isinstance(options[name], str) for name in given):
+        raise BadInput("avro: schema is a schema of Avro in JSON, schema_file the path of one; set one of them")
+    text = str(options[given[0]])
+    if given == ["schema_file"]:
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadInput(f"schema_file of avro: {text}: {e}") from None
+    try:
+        if parse_avro_schema(text).kind != "record":
+            raise BadInput("schema of avro: rows are records, and this is another type")
+    except BadValue as e:
+        raise BadInput(f"{given[0]} of avro: {e}") from None
+    return text
