@@ -62,10 +62,12 @@ class DeadLetters:
     the same place in another cluster or folder, or in a topic created again, holds another record.
     """
 
-    def __init__(self, io: FileIO, location: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, io: FileIO | None, location: str, clock: Clock | None = None, *, logs_reasons: bool = False
+    ) -> None:
         self._io = io
         self._location = location.rstrip("/")
-        self._limited_log = _RateLimitedLog(self._location, clock or SystemClock())
+        self._limited_log = _RateLimitedLog(self._location, clock or SystemClock(), logs_reasons)
         # By partition: rising offsets, and lines.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
@@ -79,6 +81,7 @@ class DeadLetters:
 
         Files that lie below by their name are not read. Raises CorruptFile for a file that holds something else.
         """
+        assert self._io is not None
         for entry in self._io.list_directory(self._location):
             if entry.is_directory or not entry.name.endswith(_SUFFIX) or _is_below(entry.name, resume_offsets):
                 continue
@@ -93,10 +96,7 @@ class DeadLetters:
 
     def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
         """Whether an earlier run wrote the record as a dead letter."""
-        return (
-            bool(self._written)
-            and _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter)) in self._written
-        )
+        return bool(self._written) and dead_letter_id(batch, failure) in self._written
 
     def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> list[DecodeFailure]:
         """Keep these records of a batch in memory until `flush`, but those that are dead letters already; returns those
@@ -108,12 +108,16 @@ class DeadLetters:
             if self.contains(batch, failure):
                 continue
             self._limited_log.log_limited(partition, failure)
-            line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
-            self._waiting.setdefault(partition, []).append((failure.offset, line))
-            self._waiting_bytes += len(line)
+            self._waiting_bytes += self._keep(batch, failure)
             self.count += 1
             added.append(failure)
         return added
+
+    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+        """Returns how many bytes that takes."""
+        line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
+        self._waiting.setdefault(TopicPartition(batch.topic, batch.partition), []).append((failure.offset, line))
+        return len(line)
 
     @property
     def should_flush(self) -> bool:
@@ -136,6 +140,7 @@ class DeadLetters:
         where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
         path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
         # whole or not there: `recover` reads what it finds
+        assert self._io is not None
         self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))
 
 
@@ -144,7 +149,8 @@ class _RateLimitedLog:
     _QUIET_MS, with how many came in between. Thousands may fail for one reason.
     """
 
-    def __init__(self, location: str, clock: Clock) -> None:
+    def __init__(self, location: str, clock: Clock, with_reasons: bool) -> None:
+        self._with_reasons = with_reasons
         self._location = location
         self._clock = clock
         self._quiet_until_ms: int | None = None
@@ -160,7 +166,8 @@ class _RateLimitedLog:
             topic=partition.topic,
             partition=partition.partition,
             offset=failure.offset,
-            reason=failure.reason,
+            code=failure.code,
+            **({"reason": failure.reason} if self._with_reasons else {}),
             unlogged_before=self._unlogged,
             kept_in=self._location,
         )
@@ -185,6 +192,11 @@ def _parse_dead_letter(line: bytes, path: str) -> _DeadLetter:
 def _digest(dead_letter: _DeadLetter) -> bytes:
     """Stands for a dead letter in memory, where there may be many large ones."""
     return hashlib.blake2b(msgspec.msgpack.encode(dead_letter), digest_size=16).digest()
+
+
+def dead_letter_id(batch: RawBatch, failure: DecodeFailure) -> bytes:
+    """The same for a record that is read again, and for no other: of place, time, key and value."""
+    return _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter))
 
 
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:

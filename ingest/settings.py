@@ -233,20 +233,31 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     bytes_max: Positive = 512 << 20
 
 
+class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Dead letters as rows of an append table of the warehouse, made when there is none.
+
+    table: `database.table`.
+    """
+
+    table: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
+
+
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of records that can't be decoded.
 
     tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before has
     set aside count no more, so the next start goes further), `all` never. Truncates stop the pipeline in any case, and
     `schema_evolution` says what becomes of columns that a table lacks, and of values that only a wider column would
-    hold. dead_letters: where tolerated records are kept; left out: `<pipeline>.dead-letters` in the warehouse.
-    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; then its record
-    counts as one that can't be decoded. waiting_bytes_max: how much may be held back while partitions wait; beyond it
-    their records count as such, too.
+    hold. dead_letters: where tolerated records are kept: a folder, or `{table: database.table}`; left out: the folder
+    `<pipeline>.dead-letters` in the warehouse. log_include_messages: whether the log tells the reason of a dead letter,
+    which may quote the record. waiting_ms_max: how long a partition may wait for a value that a record of another
+    partition has; then its record counts as one that can't be decoded. waiting_bytes_max: how much may be held back
+    while partitions wait; beyond it their records count as such, too.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"
-    dead_letters: Name | None = None
+    dead_letters: Name | DeadLetterTableSettings | None = None
+    log_include_messages: bool = False
     waiting_ms_max: Positive = 60_000
     waiting_bytes_max: Positive = 64 << 20
 
@@ -329,6 +340,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
 
     @property
+    def dead_letters_table(self) -> str | None:
+        """The table where records go that can't be decoded and are tolerated; None: they go to `dead_letters`."""
+        given = self.errors.dead_letters
+        return given.table if isinstance(given, DeadLetterTableSettings) else None
+
+    @property
     def dead_letters(self) -> str:
-        """Where records go that can't be decoded and are tolerated."""
-        return self.errors.dead_letters or f"{self.warehouse.rstrip('/')}/{self.pipeline}.dead-letters"
+        """The folder where records go that can't be decoded and are tolerated."""
+        given = self.errors.dead_letters
+        return given if isinstance(given, str) else f"{self.warehouse.rstrip('/')}/{self.pipeline}.dead-letters"

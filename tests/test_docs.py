@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from ingest import settings
+from ingest.formats.base import FailureKind
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY
+from tidelake.logs import OUR_PACKAGES
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -28,6 +30,30 @@ def test_every_setting_has_its_line() -> None:
     named = set(re.findall(r"^\| `(?:[\w.\[\]]*\.)?(\w+)` \|", text, re.MULTILINE))
     assert named - {"type"} == {name for kind in structs for name in kind.__struct_fields__}
     assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []  # no meaning
+
+
+def test_every_error_has_its_line_whoever_raises_it() -> None:
+    """Looked for in the text of the code, not by importing it."""
+    root = DOCS.parent
+    bases = {"TidelakeError"}
+    found: set[str] = set()
+    sources = [path.read_text(encoding="utf-8") for name in OUR_PACKAGES for path in (root / name).rglob("*.py")]
+    while True:
+        new = {
+            name
+            for text in sources
+            for name, inherited in re.findall(r"^class (\w+)\(([^)]*)\):", text, re.MULTILINE)
+            if bases & set(re.findall(r"\w+", inherited)) and not name.startswith("_")
+        } - found
+        if not new:
+            break
+        found |= new
+        bases |= new
+    text = (DOCS / "errors.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (\d+) \| (.+) \|$", text, re.MULTILINE)
+    assert {name for name, *_ in listed} == found
+    records = set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
+    assert records == {kind.name for kind in FailureKind}
 
 
 def test_every_option_has_its_line() -> None:

@@ -13,6 +13,7 @@ from checkpoint.offsets import TopicPartition
 from checkpoint.routing import Routing
 from compaction.scheduler import shared_scheduler
 from ingest.clock import Clock, SystemClock
+from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from ingest.dead_letters import DeadLetters
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.evolution.schema_fence import NoFence, SchemaFence
@@ -45,6 +46,7 @@ from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.tables.table_targets import TableTargets
+from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import FileIO, open_file_io
@@ -125,7 +127,7 @@ def build_pipeline(
         router=tables.router,
         sinks=tables.sinks,
         create_tables=tables.create,
-        dead_letters=DeadLetters(io or open_file_io(config.dead_letters, options), config.dead_letters, clock),
+        dead_letters=_dead_letters(config, catalog, io, clock),
         errors=ErrorPolicy(config.errors.tolerance),
         start=build_start(config),
         policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
@@ -148,6 +150,18 @@ def build_pipeline(
             {table.name: ColumnTypes.of(table) for table in config.tables},
         ),
     )
+
+
+def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Clock) -> DeadLetters:
+    logs_reasons = config.errors.log_include_messages
+    if config.dead_letters_table is not None:
+        table = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
+        if table.exists:
+            table.open()
+        return TableDeadLetters(table, config.pipeline, clock, logs_reasons=logs_reasons)
+    folder = config.dead_letters
+    io = io or open_file_io(folder, config.warehouse_options)
+    return DeadLetters(io, folder, clock, logs_reasons=logs_reasons)
 
 
 def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor:

@@ -214,6 +214,7 @@ def _refuse(config: Config) -> None:
     """Settings that change which rows arrive are refused, those that change how fast are warned about."""
     refused: list[tuple[bool, str, str]] = [
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
+        (config.dead_letters_table is not None, "errors.dead_letters.table", "Spark's tasks write files"),
     ]
     evolutions = [config.schema_evolution, *(table.schema_evolution for table in config.tables)]
     evolves = any(evolution is not None and evolution.mode != "exception" for evolution in evolutions)

@@ -187,7 +187,7 @@ MESSAGES = [
         """\
         shop.yaml:12: no setting `zebra` in `errors`
             errors: {zebra: 1}
-        Possible: tolerance, dead_letters, waiting_ms_max, waiting_bytes_max.""",
+        Possible: tolerance, dead_letters, log_include_messages, waiting_ms_max, waiting_bytes_max.""",
     ),
     MessageCase(
         "an unknown source",

@@ -42,6 +42,26 @@ def add_ingest(verbs: Verbs) -> None:
     _add_ways_out(plan)
 
 
+def add_dead_letters(verbs: Verbs) -> None:
+    for name, function, summary in (
+        ("list", "list_", "records that were set aside, and why; without what they hold"),
+        ("show", "show", "the same with key, value and headers"),
+        ("replay", "replay", "read them again: the tables become what they would have been"),
+    ):
+        details = (
+            "Exactly once; a row that changed since keeps its newer values. Stop the pipeline first."
+            if name == "replay"
+            else ""
+        )
+        parser = command(verbs, name, f"dead_letters:{function}", summary, details)
+        _add_config(parser)
+        parser.add_argument("--where", metavar="CONDITION", help="only these, e.g. \"error_code = 'BAD_RECORD'\"")
+        if name == "replay":
+            parser.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+        else:
+            parser.add_argument("--limit", type=positive, metavar="N", help="no more than so many")
+
+
 def add_spark(verbs: Verbs) -> None:
     run = command(
         verbs,

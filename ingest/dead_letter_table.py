@@ -1,0 +1,172 @@
+"""Dead letters as rows of an append table, which anybody can query.
+
+They are committed before any table's position passes their records, under a commit user of their own. A record that is
+read again after a crash finds its row by `id` and is not written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from checkpoint.offsets import TopicPartition
+from ingest.clock import Clock
+from ingest.dead_letters import DeadLetters, dead_letter_id
+from ingest.formats.base import DecodeFailure
+from ingest.raw_batch import RawBatch
+from storage.catalog.base import Catalog
+from storage.clock import epoch_ms
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.read.predicate import Predicate, as_predicate, col
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+_TIME: Final = pa.timestamp("ms", "UTC")
+COLUMNS: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("pipeline", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", _TIME),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))),
+        pa.field("error_code", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("failed_at", _TIME),
+        pa.field("replay_id", pa.int64()),
+        pa.field("replay_outcome", pa.string()),
+        pa.field("replayed_at", _TIME),
+    ]
+)
+"""id: of place, time, key and value of the record. schema_id: of a schema registry, where the value begins with one.
+replay_id, replay_outcome, replayed_at: of the replay that took the record, once there was one.
+"""
+
+_OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it took
+_CONFLUENT_MAGIC: Final = 0
+_CONFLUENT_HEADER_BYTES: Final = 5
+
+
+class DeadLetterTable:
+    """Methods block."""
+
+    def __init__(self, catalog: Catalog, name: str, pipeline: str) -> None:
+        self._catalog = catalog
+        self.name = name
+        self._pipeline = pipeline
+
+    @property
+    def exists(self) -> bool:
+        return self._catalog.table_exists(self.name)
+
+    def open(self) -> TableContext:
+        """Raises BadInput for a table of other columns."""
+        context = self._catalog.load(self.name)
+        missing = [name for name in COLUMNS.names if name not in context.schema.names]
+        if missing or context.schema.has_primary_key:
+            what = f"lacks {', '.join(missing)}" if missing else "has a primary key"
+            raise BadInput(
+                f"{self.name} {what}, so it can't hold dead letters. Name another table in "
+                "`errors.dead_letters.table`; one that doesn't exist is made"
+            )
+        return context
+
+    def create(self) -> None:
+        self._catalog.create_database(self.name.partition(".")[0], if_not_exists=True)
+        self._catalog.create_table(self.name, COLUMNS, options=_OPTIONS, if_not_exists=True)
+
+    def append(self, rows: pa.Table) -> None:
+        """One snapshot. The table is made when it isn't there."""
+        if not self.exists:
+            self.create()
+        context = self.open()
+        writer = TableWriter(context)
+        try:
+            writer.write(rows)
+            messages = writer.prepare_commit()
+            commit = TableCommit(context, f"{self._pipeline}.dead-letters")
+            commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
+        finally:
+            writer.abort()
+
+    def read(self, where: Predicate | Any = None, columns: tuple[str, ...] = tuple(COLUMNS.names)) -> pa.Table:
+        """Dead letters of this pipeline, in the order of topic, partition and offset. Raises BadInput for a condition
+        that doesn't fit.
+        """
+        if not self.exists:
+            return COLUMNS.empty_table().select(list(columns))
+        context = self.open()
+        own = col("pipeline") == self._pipeline
+        condition = own if where is None else own & as_predicate(where, context.schema.arrow)
+        condition.expression(context.schema.arrow)
+        reader = SnapshotReader(context, tuple(COLUMNS.names), condition)
+        splits = TableScan(context, condition).plan(context.snapshots.latest())
+        found = pa.Table.from_batches(reader.read(splits), reader.schema)
+        order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+        return found.sort_by(order).select(list(columns))
+
+
+class TableDeadLetters(DeadLetters):
+    """Dead letters that go into a table instead of files."""
+
+    def __init__(
+        self, table: DeadLetterTable, pipeline: str, clock: Clock | None = None, *, logs_reasons: bool = False
+    ) -> None:
+        super().__init__(None, table.name, clock, logs_reasons=logs_reasons)
+        self._table = table
+        self._pipeline = pipeline
+        self._rows: list[dict[str, Any]] = []
+
+    def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
+        least = min(resume_offsets.values(), default=0)
+        found = self._table.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
+        for row in found.to_pylist():
+            if row["offset"] >= resume_offsets.get(TopicPartition(row["topic"], row["partition"]), 0):
+                self._written.add(bytes.fromhex(row["id"]))
+
+    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+        row = failure.row
+        key, value = batch.keys[row].as_py(), batch.values[row].as_py()
+        timestamp_ms = int(batch.timestamps_ms[row])
+        self._rows.append(
+            {
+                "id": dead_letter_id(batch, failure).hex(),
+                "pipeline": self._pipeline,
+                "topic": batch.topic,
+                "partition": batch.partition,
+                "offset": failure.offset,
+                "timestamp": timestamp_ms if timestamp_ms >= 0 else None,
+                "key": key,
+                "value": value,
+                "headers": [{"name": name, "value": data} for name, data in batch.headers.get(row, ())],
+                "error_code": failure.code,
+                "message": failure.reason,
+                "schema_id": _schema_id(value),
+                "failed_at": epoch_ms(),
+            }
+        )
+        return len(key or b"") + len(value or b"") + len(failure.reason)
+
+    def flush(self) -> None:
+        """See `DeadLetters.flush`. Raises what the commit raises: then nothing may pass these records."""
+        if self._rows:
+            self._table.append(pa.Table.from_pylist(self._rows, COLUMNS))
+        self._rows, self._waiting_bytes = [], 0
+
+
+def _schema_id(value: bytes | None) -> int | None:
+    """Of a value in Confluent's wire format: a zero byte, then the id."""
+    if value is None or len(value) <= _CONFLUENT_HEADER_BYTES or value[0] != _CONFLUENT_MAGIC:
+        return None
+    return int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], signed=True)

@@ -1,0 +1,53 @@
+"""Dead letters as raw batches again, so that the pipeline's decoder reads them as it would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from checkpoint.offsets import TopicPartition
+from ingest.raw_batch import RawBatch, binary_column
+
+DeadLetter = dict[str, Any]
+"""A row of the dead letters' table."""
+
+
+def place_of(letter: DeadLetter) -> tuple[TopicPartition, int]:
+    return TopicPartition(letter["topic"], letter["partition"]), letter["offset"]
+
+
+def raw_batches(letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
+    """letters: in the order of topic, partition and offset. Rows of a batch are the letters beside it.
+
+    A place that comes twice (a topic that was created again) makes another batch: offsets of a batch rise.
+    """
+    for partition, of_partition in groupby(letters, lambda letter: place_of(letter)[0]):
+        batch: list[DeadLetter] = []
+        for letter in of_partition:
+            if batch and batch[-1]["offset"] >= letter["offset"]:
+                yield _raw_batch(partition, batch), batch
+                batch = []
+            batch.append(letter)
+        yield _raw_batch(partition, batch), batch
+
+
+def _raw_batch(partition: TopicPartition, letters: list[DeadLetter]) -> RawBatch:
+    times = [-1 if one["timestamp"] is None else round(one["timestamp"].timestamp() * 1000) for one in letters]
+    headers = {
+        row: tuple((header["name"], header["value"]) for header in one["headers"])
+        for row, one in enumerate(letters)
+        if one["headers"]
+    }
+    return RawBatch(
+        partition.topic,
+        partition.partition,
+        np.array([one["offset"] for one in letters], np.int64),
+        np.array(times, np.int64),
+        binary_column([one["key"] for one in letters]),
+        binary_column([one["value"] for one in letters]),
+        letters[-1]["offset"] + 1,
+        headers,
+    )

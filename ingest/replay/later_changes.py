@@ -1,0 +1,121 @@
+"""Which keys changed after a dead letter, as the log itself tells: whoever is older must not come last."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from checkpoint.offsets import TopicPartition
+from ingest.formats.base import Decoder, TableRows
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Source
+
+Key: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a key. order: the values of the table's sequence fields; () without any."""
+
+    partition: TopicPartition
+    offset: int
+    order: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class LaterChanges:
+    """By table and key what the log holds behind the oldest dead letter of a partition, up to the table's position.
+
+    unread: partitions whose log doesn't hold that any more.
+    """
+
+    changes: Mapping[str, dict[Key, list[Change]]] = field(default_factory=lambda: defaultdict(dict))
+    unread: frozenset[TopicPartition] = frozenset()
+
+    def after(self, table: str, key: Key, partition: TopicPartition, offset: int) -> list[Change]:
+        found = self.changes[table].get(key, ())
+        return [change for change in found if change.partition != partition or change.offset > offset]
+
+
+async def find_later_changes(
+    source: Source,
+    decoder: Decoder,
+    wanted: Mapping[str, Collection[Key]],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[str, Mapping[TopicPartition, int]],
+    passed_over: Collection[tuple[TopicPartition, int]],
+    counted: Collection[tuple[TopicPartition, int]],
+    order_columns: Mapping[str, Sequence[str]],
+) -> LaterChanges:
+    """Reads the log from `starts`, each partition up to the furthest of `ends`.
+
+    wanted: by table, the keys of the dead letters.
+    starts: by partition, the offset after its oldest dead letter.
+    ends: by table, how far its position goes: what lies behind comes into the table later anyway.
+    passed_over: records whose changes don't count: dead letters that wait for a replay themselves.
+    counted: records whose changes count wherever `ends` are: dead letters that were replayed.
+
+    Raises what the source raises.
+    """
+    partitions = await source.open(list(starts))
+    bounds = await source.bounds(list(partitions | starts.keys()))
+    reach = {p: max((of_table.get(p, 0) for of_table in ends.values()), default=0) for p in starts}
+    for partition, offset in counted:
+        if partition in reach:
+            reach[partition] = max(reach[partition], offset + 1)
+    unread = frozenset(p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < reach[p])
+    left = {p: reach[p] for p in starts if starts[p] < reach[p] and p not in unread}
+    found = LaterChanges(unread=unread)
+    if not left:
+        return found
+    idle = {p: bounds[p].end if p in bounds else max(reach.get(p, 0), starts.get(p, 0)) for p in partitions}
+    async with aclosing(source.read({**idle, **{p: starts[p] for p in left}})) as batches:
+        async for raw in batches:
+            partition = TopicPartition(raw.topic, raw.partition)
+            if partition in left:
+                for rows in decoder.decode(raw).tables:
+                    _note(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
+                if raw.next_offset >= left[partition]:
+                    del left[partition]
+            if not left:
+                break
+    found.unread = unread | left.keys()  # a source that ended before it got there doesn't hold it
+    return found
+
+
+def _note(
+    found: LaterChanges,
+    rows: TableRows,
+    raw: RawBatch,
+    wanted: Mapping[str, Collection[Key]],
+    ends: Mapping[str, Mapping[TopicPartition, int]],
+    passed_over: Collection[tuple[TopicPartition, int]],
+    counted: Collection[tuple[TopicPartition, int]],
+    order_columns: Mapping[str, Sequence[str]],
+) -> None:
+    table, partition = rows.target.name, TopicPartition(raw.topic, raw.partition)
+    if table not in wanted:
+        return
+    end = ends[table].get(partition, 0)
+    orders = row_values(rows.rows, order_columns[table])
+    for key, offset, order in zip(keys_of(rows), rows.offsets.tolist(), orders, strict=True):
+        place = partition, offset
+        is_in_table = place in counted or (offset < end and place not in passed_over)
+        if key in wanted[table] and is_in_table:
+            found.changes[table].setdefault(key, []).append(Change(partition, offset, order))
+
+
+def keys_of(rows: TableRows) -> list[Key]:
+    return row_values(rows.rows, rows.target.schema.primary_keys)
+
+
+def row_values(rows: pa.RecordBatch, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Of each row the values of these columns."""
+    if not columns:
+        return [()] * rows.num_rows
+    return list(zip(*(rows[name].to_pylist() for name in columns), strict=True))

@@ -1,0 +1,284 @@
+"""Replay of dead letters: exactly once, and never over a newer row.
+
+1. The letters are decoded as the pipeline's configuration says now. 2. The log behind them is read again, up to the
+   tables' positions: keys that changed since keep what they have. 3. The letters get the replay's number. 4. Their rows
+   are committed under it, by a commit user of its own. 5. The letters get their outcome.
+
+A crash after 3 leaves letters with a number and without an outcome: the next replay ends that one first, and tables
+that have its commit are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from checkpoint.offsets import TopicPartition
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from compaction.compact_manager import compact_manager_factory
+from ingest.dead_letter_table import DeadLetterTable
+from ingest.formats.registry import open_format
+from ingest.pipeline.builder import build_source
+from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
+from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
+from ingest.replay.replay_plan import DecodedLetters, ReplayPlan, ReplayTable, plan_replay
+from ingest.settings import Config
+from ingest.sources.base import Source
+from ingest.tables.table_router import Route, TableRouter
+from ingest.tables.table_targets import TableTargets
+from storage.catalog.opening import open_catalog
+from storage.clock import epoch_ms
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitConflict, PositionRefused
+from storage.logs import get_logger
+from storage.read.predicate import Predicate, col
+from storage.row_level.assignments import Assignments
+from storage.row_level.row_changes import RowLevelOperation, change_rows
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+_ATTEMPTS: Final = 5  # each one lost means that the pipeline committed meanwhile
+_IDS_AT_ONCE: Final = 500
+
+_log = get_logger(__name__)
+
+
+class _TableMoved(Exception):
+    """The pipeline committed since the log was read: newer rows may be there now."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """replay_id: None when nothing was to be written.
+    outcomes: how many letters ended how.
+    rows: by table, how many were written.
+    remaining: letters that stay, each with its place and the reason.
+    """
+
+    replay_id: int | None = None
+    outcomes: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    remaining: list[dict[str, Any]] = field(default_factory=list)
+
+
+class DeadLetterReplay:
+    """One pipeline's. Blocks, but for `run`. source: in place of the configured one."""
+
+    def __init__(self, config: Config, source: Source | None = None) -> None:
+        if config.dead_letters_table is None:
+            raise BadInput(
+                "only dead letters in a table can be replayed: set `errors.dead_letters: {table: database.table}`. "
+                f"Those in files ({config.dead_letters}) are change-log lines: correct them and read them as a folder"
+            )
+        catalog = open_catalog(config.warehouse, config.warehouse_options)
+        self._pipeline = config.pipeline
+        self._letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
+        format_ = open_format(config.format, config.format_options)
+        router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in config.tables])
+        targets = TableTargets({table.name: table for table in config.tables})
+        self._tables: dict[str, ReplayTable] = {}
+        for table in config.tables:
+            if catalog.table_exists(table.name):
+                context = catalog.load(table.name)
+                router.add_target(targets.of(context))
+                self._tables[table.name] = ReplayTable(table.name, context)
+        self._decoder = format_.decoder(router.target_of)
+        settings = msgspec.structs.replace(config.source, until="end")
+        self._given_source = source
+        self._source_config = msgspec.structs.replace(config, source=settings)
+        self._kept_headers = format_.KEPT_HEADERS
+
+    async def run(self, where: Predicate | Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
+        """A replay that was interrupted is ended first; then the letters that fulfil the condition are replayed.
+
+        is_dry: nothing is written.
+        Raises CommitConflict when the pipeline runs and commits again and again: stop it first.
+        """
+        waiting = await asyncio.to_thread(self._read_waiting, None)
+        reports = []
+        for replay_id in sorted({one["replay_id"] for one in waiting if one["replay_id"] is not None}):
+            letters = [one for one in waiting if one["replay_id"] == replay_id]
+            await asyncio.to_thread(self._check_known, replay_id)
+            reports.append(await self._replay(letters, waiting, replay_id, is_dry=is_dry))
+        chosen = await asyncio.to_thread(self._read_waiting, where)
+        chosen = [one for one in chosen if one["replay_id"] is None]
+        if chosen:
+            reports.append(await self._replay(chosen, waiting, None, is_dry=is_dry))
+        return reports
+
+    def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
+        """Letters that no replay has ended."""
+        found = self._letters.read(where).to_pylist()
+        return [letter for letter in found if letter["replayed_at"] is None]
+
+    def _replayed_places(self) -> set[tuple[TopicPartition, int]]:
+        found = self._letters.read(columns=("topic", "partition", "offset", "replayed_at")).to_pylist()
+        return {place_of(letter) for letter in found if letter["replayed_at"] is not None}
+
+    def _check_known(self, replay_id: int) -> None:
+        """Raises PositionRefused where nobody can tell any more what the interrupted replay committed."""
+        for name, table in self._tables.items():
+            earliest = table.context.snapshots.earliest()
+            if earliest is not None and earliest.id > 1 and earliest.time_ms > replay_id:
+                raise PositionRefused(
+                    f"{name}: the replay {replay_id} was interrupted, and the snapshots of that time have expired: it "
+                    "can't be told whether it was committed",
+                    [
+                        f"tidelake table scan {self._letters.name} --where 'replay_id = {replay_id}'   # look at them",
+                        "delete those letters where the table has their rows; else set their replay_id to null",
+                    ],
+                )
+
+    async def _replay(
+        self, letters: Sequence[DeadLetter], waiting: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool
+    ) -> ReplayReport:
+        decoded = await asyncio.to_thread(self._decoded, letters)
+        for attempt in count(1):
+            newest = await asyncio.to_thread(self._newest_own)
+            later = await self._later_changes(decoded, waiting, newest)
+            plan = plan_replay(decoded, self._tables, later)
+            if is_dry:
+                return _report(plan, letters, None)
+            if replay_id is None:
+                replay_id = await asyncio.to_thread(self._new_replay_id)
+            try:
+                await asyncio.to_thread(self._carry_out, plan, newest, replay_id)
+            except (CommitConflict, _TableMoved) as error:
+                if attempt == _ATTEMPTS:
+                    raise CommitConflict(
+                        "the pipeline commits while its dead letters are replayed; nothing newer was overwritten. Stop "
+                        "it, replay, and start it again"
+                    ) from error
+                continue
+            return _report(plan, letters, replay_id)
+        raise AssertionError("unreachable")
+
+    # ------------------------------------------------------------ reading
+
+    def _decoded(self, letters: Sequence[DeadLetter]) -> list[DecodedLetters]:
+        found = []
+        for raw, of_batch in raw_batches(letters):
+            batch = self._decoder.decode(raw)
+            failed = {failure.offset: failure.reason for failure in batch.failures}
+            if batch.unrouted:
+                sources = ", ".join(map(str, batch.unrouted))
+                taken = {offset for rows in batch.tables for offset in rows.offsets.tolist()}
+                for letter in of_batch:
+                    if letter["offset"] not in taken and letter["offset"] not in failed and letter["value"] is not None:
+                        failed[letter["offset"]] = f"no table that exists takes it ({sources})"
+            found.append(DecodedLetters(of_batch, batch.tables, failed))
+        return found
+
+    def _newest_own(self) -> dict[str, Snapshot | None]:
+        return {name: TableCommit(t.context, self._pipeline).latest_of_user() for name, t in self._tables.items()}
+
+    async def _later_changes(
+        self, decoded: Sequence[DecodedLetters], waiting: Sequence[DeadLetter], newest: Mapping[str, Snapshot | None]
+    ) -> LaterChanges:
+        keyed = [
+            (part, rows)
+            for part in decoded
+            for rows in part.tables
+            if not self._tables[rows.target.name].takes_any_order
+        ]
+        starts: dict[TopicPartition, int] = {}
+        wanted: dict[str, set[Any]] = {}
+        for part, rows in keyed:
+            partition, first = place_of(part.letters[0])
+            starts[partition] = min(starts.get(partition, first + 1), first + 1)
+            wanted.setdefault(rows.target.name, set()).update(keys_of(rows))
+        if not keyed:
+            return LaterChanges()
+        source = self._given_source or build_source(self._source_config, self._kept_headers)
+        try:
+            return await find_later_changes(
+                source,
+                self._decoder,
+                wanted,
+                starts,
+                {name: _ends(name, snapshot) for name, snapshot in newest.items()},
+                {place_of(letter) for letter in waiting},
+                await asyncio.to_thread(self._replayed_places),
+                {name: table.order_columns for name, table in self._tables.items()},
+            )
+        finally:
+            await source.close()
+
+    # ------------------------------------------------------------ writing
+
+    def _new_replay_id(self) -> int:
+        """Rises, whatever became of the letters' table and the clock."""
+        used = self._letters.read(columns=("replay_id",))["replay_id"].to_pylist()
+        for table in self._tables.values():
+            newest = TableCommit(table.context, self._commit_user).latest_of_user()
+            used.append(None if newest is None else newest.commit_identifier)
+        return max(epoch_ms(), 1 + max((one for one in used if one is not None), default=0))
+
+    @property
+    def _commit_user(self) -> str:
+        return f"{self._pipeline}.replay"
+
+    def _carry_out(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
+        """Raises _TableMoved or CommitConflict when the pipeline was first; tables before that have their commit."""
+        letters = self._letters.open() if plan.outcomes else None
+        if letters is None:
+            return
+        ids = list(plan.outcomes)
+        self._mark(letters, ids, {"replay_id": replay_id})
+        for name, batches in plan.rows.items():
+            self._write(self._tables[name].context, batches, newest[name], replay_id)
+        for outcome in sorted(set(plan.outcomes.values())):
+            now = datetime.fromtimestamp(epoch_ms() // 1000, UTC)
+            chosen = [id_ for id_, one in plan.outcomes.items() if one == outcome]
+            self._mark(letters, chosen, {"replay_outcome": outcome, "replayed_at": now})
+        _log.info("dead letters replayed", replay_id=replay_id, letters=len(ids), tables=sorted(plan.rows))
+
+    def _mark(self, letters: TableContext, ids: Sequence[str], values: Mapping[str, Any]) -> None:
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            where = col("id").is_in(ids[start : start + _IDS_AT_ONCE])
+            change_rows(letters, RowLevelOperation(where, Assignments(values)), f"{self._pipeline}.dead-letters")
+
+    def _write(
+        self, context: TableContext, batches: Sequence[pa.RecordBatch], newest: Snapshot | None, replay_id: int
+    ) -> None:
+        commit = TableCommit(context, self._commit_user)
+        done = commit.latest_of_user()
+        if done is not None and done.commit_identifier >= replay_id:
+            return
+        writer = TableWriter(context, compactor_factory=compact_manager_factory())
+        try:
+            for batch in batches:
+                writer.write(batch)
+            # the writer's base is fixed now: what others commit from here on is a conflict
+            if TableCommit(context, self._pipeline).latest_of_user() != newest:
+                raise _TableMoved
+            commit.commit(Committable(replay_id, writer.prepare_commit(replay_id, is_last=True)))
+        finally:
+            writer.abort()
+
+
+def _ends(table: str, snapshot: Snapshot | None) -> dict[TopicPartition, int]:
+    text = None if snapshot is None else snapshot.properties.get(POSITION_PROPERTY)
+    return {} if text is None else position_from_text(text, table).ends
+
+
+def _report(plan: ReplayPlan, letters: Sequence[DeadLetter], replay_id: int | None) -> ReplayReport:
+    outcomes: dict[str, int] = {}
+    for outcome in plan.outcomes.values():
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    remaining = [
+        {"topic": one["topic"], "partition": one["partition"], "offset": one["offset"], "reason": reason}
+        for one in letters
+        if (reason := plan.remaining.get(one["id"])) is not None
+    ]
+    rows = {name: sum(batch.num_rows for batch in batches) for name, batches in plan.rows.items()}
+    return ReplayReport(replay_id if plan.outcomes else None, outcomes, rows, remaining)

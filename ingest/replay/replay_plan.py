@@ -1,0 +1,167 @@
+"""What a replay would do with each dead letter: decided from decoded rows and later changes, nothing is written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ingest.formats.base import TableRows
+from ingest.replay.dead_letter_batches import DeadLetter, place_of
+from ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
+from storage.merge.aggregate_functions import is_order_free
+from storage.options import MergeEngine
+from storage.table import TableContext
+
+REPLAYED: Final = "replayed"
+SUPERSEDED: Final = "superseded"  # every row of it had changed again since
+NO_ROWS: Final = "no rows"  # the record rightly gives none
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTable:
+    """A table as a replay sees it.
+
+    takes_any_order: rows may come whenever: no key, or an aggregation whose functions don't mind.
+    is_newest_wins: an older row of a key is simply left out when a newer one is there.
+    order_columns: the sequence fields.
+    """
+
+    name: str
+    context: TableContext
+
+    @property
+    def takes_any_order(self) -> bool:
+        schema = self.context.schema
+        return not schema.has_primary_key or is_order_free(schema, self.context.options)
+
+    @property
+    def is_newest_wins(self) -> bool:
+        return self.context.options.merge_engine is MergeEngine.DEDUPLICATE
+
+    @property
+    def order_columns(self) -> tuple[str, ...]:
+        return tuple(self.context.options.sequence_fields)
+
+
+@dataclass(slots=True)
+class ReplayPlan:
+    """outcomes: by letter's id, what becomes of those that are done with.
+    remaining: by letter's id, why it stays.
+    rows: by table, what is to be written, in order.
+    """
+
+    outcomes: dict[str, str] = field(default_factory=dict)
+    remaining: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedLetters:
+    """letters: those of one raw batch. tables: their rows. failed: offset to why it still can't be decoded."""
+
+    letters: Sequence[DeadLetter]
+    tables: Sequence[TableRows]
+    failed: Mapping[int, str]
+
+
+def plan_replay(
+    decoded: Sequence[DecodedLetters], tables: Mapping[str, ReplayTable], later: LaterChanges
+) -> ReplayPlan:
+    """tables: those that exist, by name."""
+    plan = ReplayPlan()
+    for part in decoded:
+        kept, reasons, has_rows = _judged(part, tables, later)
+        reasons = {**reasons, **part.failed}
+        for letter in part.letters:
+            offset = letter["offset"]
+            if offset in reasons:
+                plan.remaining[letter["id"]] = reasons[offset]
+            elif offset not in has_rows:
+                plan.outcomes[letter["id"]] = NO_ROWS
+            else:
+                is_kept = any(offset in offsets for offsets in kept.values())
+                plan.outcomes[letter["id"]] = REPLAYED if is_kept else SUPERSEDED
+        for rows in part.tables:
+            mask = [
+                offset not in reasons and (number in kept[rows.target.name].get(offset, ()))
+                for number, offset in enumerate(rows.offsets.tolist())
+            ]
+            chosen = rows.rows.filter(pa.array(mask, pa.bool_()))
+            if chosen.num_rows:
+                plan.rows[rows.target.name].append(chosen)
+    return plan
+
+
+def _judged(
+    part: DecodedLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
+) -> tuple[dict[str, dict[int, set[int]]], dict[int, str], set[int]]:
+    """(table to offset to the rows that are written, offset to why its letter stays, offsets with rows)."""
+    kept: dict[str, dict[int, set[int]]] = defaultdict(dict)
+    reasons: dict[int, str] = {}
+    has_rows: set[int] = set()
+    partition = place_of(part.letters[0])[0]
+    for rows in part.tables:
+        table = tables[rows.target.name]
+        offsets = rows.offsets.tolist()
+        has_rows.update(offsets)
+        lacking = set() if rows.unavailable is None else set(rows.unavailable.rows.tolist())
+        keys: list[Key] = [()] * len(offsets) if table.takes_any_order else keys_of(rows)
+        orders = row_values(rows.rows, table.order_columns)
+        for number, (key, offset, order) in enumerate(zip(keys, offsets, orders, strict=True)):
+            if number in lacking:
+                reasons[offset] = "the record leaves out values that did not change, and they are not looked up again"
+                continue
+            verdict = _verdict(table, later, partition in later.unread, key, offset, order, partition)
+            if verdict is True:
+                kept[table.name].setdefault(offset, set()).add(number)
+            elif verdict is not False:
+                reasons[offset] = verdict
+    return kept, reasons, has_rows
+
+
+def _verdict(
+    table: ReplayTable,
+    later: LaterChanges,
+    is_unread: bool,
+    key: Key,
+    offset: int,
+    order: tuple[Any, ...],
+    partition: Any,
+) -> bool | str:
+    """Whether the row is written; a text: why its letter must stay."""
+    if table.takes_any_order:
+        return True
+    if is_unread:
+        return (
+            "the log doesn't hold what came after it any more, so nobody can tell whether "
+            f"{table.name} has a newer row of the key {_key_text(key)}"
+        )
+    newer = later.after(table.name, key, partition, offset)
+    if not newer:
+        return True
+    if not table.is_newest_wins:
+        engine = table.context.options.merge_engine
+        return (
+            f"{table.name} has newer changes of the key {_key_text(key)}, and in merge-engine = {engine} an older one "
+            "can't be put before them"
+        )
+    is_descending = table.context.options.sequence_descending
+    return bool(table.order_columns) and all(_comes_after(order, change, is_descending) for change in newer)
+
+
+def _comes_after(order: tuple[Any, ...], change: Change, is_descending: bool) -> bool:
+    """By the sequence fields; of equal ones the later record wins, and a null is the oldest."""
+    for own, other in zip(order, change.order, strict=True):
+        if own != other:
+            if own is None or other is None:
+                return other is None
+            return bool(own < other) if is_descending else bool(own > other)
+    return False
+
+
+def _key_text(key: Key) -> str:
+    return f"({', '.join(map(repr, key))})"

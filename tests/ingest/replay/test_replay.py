@@ -1,0 +1,333 @@
+"""Dead letters in a table, and their replay: afterwards each table is what it would have been."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import tidelake
+from ingest.config.config import parse_config
+from ingest.dead_letter_table import TableDeadLetters
+from ingest.pipeline.builder import build_pipeline
+from ingest.replay import replay
+from ingest.replay.replay import DeadLetterReplay, ReplayReport
+from ingest.settings import Config
+from storage.errors import BadInput, CommitConflict
+from tests.support.levels import examples
+
+Change = tuple[int, Any]  # key and quantity; None deletes
+BAD = "many"  # no INT; a STRING
+LETTERS = "ops.dead_letters"
+
+
+def line(offset: int, change: Change, partition: int = 0) -> str:
+    id_, quantity = change
+    source = {"db": "shop", "table": "orders", "connector": "postgresql"}
+    row = {"id": id_, "quantity": "0" if quantity is None else str(quantity), "version": offset}
+    value = {"before": row, "after": None, "op": "d"} if quantity is None else {"before": None, "after": row, "op": "c"}
+    record = {
+        "topic": "shop",
+        "partition": partition,
+        "offset": offset,
+        "timestamp_ms": 1_700_000_000_000 + offset,
+        "key": json.dumps({"id": id_}),
+        "value": json.dumps({**value, "source": source}),
+    }
+    return json.dumps(record) + "\n"
+
+
+class Shop:
+    """A folder with changes, the pipeline that reads it, and a table whose `quantity` is an INT until it is fixed."""
+
+    def __init__(self, path: Path, *, key: bool = True, options: dict[str, str] | None = None) -> None:
+        self.path = path
+        (path / "in").mkdir(parents=True)
+        self.catalog = tidelake.open_catalog(str(path / "lake"))
+        self.catalog.create_database("shop")
+        columns = pa.schema([("id", pa.int64()), ("quantity", pa.int32()), ("version", pa.int64())])
+        self.catalog.create_table(
+            "shop.orders",
+            columns,
+            primary_key=["id"] if key else (),
+            options={"bucket": "1" if key else "-1", **(options or {})},
+        )
+        self.files = 0
+        self.offset = 0
+
+    @property
+    def config(self) -> Config:
+        text = f"""
+            warehouse: {self.path}/lake
+            source: {{type: change-log-folder, path: {self.path}/in, until: end}}
+            tables: [{{name: shop.orders}}]
+            errors: {{tolerance: all, dead_letters: {{table: {LETTERS}}}}}
+        """
+        return parse_config(text, "shop.yaml", [], {}, pipeline="shop")
+
+    def add(self, *changes: Change) -> None:
+        lines = [line(self.offset + number, change) for number, change in enumerate(changes)]
+        (self.path / "in" / f"{self.files:04}.jsonl").write_text("".join(lines))
+        self.files += 1
+        self.offset += len(changes)
+
+    def run(self) -> None:
+        asyncio.run(build_pipeline(self.config).run())
+
+    def fix(self) -> None:
+        self.catalog.alter_table("shop.orders", [tidelake.UpdateColumnType("quantity", "STRING")])
+
+    def replay(self, where: Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
+        return asyncio.run(DeadLetterReplay(self.config).run(where, is_dry=is_dry))
+
+    def rows(self) -> dict[int, Any]:
+        rows = self.catalog.table("shop.orders").scan().to_arrow().to_pylist()
+        return {row["id"]: row["quantity"] for row in rows}
+
+    def letters(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.catalog.table(LETTERS).scan().to_arrow().sort_by("offset").to_pylist()
+        return found
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def outcomes(reports: list[ReplayReport]) -> dict[str, int]:
+    (report,) = reports
+    return report.outcomes
+
+
+def test_a_dead_letter_is_a_row_with_all_that_the_record_was(shop: Shop) -> None:
+    shop.add((1, 5), (2, BAD))
+    shop.run()
+    (letter,) = shop.letters()
+    assert (letter["topic"], letter["partition"], letter["offset"]) == ("shop", 0, 1)
+    assert (letter["pipeline"], letter["error_code"], letter["schema_id"]) == ("shop", "BAD_RECORD", None)
+    assert "quantity" in letter["message"]
+    assert json.loads(letter["key"]) == {"id": 2}
+    assert json.loads(letter["value"])["after"]["quantity"] == BAD
+    assert letter["timestamp"].timestamp() == 1_700_000_000.001
+    assert letter["replayed_at"] is None
+    assert shop.rows() == {1: 5}
+
+
+def test_a_record_that_is_read_again_has_its_row_already(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies between the letters' commit and the table's."""
+    shop.add((1, 5), (2, BAD), (3, BAD))
+    flush = TableDeadLetters.flush
+
+    def flush_and_die(letters: TableDeadLetters) -> None:
+        flush(letters)
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableDeadLetters, "flush", flush_and_die)
+        with pytest.raises(OSError, match="power cut"):
+            shop.run()
+    assert [letter["offset"] for letter in shop.letters()] == [1, 2]
+    shop.run()
+    assert [letter["offset"] for letter in shop.letters()] == [1, 2]
+    assert shop.rows() == {1: 5}
+
+
+def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop) -> None:
+    shop.add((1, 5), (2, BAD), (3, BAD), (4, 1), (4, BAD))
+    shop.run()
+    shop.add((3, 7), (4, None))  # newer changes of two of the keys
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 1, "superseded": 2}
+    assert shop.rows() == {1: "5", 2: BAD, 3: "7"}
+    assert [letter["replay_outcome"] for letter in shop.letters()] == ["replayed", "superseded", "superseded"]
+    assert shop.replay() == []
+    shop.add((2, 8))
+    shop.run()  # the pipeline goes on where it was
+    assert shop.rows()[2] == "8"
+
+
+def test_a_dry_run_writes_nothing(shop: Shop) -> None:
+    shop.add((2, BAD))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay(is_dry=True)) == {"replayed": 1}
+    assert (shop.rows(), shop.letters()[0]["replay_id"]) == ({}, None)
+
+
+def test_only_those_that_fulfil_the_condition_are_replayed_and_the_order_of_the_others_holds(shop: Shop) -> None:
+    """The newer letter of a key waits: the older one is written, and the newer one, once replayed, wins."""
+    shop.add((1, "first"), (1, "second"))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay(tidelake.col("offset") == 0)) == {"replayed": 1}
+    assert shop.rows() == {1: "first"}
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.rows() == {1: "second"}
+
+
+def test_the_newer_letter_first_and_the_older_one_is_superseded(shop: Shop) -> None:
+    shop.add((1, "first"), (1, "second"))
+    shop.run()
+    shop.fix()
+    shop.replay(tidelake.col("offset") == 1)
+    assert outcomes(shop.replay()) == {"superseded": 1}
+    assert shop.rows() == {1: "second"}
+
+
+def test_what_still_can_not_be_decoded_stays_with_the_reason(shop: Shop) -> None:
+    shop.add((1, BAD))
+    shop.run()
+    (report,) = shop.replay()
+    assert (report.outcomes, report.replay_id, len(report.remaining)) == ({}, None, 1)
+    assert "quantity" in report.remaining[0]["reason"]
+    assert shop.letters()[0]["replayed_at"] is None
+
+
+def test_without_the_log_nobody_knows_what_is_newer_and_the_letter_stays(shop: Shop) -> None:
+    shop.add((1, BAD))
+    shop.run()
+    shop.add((2, 2))
+    shop.run()
+    shop.fix()
+    for file in (shop.path / "in").iterdir():
+        file.unlink()
+    (report,) = shop.replay()
+    assert "the log doesn't hold what came after it any more" in report.remaining[0]["reason"]
+    assert shop.rows() == {2: "2"}
+
+
+@pytest.mark.parametrize("crash_at", ["_write", "_mark", "the last _mark"])
+def test_an_interrupted_replay_is_ended_by_the_next_one_and_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash_at: str
+) -> None:
+    """In an append table a row that came twice would stay twice."""
+    shop = Shop(tmp_path, key=False)
+    shop.add((1, BAD), (2, BAD))
+    shop.run()
+    shop.fix()
+    calls = []
+    step = getattr(DeadLetterReplay, crash_at.rsplit(maxsplit=1)[-1])
+
+    def crash(*arguments: Any) -> Any:
+        calls.append(1)
+        if crash_at == "the last _mark" and len(calls) == 1:
+            return step(*arguments)
+        if crash_at != "the last _mark":
+            step(*arguments)
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetterReplay, crash_at.rsplit(maxsplit=1)[-1], crash)
+        with pytest.raises(OSError, match="power cut"):
+            shop.replay()
+    shop.add((3, "3"))
+    shop.run()
+    assert outcomes(shop.replay()) == {"replayed": 2}
+    assert shop.catalog.table("shop.orders").scan().to_arrow().num_rows == 3
+    assert shop.replay() == []
+
+
+def test_a_pipeline_that_commits_meanwhile_makes_it_look_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer change comes into the table after the log was read, and before the replay writes."""
+    shop.add((1, BAD))
+    shop.run()
+    shop.fix()
+    carry_out = DeadLetterReplay._carry_out
+    races: list[int] = []
+
+    def race(*arguments: Any) -> None:
+        if not races:
+            races.append(1)
+            shop.add((1, "newer"))
+            shop.run()
+        carry_out(*arguments)
+
+    monkeypatch.setattr(DeadLetterReplay, "_carry_out", race)
+    assert outcomes(asyncio.run(to_end(shop))) == {"superseded": 1}
+    assert shop.rows() == {1: "newer"}
+
+
+async def to_end(shop: Shop) -> list[ReplayReport]:
+    return await DeadLetterReplay(shop.config).run()
+
+
+def test_one_that_always_does_is_told_of(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.add((1, BAD))
+    shop.run()
+    shop.fix()
+
+    def lose(*_: Any) -> None:
+        raise replay._TableMoved
+
+    monkeypatch.setattr(DeadLetterReplay, "_carry_out", lose)
+    with pytest.raises(CommitConflict, match="Stop it, replay, and start it again"):
+        shop.replay()
+
+
+def test_sequence_fields_decide_where_the_table_has_them(tmp_path: Path) -> None:
+    """Whatever the log's order: a letter whose sequence value is higher than the newer record's wins."""
+    shop = Shop(tmp_path, options={"sequence.field": "version"})
+    shop.add((1, BAD), (2, BAD), (2, 9))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 1, "superseded": 1}
+    assert shop.rows() == {1: BAD, 2: "9"}
+
+
+def test_an_engine_that_can_not_take_an_older_row_refuses_it_by_name(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, options={"merge-engine": "first-row"})
+    shop.add((1, BAD), (1, 5), (2, BAD))
+    shop.run()
+    shop.fix()
+    (report,) = shop.replay()
+    assert report.outcomes == {"replayed": 1}
+    (left,) = report.remaining
+    assert left["reason"].startswith("shop.orders has newer changes of the key (1), and in merge-engine = first-row")
+
+
+def test_files_are_told_how_to_become_a_table(shop: Shop) -> None:
+    config = msgspec.structs.replace(shop.config, errors=msgspec.structs.replace(shop.config.errors, dead_letters=None))
+    with pytest.raises(BadInput, match=r"errors.dead_letters: \{table: database.table\}"):
+        DeadLetterReplay(config)
+
+
+def test_a_table_of_other_columns_is_refused_before_anything_is_read(shop: Shop) -> None:
+    shop.catalog.create_database("ops")
+    shop.catalog.create_table(LETTERS, pa.schema([("a", pa.int64())]))
+    with pytest.raises(BadInput, match=r"ops.dead_letters lacks id, pipeline, .*errors.dead_letters.table"):
+        build_pipeline(shop.config)
+
+
+KEYS = st.integers(1, 3)
+QUANTITIES = st.one_of(st.none(), st.integers(0, 9), st.sampled_from(["bad a", "bad b"]))
+RUNS = st.lists(st.lists(st.tuples(KEYS, QUANTITIES), min_size=1, max_size=5), min_size=1, max_size=3)
+
+
+@settings(max_examples=examples(15), phases=(Phase.explicit, Phase.generate))
+@given(RUNS, st.lists(st.booleans(), min_size=15, max_size=15))
+def test_after_all_are_replayed_the_table_is_what_it_would_have_been(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Change]], first: list[bool]
+) -> None:
+    """In two replays, of any letters each, with the pipeline running before and after."""
+    shop = Shop(tmp_path_factory.mktemp("shop") / "shop")
+    truth: dict[int, str] = {}
+    for changes in runs:
+        shop.add(*changes)
+        shop.run()
+        for id_, quantity in changes:
+            truth.pop(id_, None)
+            if quantity is not None:
+                truth[id_] = str(quantity)
+    shop.fix()
+    offsets = [offset for offset, is_first in enumerate(first) if is_first]
+    shop.replay(tidelake.col("offset").is_in(offsets))
+    shop.replay()
+    assert shop.rows() == truth

@@ -1,0 +1,66 @@
+"""`tidelake dead-letters`: look at what was set aside, and replay it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.replay.test_replay import BAD, Shop
+from tests.support.command_line import Call
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path / "shop")
+
+
+@pytest.fixture
+def config(shop: Shop) -> Path:
+    path = shop.path / "shop.yaml"
+    path.write_text(
+        f"warehouse: {shop.path}/lake\n"
+        f"source: {{type: change-log-folder, path: {shop.path}/in, until: end}}\n"
+        "tables: [{name: shop.orders}]\n"
+        "errors: {tolerance: all, dead_letters: {table: ops.dead_letters}}\n"
+    )
+    return path
+
+
+def test_they_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call) -> None:
+    shop.add((1, 5), (2, BAD), (3, BAD))
+    said = call("ingest", "run", config)
+    assert said.code == 0
+    assert BAD not in said.out + said.err  # what records hold is not logged
+    found = call("dead-letters", "list", config, "--json").lines
+    assert [(letter["offset"], letter["error_code"]) for letter in found] == [(1, "BAD_RECORD"), (2, "BAD_RECORD")]
+    assert {"key", "value", "headers"}.isdisjoint(found[0])
+    assert "2 dead letters, 2 of them not replayed" in call("dead-letters", "list", config).err
+    (letter,) = call("dead-letters", "show", config, "--where", "offset = 2", "--json").lines
+    assert json.loads(letter["key"]) == {"id": 3}
+    assert "BAD_RECORD" in call("dead-letters", "show", config).out
+
+    shop.fix()
+    planned = call("dead-letters", "replay", config, "--where", "offset = 1", "--dry-run")
+    assert "1 would be replayed" in planned.err
+    (report,) = call("dead-letters", "replay", config, "--where", "offset = 1", "--json").document["replays"]
+    assert (report["outcomes"], report["rows"]) == ({"replayed": 1}, {"shop.orders": 1})
+    assert shop.rows() == {1: "5", 2: BAD}
+    assert "1 are replayed" in call("dead-letters", "replay", config).err
+    assert "no dead letter waits" in call("dead-letters", "replay", config).err
+
+
+def test_the_log_tells_the_reason_where_it_is_asked_for(shop: Shop, config: Path, call: Call) -> None:
+    shop.add((2, BAD))
+    said = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
+    (event,) = [
+        e for e in map(json.loads, said.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
+    ]
+    assert (event["code"], BAD in event["reason"]) == ("BAD_RECORD", True)
+
+
+def test_of_files_it_says_where_they_are(shop: Shop, config: Path, call: Call) -> None:
+    said = call("dead-letters", "list", config, "--set", "errors.dead_letters=letters")
+    assert said.code == 1
+    assert "are files in letters" in said.err

@@ -1,0 +1,141 @@
+"""`tidelake dead-letters …`: records that a pipeline has set aside, in a table."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ingest.config.config import load_config
+from ingest.dead_letter_table import COLUMNS, DeadLetterTable
+from ingest.replay.replay import DeadLetterReplay, ReplayReport
+from ingest.settings import Config
+from storage.catalog.opening import open_catalog
+from storage.errors import BadInput
+from tidelake.cli.conditions import parse_condition
+from tidelake.cli.output import CommandOutput
+
+_PAYLOAD = ("key", "value", "headers")
+_LISTED = ("topic", "partition", "offset", "timestamp", "error_code", "message", "replay_outcome", "replayed_at")
+_VALUE_SHOWN = 4_000  # characters, for people
+
+
+def list_(
+    out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
+) -> None:
+    """Without what the records hold."""
+    columns = tuple(name for name in COLUMNS.names if name not in _PAYLOAD)
+    found = _read(load_config(Path(config), settings), where, columns)
+    shown = found if limit is None else found[:limit]
+    if out.is_json:
+        out.lines(map(_members, shown))
+        return
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title in ("topic", "partition", "offset", "time", "code", "message", "replay"):
+        grid.add_column(title, overflow="fold", justify="right" if title in ("partition", "offset") else "left")
+    for letter in shown:
+        *place, time, code, message, outcome, replayed_at = (letter[name] for name in _LISTED)
+        replay = "" if outcome is None else f"{outcome} {_time_text(replayed_at)}"
+        grid.add_row(*(Text(str(cell)) for cell in (*place, _time_text(time), code, message, replay)))
+    out.console.print(grid)
+    waiting = sum(letter["replayed_at"] is None for letter in found)
+    out.note(f"{len(found):,} dead letters, {waiting:,} of them not replayed")
+
+
+def show(
+    out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
+) -> None:
+    """With what the records hold."""
+    found = _read(load_config(Path(config), settings), where, tuple(COLUMNS.names))
+    for letter in found if limit is None else found[:limit]:
+        members = _members(letter)
+        if out.is_json:
+            out.lines([members])
+            continue
+        from rich.text import Text
+
+        for name, value in members.items():
+            if value is not None:
+                text = str(value)
+                cut = f"… ({len(text):,} characters)" if len(text) > _VALUE_SHOWN else ""
+                out.console.print(Text(f"{name:>14}  {text[:_VALUE_SHOWN]}{cut}"))
+        out.console.print()
+
+
+def replay(
+    out: CommandOutput,
+    *,
+    config: str,
+    settings: Sequence[str],
+    where: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Decoded as the configuration says now; see docs/dead-letters.md."""
+    condition = None if where is None else parse_condition(where)
+    work = DeadLetterReplay(load_config(Path(config), settings))
+    reports = asyncio.run(work.run(condition, is_dry=dry_run))
+    if out.is_json:
+        out.document({"dry_run": dry_run, "replays": [asdict(report) for report in reports]})
+        return
+    if not reports:
+        out.note("no dead letter waits for a replay")
+    for report in reports:
+        _print_report(out, report, dry_run)
+
+
+def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> None:
+    verb = "would be" if dry_run else "are"
+    parts = [f"{number:,} {verb} {outcome}" for outcome, number in sorted(report.outcomes.items())]
+    out.note("; ".join(parts) or f"none {verb} replayed")
+    for table, rows in sorted(report.rows.items()):
+        out.note(f"  {table}: {rows:,} rows")
+    for letter in report.remaining:
+        out.note(f"  stays: {letter['topic']}-{letter['partition']} offset {letter['offset']}: {letter['reason']}")
+
+
+def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    if config.dead_letters_table is None:
+        raise BadInput(
+            f"the dead letters of {config.pipeline} are files in {config.dead_letters}. With "
+            "`errors.dead_letters: {table: database.table}` they are rows of a table"
+        )
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+    condition = None if where is None else parse_condition(where)
+    found: list[dict[str, Any]] = (
+        DeadLetterTable(catalog, config.dead_letters_table, config.pipeline).read(condition, columns).to_pylist()
+    )
+    return found
+
+
+def _members(letter: dict[str, Any]) -> dict[str, Any]:
+    """As JSON holds them: bytes that are no text in base64."""
+    members: dict[str, Any] = {}
+    for name, value in letter.items():
+        if name == "headers":
+            members[name] = [
+                {"name": header["name"], **_text_or_base64("value", header["value"])} for header in value or ()
+            ]
+        elif name in _PAYLOAD:
+            members.update(_text_or_base64(name, value))
+        else:
+            members[name] = _time_text(value) if isinstance(value, datetime) else value
+    return members
+
+
+def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data or b"").decode()}
+
+
+def _time_text(time: datetime | None) -> str:
+    return "" if time is None else time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
