@@ -102,7 +102,7 @@ class AliyunEnvelope(Envelope):
             return {}
         try:
             columns = _read_columns(self.schema.columns)
-        except msgspec.MsgspecError as e:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
             raise BadValue(f"schema.dataColumn: {e}") from None
         return {c.name: _OWN_TYPES.get(c.type.upper()) or mysql_source_type(c.type) for c in columns}
 
@@ -119,7 +119,7 @@ class AliyunEnvelope(Envelope):
         after = self.payload.after
         return None if after is None or bytes(after.row) == b"null" else after.row
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         op = self.event()
         row = self._old if op in _WITHOUT_NEW_ROW else self._new
         if row is None:

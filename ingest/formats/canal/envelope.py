@@ -70,14 +70,14 @@ class CanalEnvelope(Envelope):
             return {}
         try:
             types: dict[str, str] = msgspec.json.decode(self.mysql_type, type=dict[str, str])
-        except msgspec.MsgspecError as e:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
             raise BadValue(f"mysqlType: {e}") from None
         return {name: mysql_source_type(text) for name, text in types.items()}
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return self.pk_names or ()
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         if not self.data or (self.type == "UPDATE" and self.old is None):
             raise ValueError("rows are missing")
         return self.data, self.old if self.type == "UPDATE" else None

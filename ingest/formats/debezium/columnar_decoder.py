@@ -5,9 +5,7 @@ Takes only what it reads exactly as `row_decoder` would, and refuses the whole l
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -16,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.columnar import refused_columns
+from ingest.formats.columnar import garbage_collection_paused, refused_columns
 from ingest.formats.debezium.record_key import KeyColumnsCheck
 from ingest.formats.debezium.replica_identity import has_values_outside_key
 from ingest.formats.decoded_rows import DecodedRows
@@ -32,22 +30,6 @@ _KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (
     RowKind.UPDATE_AFTER,
     RowKind.DELETE,
 )
-
-
-@contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """For the milliseconds of a chunk: thousands of objects come and go, none in a cycle, and looking costs a tenth.
-
-    Nobody else pauses it: who ends first would end it for both.
-    """
-    if not gc.isenabled():  # off for good, or paused by another thread, which will resume it
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class ColumnarDecoder:
@@ -106,7 +88,7 @@ class ColumnarDecoder:
         rows (n,): where they are in the batch.
         keys: those of the whole raw batch.
         """
-        with _garbage_collection_paused():
+        with garbage_collection_paused():
             return self._read(payloads, rows, keys)
 
     def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> DecodedRows:

@@ -68,7 +68,7 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
             return None
         is_exact = any(all(source.get(name) is not None for name in names) for names in _POSITIONS)
         said = (source,) if is_exact else (source, _members(old), _members(new))
-    except (BadValue, msgspec.MsgspecError):
+    except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     data = msgspec.json.encode(said, order="deterministic")
     id_ = bytes([is_exact]) + hashlib.blake2b(data, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
@@ -102,5 +102,5 @@ def _text(key: bytes | None) -> str:
     """A key as people read it, without its schema."""
     try:
         return msgspec.json.encode(_members(key)).decode()
-    except (BadValue, msgspec.MsgspecError):
+    except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return repr((key or b"")[:200].decode(errors="replace"))

@@ -40,6 +40,7 @@ from ingest.formats.debezium_avro.column_images import (
 )
 from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, EnvelopeSchema, envelope_schema
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.envelopes.recognition import hint
 from ingest.formats.found_rows import FoundRows
 from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
@@ -240,10 +241,12 @@ class DebeziumAvroDecoder:
     def _decode_record(self, state: _DecodeState, row: int) -> None:
         batch = state.batch
         headers = batch.headers.get(row, ())
+        value: bytes = batch.values[row].as_py()
         try:
-            id_, bare = self._framing.unframed(batch.values[row].as_py(), headers)
+            id_, bare = self._framing.unframed(value, headers)
             members = self._members(id_, bare)
-        except BadValue as error:
+        except BadValue as e:
+            error = BadValue(f"{e}{hint(value, '')}") if value[:1] == b"{" else e
             state.found.fail(row, int(batch.offsets[row]), error, None)
             return
         key = self._key_of(batch, row)

@@ -85,7 +85,7 @@ class BsonEnvelope(Envelope):
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return (ID,)
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         raise ValueError("documents are read alone")
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:

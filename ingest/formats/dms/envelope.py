@@ -5,7 +5,7 @@ Source: Paimon `cdc/format/dms/DMSRecordParser.java`; AWS DMS, "Using Apache Kaf
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from ingest.formats.values.json_text import BadValue, read_object
 
 _OPS: Final = {"load": Op.INSERT, "insert": Op.INSERT, "update": Op.UPDATE, "delete": Op.DELETE}
 _TRUNCATE: Final = "truncate-table"
+_OLD_IN_JSON: Final = b'"BI_'
 _OLD: Final = "BI_"  # in front of the names of old values (setting BeforeImageSettings)
 
 
@@ -32,6 +33,7 @@ class DmsEnvelope(Envelope):
 
     FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
+    KNOWS_OLD_ROWS: ClassVar = False
 
     data: msgspec.Raw = NULL
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
@@ -52,8 +54,15 @@ class DmsEnvelope(Envelope):
     def shape(self) -> Hashable:
         return self.metadata.schema_name, self.metadata.table_name, self.metadata.record_type, _kind(self.metadata)
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
-        return (self.data,), None
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        if self.metadata.operation != "update" or _OLD_IN_JSON not in bytes(self.data):
+            return (self.data,), None
+        row = read_object(self.data)
+        old = {name: raw for name, raw in row.items() if name.startswith(_OLD) and name not in columns}
+        if not old:
+            return (self.data,), None
+        new = ((name, raw) for name, raw in row.items() if name not in old)
+        return (_object(new),), (_object((name.removeprefix(_OLD), raw) for name, raw in old.items()),)
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         """A column whose own name begins with `BI_` is one if the table has it."""
@@ -68,6 +77,10 @@ class DmsEnvelope(Envelope):
             return [ChangeEvent(op, None, after)]
         before = {**after, **{name.removeprefix(_OLD): row[name] for name in old}}
         return [ChangeEvent(op, before, after, knows_old_row=len(old) == len(before))]
+
+
+def _object(members: Iterable[tuple[str, bytes]]) -> msgspec.Raw:
+    return msgspec.Raw(b"{" + b",".join(msgspec.json.encode(name) + b":" + raw for name, raw in members) + b"}")
 
 
 def _kind(metadata: _Metadata) -> bool:

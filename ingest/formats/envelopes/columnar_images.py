@@ -5,7 +5,7 @@ Takes only what it reads exactly as `row_changes` would, and refuses the whole l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ class ColumnarImages:
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
         """The rows of these records. rows: where they are in the batch. Raises one of NOT_COLUMNAR."""
-        new, old, ops, counts = _images_of(records)
+        new, old, ops, counts = _images_of(records, self._record_schema.by_name)
         is_update = np.fromiter((op is Op.UPDATE for op in ops), np.bool_, len(ops))
         columns = self._columns_of(new)
         given = [raw for raw in old if raw is not None]
@@ -69,6 +69,8 @@ class ColumnarImages:
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
+            if self._record_schema.target.needs_retractions and not records[0].KNOWS_OLD_ROWS:
+                raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
         is_update |= np.fromiter((op is Op.UPDATE_AFTER for op in ops), np.bool_, len(ops))
         columns, left_out = self._without_left_out(columns, is_update, has_old, records[0])
@@ -90,7 +92,7 @@ class ColumnarImages:
         images = [
             raw_images.decode(raw)
             for record in records
-            for some in record.images()
+            for some in record.images(self._record_schema.by_name)
             for raw in some or ()
             if bytes(raw) != b"null"
         ]
@@ -178,7 +180,7 @@ class ColumnarImages:
 
 
 def _images_of(
-    records: Sequence[Envelope],
+    records: Sequence[Envelope], names: Collection[str]
 ) -> tuple[list[msgspec.Raw], list[msgspec.Raw | None], list[Op], list[int]]:
     """Images, old images beside them (None where there is none), what each image is of, and images of each record."""
     new: list[msgspec.Raw] = []
@@ -189,7 +191,7 @@ def _images_of(
         op = record.event()
         if not isinstance(op, Op) or op is Op.TRUNCATE:
             raise ValueError("no row change")
-        images, old_images = record.images()
+        images, old_images = record.images(names)
         n = len(images)
         new += images
         old += [None] * n if old_images is None else old_images

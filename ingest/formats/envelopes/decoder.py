@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import NOT_COLUMNAR
+from ingest.formats.columnar import NOT_COLUMNAR, garbage_collection_paused
 from ingest.formats.concatenated_json import split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
@@ -94,7 +94,8 @@ class EnvelopeDecoder:
         if tombstones := len(batch) - len(present):
             state.found.skip(Skipped.TOMBSTONE, tombstones)
         for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
-            self._decode_chunk(state, chunk)
+            with garbage_collection_paused():
+                self._decode_chunk(state, chunk)
         return DecodedBatch(
             tuple(merge_decoded(pieces, batch) for pieces in state.pieces.values()),
             tuple(sorted(state.found.failures, key=lambda failure: failure.row)),

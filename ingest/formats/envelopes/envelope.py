@@ -55,11 +55,13 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
 
     FORMAT: the format's name.
     OLD_IS_PARTIAL: whether old images hold the changed columns, and no others.
+    KNOWS_OLD_ROWS: whether a column that an old image lacks is known to be as in the new one.
     READ_ALONE: whether images of many records can't be read at once.
     """
 
     FORMAT: ClassVar[str]
     OLD_IS_PARTIAL: ClassVar[bool]
+    KNOWS_OLD_ROWS: ClassVar[bool] = True
     READ_ALONE: ClassVar[bool] = False
 
     def keyed(self, key: bytes | None) -> Envelope:
@@ -86,10 +88,10 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         return ()
 
     @abstractmethod
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         """New images, of UPDATE_BEFORE and DELETE the old ones; and for an UPDATE as many old images, or None.
 
-        Raises ValueError for a record that `changes` has to judge.
+        columns: those of the table. Raises ValueError for a record that `changes` has to judge.
         """
 
     @abstractmethod

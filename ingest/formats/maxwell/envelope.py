@@ -60,12 +60,12 @@ class MaxwellEnvelope(Envelope):
             return self.primary_key_columns or ()
         try:
             members: Any = msgspec.json.decode(key)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return ()
         names = members if isinstance(members, dict) else ()
         return [name.removeprefix(_KEY_PREFIX) for name in names if name.startswith(_KEY_PREFIX)]
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         return (self.data,), (self.old,) if self.type == "update" else None
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:

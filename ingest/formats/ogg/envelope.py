@@ -51,7 +51,7 @@ class OggEnvelope(Envelope):
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return self.primary_keys or ()
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         if self.op_type == "U":
             return (self.after,), (self.before,)
         return (self.before if self.op_type == "D" else self.after,), None

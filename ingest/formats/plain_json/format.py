@@ -38,7 +38,7 @@ class JsonRow(Envelope):
     def shape(self) -> Hashable:
         return None
 
-    def images(self) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         return (self.row,), None
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:

@@ -34,7 +34,7 @@ def boolean_decoder() -> ValueDecoder:
         word = read_text(raw).lower() if kind_of(raw) is JsonKind.TEXT else raw.decode()
         if word in _TRUE:
             return True
-        if word in _FALSE:
+        if word in _FALSE or raw == b"-0":  # a number of JSON
             return False
         raise wrong_kind(raw, "BOOLEAN")
 

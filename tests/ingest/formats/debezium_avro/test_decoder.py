@@ -205,6 +205,15 @@ def test_halves_of_a_key_change_are_told(registry: SchemaRegistryServer) -> None
     assert [(c.old_key, c.new_key) for c in part.key_changes.changes] == [('{"id":1}', '{"id":2}')] * 2
 
 
+def test_a_record_of_another_format_names_the_one_it_looks_like(registry: SchemaRegistryServer) -> None:
+    as_json = Record(None, b'{"op":"c","after":{},"source":{}}')
+    (failure,) = decode(registry, [as_json], orders()).failures
+    assert "It looks like debezium-json: set `format`" in failure.reason
+    other = open_format("canal-json", {}).decoder(lambda source: orders())
+    (failure,) = other.decode(batch_of([change("c", None, ROW)])).failures
+    assert "It looks like Avro in Confluent's wire format" in failure.reason
+
+
 def test_keys_of_another_converter_are_understood(registry: SchemaRegistryServer) -> None:
     records = [Record(b'{"id":1}', change("d", ROW).value), Record(b"?", change("c", None, ROW).value)]
     assert rows_of(decode(registry, records, orders())) == [("-D", 1, "a", 5), ("+I", 1, "a", 5)]

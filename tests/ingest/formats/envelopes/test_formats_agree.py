@@ -20,7 +20,6 @@ from tests.support.levels import examples
 DEBEZIUM = ("debezium-json",)
 # Whose records are no envelopes of JSON with typed rows: they have tests of their own.
 OTHERS = ("debezium-avro", "debezium-bson", "avro", "csv")
-BY_RECORD = ("aws-dms-json",)  # whose updates have old values among the new ones
 
 
 def test_every_format_is_told_the_histories() -> None:
@@ -70,7 +69,7 @@ def test_plain_rows_are_read_as_those_of_an_insert(history: Sequence[Change]) ->
     assert_same(found, _by_record("json", target, plain_json(rows)))
 
 
-@pytest.mark.parametrize("name", [name for name in RENDERED if name not in BY_RECORD])
+@pytest.mark.parametrize("name", RENDERED)
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["new rows", "old rows, too"])
 def test_ordinary_records_are_read_as_columns(name: str, emit_update_before: bool) -> None:
     one = {"id": 1, "note": "a", "price": None, "qty": 7, "ratio": 0.5, "flag": True, "at": None, "day": None}

@@ -106,7 +106,7 @@ COLUMNS: Final = (
     Column("ARRAY<INT>", ("[1,null]", "[]", str(list(b"__debezium_unavailable_value")))),
     Column("ARRAY<STRING>", ('["a",null]', '["__debezium_unavailable_value"]')),
     Column("ARRAY<BOOLEAN>", ("[true]",)),
-    Column("BOOLEAN", ('"1"', '"0"', "true"), JSON_VALUE),
+    Column("BOOLEAN", ('"1"', '"0"', "true", "-0"), JSON_VALUE),
     Column("INT", ('"2147483647"', '"-1"'), JSON_VALUE),
     Column("DOUBLE", ('"0.1"', '"-0"', '"0.3333333333333333"', '"NaN"'), JSON_VALUE),
     Column("DATE", ('"2024-02-29"',), JSON_VALUE),

@@ -20,6 +20,8 @@ _BITS: Final = declared("bytes", "io.debezium.data.Bits", {"length": "12"})
 CASES: Final = (
     CellCase("true", "BOOLEAN", "true", True),
     CellCase("a converter's number", "BOOLEAN", "0", False),
+    CellCase("JSON's other zero", "BOOLEAN", "-0", False),
+    CellCase("a text of it is none", "BOOLEAN", '"-0"', refused='text "-0" is no BOOLEAN'),
     CellCase("a word", "BOOLEAN", '"Yes"', True),
     CellCase("two is no boolean", "BOOLEAN", "2", refused="number 2 is no BOOLEAN"),
     CellCase("no boolean", "BOOLEAN", '"maybe"', refused='text "maybe" is no BOOLEAN'),
