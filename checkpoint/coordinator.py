@@ -65,6 +65,8 @@ class CheckpointCoordinator:
         self._identifier = last_identifier
         self._published = dict(positions)
         self._reached: dict[TopicPartition, int] = resume_offsets(positions.values())
+        self._own: dict[str, dict[TopicPartition, int]] = {}  # of tables that are read for apart from the others
+        self._complete: dict[TopicPartition, int] = {}  # what was reached when the last checkpoint was complete
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
@@ -79,6 +81,10 @@ class CheckpointCoordinator:
         return self._identifier
 
     @property
+    def epoch(self) -> Epoch:
+        return self._epoch
+
+    @property
     def positions(self) -> Mapping[str, SourcePosition]:
         """What each table's newest snapshot says; new partitions included, from where reading begins."""
         return self._published
@@ -91,7 +97,9 @@ class CheckpointCoordinator:
     def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
         """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
         self._reached.setdefault(partition, offset)
-        for table in tables:
+        for table in self._published.keys() & set(tables):
+            if table in self._own:
+                self._own[table].setdefault(partition, offset)
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
@@ -101,9 +109,55 @@ class CheckpointCoordinator:
         Raises KeyError for a partition that was not added: where its reading began would be a guess.
         """
         self._reached[partition] = max(next_offset, self._reached[partition])
+        self._count(nbytes, now_ms)
+
+    def _count(self, nbytes: int, now_ms: int) -> None:
         if nbytes:
             self._bytes += nbytes
             self._oldest_ms = now_ms if self._oldest_ms is None else self._oldest_ms
+
+    # ------------------------------------------------------------ tables apart
+
+    def complete_up_to(self, table: str) -> dict[TopicPartition, int]:
+        """Every record below that is for the table is in it: as of its last commit, or of the last checkpoint that had
+        none for it.
+        """
+        ends = self._published[table].ends if table in self._published else {}
+        return {p: max(end, self._complete.get(p, end)) for p, end in ends.items()}
+
+    def leave_out(self, table: str) -> None:
+        """The table failed: what was written for it since its last commit is dropped, and nothing more comes."""
+        self._pending.pop(table, None)
+        self._own.pop(table, None)
+
+    def own(self, table: str, position: SourcePosition) -> None:
+        """The table is written again, from this position on, and apart from the others until `join`."""
+        self._published[table] = position
+        self._own[table] = position.ends
+
+    def wrote_own(self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
+        """As `wrote`, for a table apart."""
+        own = self._own[table]
+        own[partition] = max(next_offset, own[partition])
+        self._count(nbytes, now_ms)
+
+    def reached_by(self, table: str) -> Mapping[TopicPartition, int]:
+        """As `reached`, for a table apart."""
+        return self._own[table]
+
+    def reached_for(self, table: str) -> Mapping[TopicPartition, int]:
+        """How far the source was read for the table."""
+        return self._own.get(table, self._reached)
+
+    def join(self, table: str) -> None:
+        """The table has got as far as the others."""
+        del self._own[table]
+
+    def skip_identifiers(self, used: int) -> None:
+        """The pipeline used this one in a table that was not known until now."""
+        self._identifier = max(self._identifier, used)
+
+    # ------------------------------------------------------------ checkpoints
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """How long until a checkpoint is due; 0 when it is, None when nothing was written since the last one."""
@@ -136,7 +190,7 @@ class CheckpointCoordinator:
                 table,
                 self._identifier,
                 files,
-                self._published[table].with_identity(identity).advanced_to(self._reached),
+                self._published[table].with_identity(identity).advanced_to(self.reached_for(table)),
                 self._epoch,
                 self._extra_properties(table),
             )
@@ -156,6 +210,7 @@ class CheckpointCoordinator:
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state
         self._bytes, self._oldest_ms = 0, None
+        self._complete = dict(self._reached)
 
     def closed(self) -> None:
         self._state = next_state(self._state, CheckpointEvent.CLOSED)

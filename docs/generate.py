@@ -61,6 +61,7 @@ def configuration() -> str:
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`errors.dead_letters`, when it is no folder", "errors.dead_letters.", settings.DeadLetterTableSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
+        ("`quarantine`", "quarantine.", settings.QuarantineSettings),
         ("`write`", "write.", settings.WriteBufferSettings),
         ("`metrics`", "metrics.", settings.MetricsSettings),
     ):

@@ -262,6 +262,23 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     waiting_bytes_max: Positive = 64 << 20
 
 
+class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables that fail while others are well: the others go on, and the records of the one that failed wait on disk.
+
+    enabled: `false` stops the pipeline instead. location: where the records wait; left out: `<pipeline>.quarantine` in
+    the warehouse. bytes_max: how much may wait for all tables; beyond it the pipeline stops. table_bytes_max: how much
+    for one. retry_ms_min: when a table that failed is tried again first; each further time after twice as long.
+    retry_ms_max: the longest time between two tries.
+    """
+
+    enabled: bool = True
+    location: Name | None = None
+    bytes_max: Positive = 8 << 30
+    table_bytes_max: Positive = 2 << 30
+    retry_ms_min: Positive = 1_000
+    retry_ms_max: Positive = 300_000
+
+
 class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows whose primary key changed at the source, between the record that deletes them under the old key and the one
     that brings them under the new: that one may lack values that did not change.
@@ -317,6 +334,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint: when what was written is committed.
     errors: what becomes of records that can't be decoded.
     moved_rows: what is kept of rows whose primary key changes.
+    quarantine: what becomes of tables that fail while others are well.
     write: memory and disk for rows on their way into files.
     metrics: the HTTP endpoint that tells how the pipeline does.
     """
@@ -332,6 +350,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
+    quarantine: QuarantineSettings = QuarantineSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
 
@@ -344,6 +363,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The table where records go that can't be decoded and are tolerated; None: they go to `dead_letters`."""
         given = self.errors.dead_letters
         return given.table if isinstance(given, DeadLetterTableSettings) else None
+
+    @property
+    def quarantine_location(self) -> str:
+        """Where the records of tables that failed wait."""
+        return self.quarantine.location or f"{self.warehouse.rstrip('/')}/{self.pipeline}.quarantine"
 
     @property
     def dead_letters(self) -> str:

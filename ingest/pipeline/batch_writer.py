@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ingest.dead_letters import DeadLetters
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
 from ingest.monitoring.partition_progress import newest_time_ms
 from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
+from ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
 from ingest.raw_batch import RawBatch
 from ingest.tables.moved_rows import MovedRow, MovedRowsByTable
 from ingest.tables.table_rows import drop_records, slice_by_offset
@@ -44,6 +45,7 @@ class StagedBatch:
     opens_buckets: bool
     next_offset: int
     refused: RecordRefused | None
+    refused_by: str | None
     awaited: AwaitedRow | None
 
 
@@ -56,20 +58,24 @@ class WriteResult:
     tables: (name, rows, newest time of their records in epoch ms) of each table that got any.
 
     refused: the record at `next_offset` stops the pipeline: nothing from it on was written.
+    refused_by: the table that it is for, where that is known.
     awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet.
     unblocked: partitions whose awaited row came with this batch.
     is_memory_short: call `make_room` before the next write.
+    failed: what tables raised; these have none of it, the others all.
     """
 
     next_offset: int
     rows: int
     dead_letters: int
     refused: RecordRefused | None
+    refused_by: str | None
     awaited: AwaitedRow | None
     unblocked: Sequence[TopicPartition]
     is_memory_short: bool
     tables: Sequence[tuple[str, int, int | None]] = ()
     dead_letter_codes: Sequence[str] = ()
+    failed: Mapping[str, Exception] = field(default_factory=dict)
 
 
 class BatchWriter:
@@ -77,6 +83,7 @@ class BatchWriter:
 
     sinks: the tables that exist, by name; it may grow, from any thread.
     moved: rows on their way to another key.
+    scope: which tables it writes.
     """
 
     def __init__(
@@ -85,12 +92,15 @@ class BatchWriter:
         dead_letters: DeadLetters,
         policy: ErrorPolicy,
         moved: MovedRowsByTable,
+        scope: TableScope = ANY_TABLE,
     ) -> None:
         self._sinks = sinks
         self._dead_letters = dead_letters
         self._policy = policy
         self._moved = moved
+        self._scope = scope
         self._floors: Mapping[str, Mapping[TopicPartition, int]] = {}
+        self._read_again: Mapping[TopicPartition, int] = {}
 
     def start_from(self, floors: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Leave out what tables have: after a restart the source is read from the smallest position of all tables.
@@ -98,6 +108,10 @@ class BatchWriter:
         floors: table to partition to the offset below which the table has everything.
         """
         self._floors = floors
+
+    def read_again(self, up_to: Mapping[TopicPartition, int]) -> None:
+        """Records below come again, for tables that this one doesn't write: all that it writes have them."""
+        self._read_again = dict(up_to)
 
     def stage(
         self,
@@ -115,14 +129,16 @@ class BatchWriter:
         its key yet; fail_waiting: past such records, as long as this batch can't help them.
         waiting: what partitions wait for.
 
-        Raises BadInput when a table refuses rows that could be decoded; then nothing was taken.
+        Raises TableFailed when a table refuses rows that could be decoded, or can't be asked; then nothing was taken.
         """
-        new = [self._new_rows(raw, rows, start) for rows in batch.tables]
+        start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
+        new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
         fail_up_to = _first_awaited_offset(new, waiting, raw.next_offset) if fail_waiting else None
         parts = [self._filled(raw, rows, fail_up_to) for rows in new]
         awaited = min((p.awaited for p in parts if p.awaited is not None), key=lambda w: w.offset, default=None)
         waits_at = None if awaited is None else awaited.offset
-        failures = [*batch.failures, *(failure for part in parts for failure in part.failures)]
+        failures = [f for f in batch.failures if self._scope.takes_failure(f, raw)]
+        failures += [failure for part in parts for failure in part.failures]
         due = sorted(
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
             key=lambda failure: failure.row,
@@ -141,6 +157,7 @@ class BatchWriter:
             opens_buckets=any(self._sink_of(rows).writer.opens_buckets(parts) for rows, parts in routed),
             next_offset=raw.next_offset if stop is None else stop,
             refused=None if fatal is None else self._policy.refusal(fatal, raw),
+            refused_by=None if fatal is None else self._table_of(fatal, raw, parts),
             awaited=awaited if fatal is None else None,
         )
 
@@ -149,23 +166,34 @@ class BatchWriter:
 
         waiting: what partitions wait for.
 
-        After an error all that was written since the last commit must be dropped.
+        What a table raised is in the result: what was written to it since its last commit must be dropped.
         """
+        failed = dict[str, Exception]()
         for rows, parts in staged.parts:
-            self._sink_of(rows).writer.add(parts)
+            try:
+                self._sink_of(rows).writer.add(parts)
+            except Exception as error:
+                failed[rows.target.name] = error
         new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)
-        left = {(table, id_) for table, changes in staged.key_changes.items() for id_ in self._move(table, changes)}
+        changed = {table: changes for table, changes in staged.key_changes.items() if table not in failed}
+        left = {(table, id_) for table, changes in changed.items() for id_ in self._move(table, changes)}
         return WriteResult(
             next_offset=staged.next_offset,
-            rows=sum(len(rows.rows) for rows, _ in staged.parts),
+            rows=sum(len(rows.rows) for rows, _ in staged.parts if rows.target.name not in failed),
             dead_letters=len(staged.dead_letters),
             refused=staged.refused,
+            refused_by=staged.refused_by,
             awaited=staged.awaited,
             unblocked=[p for p, awaited in waiting.items() if (awaited.table, awaited.change.id) in left],
             is_memory_short=self._dead_letters.should_flush
-            or any(self._sink_of(rows).writer.is_memory_short for rows, _ in staged.parts),
+            or any(
+                self._sink_of(rows).writer.is_memory_short for rows, _ in staged.parts if rows.target.name not in failed
+            ),
+            failed=failed,
             tables=[
-                (rows.target.name, len(rows.rows), newest_time_ms(staged.raw, rows.offsets)) for rows, _ in staged.parts
+                (rows.target.name, len(rows.rows), newest_time_ms(staged.raw, rows.offsets))
+                for rows, _ in staged.parts
+                if rows.target.name not in failed
             ],
             dead_letter_codes=[failure.code for failure in new_letters],
         )
@@ -177,6 +205,10 @@ class BatchWriter:
         for sink in list(self._sinks.values()):
             if sink.writer.is_memory_short:
                 sink.writer.make_room()
+
+    def _table_of(self, fatal: DecodeFailure, raw: RawBatch, parts: Sequence[_FilledBatch]) -> str | None:
+        lacking = (part.rows.target.name for part in parts if fatal in part.failures)
+        return next(lacking, None) or self._scope.owner(fatal, raw)
 
     def _sink_of(self, rows: TableRows) -> TableSink:
         return self._sinks[rows.target.name]
@@ -196,7 +228,8 @@ class BatchWriter:
         unavailable = rows.unavailable
         if unavailable is None:
             return _FilledBatch(rows, rows, FilledRows.of(rows), read_again)
-        filled = fill_unavailable(rows, unavailable, self._sink_of(rows), moved, read_again)
+        with failures_of(rows.target.name):
+            filled = fill_unavailable(rows, unavailable, self._sink_of(rows), moved, read_again)
         whole = replace(rows, rows=filled.rows, unavailable=None)
         if not filled.lost.any():
             return _FilledBatch(rows, whole, filled, read_again)
@@ -227,9 +260,9 @@ class BatchWriter:
         left: dict[int, MovedRow] = {}
         if staying:
             sink, at = self._sink_of(batch), np.array(staying, np.int64)
-            left = dict(
-                zip(staying, rows_leaving_key(part.came, part.filled, at, sink, moved, part.read_again), strict=True)
-            )
+            with failures_of(batch.target.name):
+                leaving = rows_leaving_key(part.came, part.filled, at, sink, moved, part.read_again)
+            left = dict(zip(staying, leaving, strict=True))
         return [
             left.get(row) or MovedRow(change, None, moved.now_ms) if is_departure else change
             for row, change, is_departure in found
@@ -246,11 +279,12 @@ class BatchWriter:
                 moved.add_arrival(change)
 
     def _routed(self, raw: RawBatch, part: TableRows) -> RoutedRows:
-        try:
-            return self._sink_of(part).writer.route(part.rows)
-        except BadInput as error:
-            offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
-            raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
+        with failures_of(part.target.name):
+            try:
+                return self._sink_of(part).writer.route(part.rows)
+            except BadInput as error:
+                offsets = f"offsets {part.offsets[0]} to {part.offsets[-1]}"
+                raise BadInput(f"topic {raw.topic}, partition {raw.partition}, {offsets}: {error}") from error
 
 
 def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[AwaitedRow], end: int) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.offsets import TopicPartition
@@ -18,13 +20,14 @@ from ingest.dead_letters import DeadLetters
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
-from ingest.formats.base import Decoder
+from ingest.formats.base import DecodedBatch, Decoder, TargetOf
 from ingest.formats.registry import open_format
+from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import ErrorPolicy
-from ingest.pipeline.flow import CreateTables, Flow
+from ingest.pipeline.flow import CreateTables, Flow, FlowTables
 from ingest.pipeline.pending_batches import PendingBatches
 from ingest.pipeline.pipeline import Pipeline
 from ingest.pipeline.pipeline_recovery import PipelineRecovery
@@ -34,7 +37,12 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.pipeline.startup import Startup
 from ingest.pipeline.write_stage import WriteStage
-from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
+from ingest.quarantine.catch_up import CatchUp, TableOpener
+from ingest.quarantine.failures import TableScope, failures_of, owner_of
+from ingest.quarantine.quarantine import Quarantine, open_logs
+from ingest.quarantine.record_log import RecordLog
+from ingest.raw_batch import RawBatch
+from ingest.settings import Config, FolderSettings, KafkaSettings, QuarantineSettings, TableSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.tables.column_types import ColumnTypes
@@ -61,6 +69,40 @@ if TYPE_CHECKING:
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineParts:
+    """What a quarantine needs besides the parts of every pipeline.
+
+    io, location: where records wait.
+    sinks: the tables that take part.
+    opener: opens tables again.
+    decoder: makes decoders of the pipeline's format.
+    """
+
+    settings: QuarantineSettings
+    io: FileIO
+    location: str
+    sinks: MutableMapping[str, TableSink]
+    opener: TableOpener
+    decoder: Callable[[TargetOf], Decoder]
+
+    def connect(self, router: TableRouter, moved: MovedRowsByTable, clock: Clock) -> Quarantine:
+        return Quarantine(
+            router.tables,
+            self.sinks,
+            router,
+            owner_of(router),
+            self.io,
+            self.location,
+            self.settings,
+            clock,
+            moved.forget,
+        )
+
+    def open_logs(self, tables: Collection[str]) -> dict[str, RecordLog]:
+        return open_logs(self.io, self.location, tables)
 
 
 def build_pipeline(
@@ -149,6 +191,16 @@ def build_pipeline(
             behaviors,
             {table.name: ColumnTypes.of(table) for table in config.tables},
         ),
+        quarantine=QuarantineParts(
+            config.quarantine,
+            io or open_file_io(config.quarantine_location, options),
+            config.quarantine_location,
+            tables.sinks,
+            tables,
+            format_.decoder,
+        )
+        if config.quarantine.enabled and len(config.tables) > 1
+        else None,
     )
 
 
@@ -199,6 +251,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     observed: RunObservations | None = None,
     monitor: PipelineMonitor | None = None,
     schemas: SchemaFence | None = None,
+    quarantine: QuarantineParts | None = None,
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -210,39 +263,75 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     observed: what the parts tell what they see; None makes one.
     monitor: tells others of it while the pipeline runs.
     schemas: None stops at records that don't fit their table.
+    quarantine: None stops the pipeline when a table fails.
     """
     metrics, observed = RunMetrics(), observed or RunObservations(policy.interval_ms, clock)
-    tracker = ProgressTracker(sinks, router.tables, routings, progress, clock)
     moved_rows = MovedRowsStore(lambda table: sinks[table].moved_row_files, moved)
-    writer = BatchWriter(sinks, dead_letters, errors, moved)
-    checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, observed)
+    owner = owner_of(router)
+    kept = None if quarantine is None else quarantine.connect(router, moved, clock)
+    failed = {} if kept is None else kept.failed
+    tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
+    writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed))
+    checkpoints = Checkpointer(
+        source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, observed, kept
+    )
 
     def recovery(flags: RecoveryFlags) -> PipelineRecovery:
-        return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command)
+        logs = dict if quarantine is None else partial(quarantine.open_logs, router.tables)
+        return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command, logs)
+
+    def writes(
+        writer: BatchWriter, pending: PendingBatches, decode: Decode, quarantine: Quarantine | None
+    ) -> WriteStage:
+        fence = schemas or NoFence()
+        return WriteStage(
+            writer, pending, dead_letters, metrics, clock, observed, decode, fence, checkpoints.take, quarantine
+        )
+
+    def writes_of(table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
+        alone = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, only=table))
+        alone.start_from({table: ends})
+        return WriteStage(
+            alone,
+            pending.new(),
+            dead_letters,
+            RunMetrics(),
+            clock,
+            observed,
+            decode,
+            schemas or NoFence(),
+            lambda progress: checkpoints.take(progress.coordinator),
+        )
+
+    catch_up = None
+    if quarantine is not None and kept is not None:
+        create_tables = creation_by_table(create_tables, router, failed)
+        catch_up = CatchUp(
+            kept,
+            quarantine.opener,
+            kept.sinks,
+            routings,
+            moved_rows,
+            dead_letters,
+            writes_of,
+            quarantine.decoder,
+            clock,
+        )
 
     return Pipeline(
-        startup=Startup(recovery(recovery_flags), checkpoints, dead_letters, moved_rows, writer, recovery_flags.tables),
+        startup=Startup(
+            recovery(recovery_flags), checkpoints, dead_letters, moved_rows, writer, recovery_flags.tables, kept
+        ),
         flow=Flow(
             source,
             decoder,
-            create_tables,
-            router.tables_of,
-            sinks.keys(),
-            WriteStage(
-                writer,
-                pending,
-                dead_letters,
-                metrics,
-                clock,
-                observed,
-                decoder.decode,
-                schemas or NoFence(),
-                checkpoints.take,
-            ),
+            FlowTables(create_tables, router.tables_of, sinks.keys()),
+            writes(writer, pending, decoder.decode, kept),
             checkpoints,
             tracker,
             queue_bytes,
             observed,
+            catch_up,
         ),
         next_start=recovery(RecoveryFlags()),
         source=source,
@@ -252,6 +341,24 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
         observed=observed,
         monitor=monitor,
     )
+
+
+Decode: TypeAlias = Callable[[RawBatch], DecodedBatch]
+
+
+def creation_by_table(create: CreateTables, router: TableRouter, failed: Collection[str]) -> CreateTables:
+    """Raises TableFailed for a table that can't be made; those in quarantine are left alone."""
+
+    def create_each(batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+        created = False
+        for source, row in unrouted.items():
+            table = router.table_of(source)
+            if table is not None and table not in failed:
+                with failures_of(table):
+                    created |= create(batch, {source: row})
+        return created
+
+    return create_each
 
 
 def configuration_differences(config: Config) -> list[TableDifference]:

@@ -13,6 +13,8 @@ from typing import Final
 from checkpoint.committable import TableCommittable
 from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from checkpoint.epoch import Epoch, new_writer_id
+from checkpoint.fence import RecoveryOutdated
+from checkpoint.offsets import TopicPartition
 from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
 from ingest.dead_letters import DeadLetters
@@ -20,6 +22,8 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
+from ingest.quarantine.failures import TableFailed, failures_of
+from ingest.quarantine.quarantine import Quarantine
 from ingest.sources.base import Source
 from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.table_sink import TableSink
@@ -37,6 +41,7 @@ class Checkpointer:
     """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
     routings: what the configuration says of each table.
     metrics: counts checkpoints and snapshots.
+    quarantine: takes tables that fail; None: what a table raises is raised.
     """
 
     def __init__(
@@ -50,7 +55,10 @@ class Checkpointer:
         policy: CheckpointPolicy,
         metrics: RunMetrics,
         observed: RunObservations,
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine
+        self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
         self._source = source
         self._sinks = sinks
         self._dead_letters = dead_letters
@@ -89,11 +97,28 @@ class Checkpointer:
             for table in sorted(self._sinks)
         ]
         # The first table alone: of two processes that start at once the same one must come first in all of them.
-        await self._publish(empty_commits[:1], fenced)
-        await self._publish(empty_commits[1:], fenced)
+        self.failed_at_start = {}
+        for commits in (empty_commits[:1], empty_commits[1:]):
+            try:
+                await self._publish(commits, fenced)
+            except (TableFailed, ExceptionGroup) as error:
+                self._failed_to_begin(error)
         await self._tracker.begin(self._source.identity, coordinator.reached, identifier, epoch, recovered.progress)
         await self._tracker.register()
         return coordinator
+
+    def _failed_to_begin(self, error: TableFailed | ExceptionGroup[Exception]) -> None:
+        """Raises what tables raised, if the pipeline can't begin without them."""
+        errors = [error] if isinstance(error, TableFailed) else list(error.exceptions)
+        raised = [e.error if isinstance(e, TableFailed) else e for e in errors]
+        failed = {e.table: e.error for e in errors if isinstance(e, TableFailed)}
+        is_outdated = any(isinstance(e, RecoveryOutdated) for e in raised) or len(failed) < len(errors)
+        all_failed = {**self.failed_at_start, **failed}
+        if is_outdated or self._quarantine is None or not self._quarantine.can_take(all_failed.keys()):
+            if len(raised) == 1:
+                raise raised[0] from raised[0].__cause__
+            raise ExceptionGroup("several failed", raised) from None
+        self.failed_at_start = all_failed
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
         """Nothing may be written meanwhile.
@@ -110,7 +135,19 @@ class Checkpointer:
         times = self._times.end(tables)
         self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
         self._log_checkpoint(identifier, tables, times)
-        await self._source.commit_offsets(resume_offsets(coordinator.positions.values()))
+        await self._source.commit_offsets(self._confirmed(coordinator))
+
+    def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
+        """What need not be read again: all tables have it, or it is kept for those in quarantine."""
+        ends = resume_offsets(coordinator.positions.values())
+        if self._quarantine is None or not self._quarantine.failed:
+            return ends
+        well = (position for table, position in coordinator.positions.items() if table not in self._quarantine.failed)
+        ends = {**ends, **resume_offsets(well)}
+        for table in self._quarantine.failed:
+            for partition, end in (self._quarantine.read_up_to(table) or {}).items():
+                ends[partition] = min(end, ends.get(partition, end))
+        return ends
 
     async def _publish_checkpoint(
         self, coordinator: CheckpointCoordinator, always_publish: Collection[str]
@@ -121,28 +158,64 @@ class Checkpointer:
             await self._source.check_identity()
         with self._times.step("dead_letters"):
             await run_uncancellable(self._dead_letters.flush)
+        if self._quarantine is not None:
+            with self._times.step("quarantine"):
+                await run_uncancellable(self._quarantine.flush, self._source.identity)
+                always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
         with self._times.step("moved_rows"):
-            with_moved: set[str] = await run_uncancellable(self._moved.save, coordinator.reached)
+            with_moved = await self._save_moved_rows(coordinator)
         with self._times.step("prepare"):
             messages = await self._prepare(identifier)
         committables = coordinator.prepared(messages, self._source.identity, {*always_publish, *with_moved})
         await self._tracker.mark_active([committable.table for committable in committables], identifier)
         with self._times.step("publish"):
-            await self._publish(committables, coordinator.committed)
+            try:
+                await self._publish(committables, coordinator.committed)
+            except TableFailed as failed:
+                await self._fail({failed.table: failed.error})
+            except ExceptionGroup as group:
+                await self._fail(_of_tables(group))
         coordinator.completed()
         if with_moved:
-            await run_uncancellable(self._moved.committed, with_moved)
+            await run_uncancellable(self._moved.committed, with_moved & self._sinks.keys())
+        if self._quarantine is not None and (self._quarantine.leaving or self._quarantine.failed):
+            published = {c.table: c.position.ends for c in committables if c.table in self._sinks}
+            await run_uncancellable(self._quarantine.committed, published)
         await self._tracker.committed(self._source.identity, coordinator.reached)
         return identifier, len(committables)
 
     async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:
-        sinks = list(self._sinks.items())
+        prepared = dict[str, Sequence[CommitMessage]]()
+        failed = dict[str, Exception]()
 
-        def prepare(item: tuple[str, TableSink]) -> list[CommitMessage]:
-            return item[1].writer.prepare_commit(identifier)
+        def prepare(item: tuple[str, TableSink]) -> None:
+            try:
+                with failures_of(item[0]):
+                    prepared[item[0]] = item[1].writer.prepare_commit(identifier)
+            except TableFailed as error:
+                if self._quarantine is None:
+                    raise error.error from error.error.__cause__
+                failed[item[0]] = error.error
 
-        prepared = await map_uncancellable(prepare, sinks, TABLES_AT_ONCE)
-        return {name: files for (name, _), files in zip(sinks, prepared, strict=True)}
+        await map_uncancellable(prepare, list(self._sinks.items()), TABLES_AT_ONCE)
+        if failed:
+            await self._fail(failed)
+        return prepared
+
+    async def _save_moved_rows(self, coordinator: CheckpointCoordinator) -> set[str]:
+        failed = dict[str, Exception]()
+        on_error = None if self._quarantine is None else failed.__setitem__
+        told: set[str] = await run_uncancellable(self._moved.save, coordinator.reached_for, on_error)
+        if failed:
+            await self._fail(failed)
+        return told - failed.keys()
+
+    async def _fail(self, failed: Mapping[str, Exception]) -> None:
+        """Raises what they raised, if the pipeline can't do without them."""
+        if self._quarantine is None:
+            errors = list(failed.values())
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("several failed", errors)
+        await self._quarantine.fail(failed)
 
     def _log_checkpoint(self, identifier: int, tables: int, times: Mapping[str, int]) -> None:
         dead_letters = self._dead_letters.count
@@ -162,8 +235,8 @@ class Checkpointer:
 
         committed: called with each table whose snapshot exists.
 
-        Raises what a table raised, several at once as a group. When one fails, or we are cancelled, the others are
-        published all the same: the tables that got through know how far they are.
+        Raises what a table raised as TableFailed, several at once as a group. When one fails, or we are cancelled, the
+        others are published all the same: the tables that got through know how far they are.
         """
 
         def commit(committable: TableCommittable) -> tuple[int | None, int, int]:
@@ -171,7 +244,8 @@ class Checkpointer:
             attempts = sink.commit_attempts
             self._observed.commit_began(committable.table)
             try:
-                snapshot = sink.commit(committable)
+                with failures_of(committable.table):
+                    snapshot = sink.commit(committable)
             finally:
                 self._observed.commit_ended(committable.table)
             return snapshot, self._clock.now_ms() - began_ms, sink.commit_attempts - attempts
@@ -188,3 +262,11 @@ class Checkpointer:
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
             raise fenced[0] if fenced else group from None  # every table says the same
+
+
+def _of_tables(group: ExceptionGroup[Exception]) -> dict[str, Exception]:
+    """What each table raised. Raises the group if the pipeline itself failed, too."""
+    found = {error.table: error.error for error in group.exceptions if isinstance(error, TableFailed)}
+    if len(found) < len(group.exceptions):
+        raise group
+    return found

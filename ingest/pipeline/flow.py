@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from checkpoint.coordinator import CheckpointCoordinator
@@ -30,6 +31,8 @@ from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.pending_batches import PendingBatch
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.write_stage import WriteStage
+from ingest.quarantine.catch_up import CatchUp
+from ingest.quarantine.failures import TableFailed
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
 from storage.threads import run_cpu_bound, run_uncancellable
@@ -40,32 +43,61 @@ CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadAgain:
+    """Goes through the channels: all that was read before it is written when it arrives, and tells where to read on."""
+
+    starts: asyncio.Future[dict[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """routing: of the quarantine at that time."""
+
+    raw: RawBatch
+    batch: DecodedBatch
+    routing: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTables:
+    """What the flow knows of tables.
+
+    create: called for records that no table takes.
+    of_topic: whose position must tell how far a topic was read.
+    existing: the tables that exist; it may grow when `create` is called.
+    """
+
+    create: CreateTables
+    of_topic: TablesOfTopic
+    existing: Collection[str]
+
+
 class Flow:
     """Run it once. `stop_reading` may be called at any time from the same event loop.
 
-    create_tables: called for records that no table takes.
-    tables_of_topic: whose position must say how far a topic was read.
-    existing: the tables that exist; it may grow when `create_tables` is called.
+    catch_up: of tables that fail; None: what a table raises ends the run.
     """
 
     def __init__(
         self,
         source: Source,
         decoder: Decoder,
-        create_tables: CreateTables,
-        tables_of_topic: TablesOfTopic,
-        existing: Collection[str],
+        tables: FlowTables,
         writes: WriteStage,
         checkpoints: Checkpointer,
         tracker: ProgressTracker,
         queue_bytes: int,
         observed: RunObservations,
+        catch_up: CatchUp | None = None,
     ) -> None:
+        self._catch_up = catch_up
+        self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
         self._decoder = decoder
-        self._create_tables = create_tables
-        self._tables_of_topic = tables_of_topic
-        self._existing = existing
+        self._create_tables = tables.create
+        self._tables_of_topic = tables.of_topic
+        self._existing = tables.existing
         self._writes = writes
         self._checkpoints = checkpoints
         self._tracker = tracker
@@ -77,8 +109,10 @@ class Flow:
         self._drained = asyncio.Event()  # everything that was read is written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._is_stopping = False
+        self.is_stopping = False
+        self._read_all = asyncio.Event()  # nothing more comes from the source
         self._without_first_position: set[str] = set()
+        self._catching_up: asyncio.Task[None] | None = None
 
     async def run(
         self, coordinator: CheckpointCoordinator, starts: Mapping[TopicPartition, int], chosen: Collection[str]
@@ -93,64 +127,125 @@ class Flow:
         self._coordinator = coordinator
         self._observed.reading_began(starts)
         self._without_first_position = set(chosen) - set(self._existing)
-        raw = Channel[RawBatch](self._queue_bytes)
-        decoded = Channel[tuple[RawBatch, DecodedBatch]](self._queue_bytes)
+        raw = Channel[RawBatch | _ReadAgain](self._queue_bytes)
+        decoded = Channel[_Decoded | _ReadAgain](self._queue_bytes)
         async with asyncio.TaskGroup() as tasks:
             self._read_task = tasks.create_task(self._read(starts, raw), name="read")
             tasks.create_task(self._decode(raw, decoded), name="decode")
             tasks.create_task(self._write(decoded), name="write")
             tasks.create_task(self._checkpoint_loop(), name="checkpoint")
+            if self._catch_up is not None:
+                self._catching_up = tasks.create_task(self._catch_up.run(self, self._read_all), name="catch up")
             tasks.create_task(self._tracker.keep_registered(self._drained), name="register")
         await self._tracker.end(self._source.identity, coordinator.reached)
         await self._tracker.register()
+        if self._quarantine is not None:
+            await run_uncancellable(self._quarantine.flush, self._source.identity, at_end=True)
         if self._source_error is not None:
             raise self._source_error
+        if self._quarantine is not None and not self.is_stopping:
+            self._quarantine.raise_failures()
+
+    @property
+    def coordinator(self) -> CheckpointCoordinator:
+        return self._coordinator
 
     def stop_reading(self) -> None:
         """What was read is written and committed."""
-        self._is_stopping = True
+        self.is_stopping = True
         if self._read_task is not None:
             self._read_task.cancel()
 
     # ------------------------------------------------------------ records
 
-    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch]) -> None:
+    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> None:
         with raw:
             try:
-                async with aclosing(self._source.read(starts)) as batches:
-                    async for batch in batches:
-                        self._observed.was_read(batch)
-                        with self._observed.activity("waiting for the decoder"):
-                            await raw.send(batch, batch.nbytes)
+                while await self._read_from(starts, raw):
+                    again = _ReadAgain(asyncio.get_running_loop().create_future())
+                    await raw.send(again, 0)
+                    starts = await again.starts
             except Exception as error:
                 # Raised once everything before it is committed: otherwise a broken line near the start of a source
                 # would keep the records before it from ever getting into a table.
                 self._source_error = error
 
-    async def _decode(self, raw: Channel[RawBatch], decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
+    async def _read_from(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> bool:
+        """Returns whether it was interrupted, to read again from elsewhere; else the source ended."""
+        if self._quarantine is None:
+            await self._read_batches(starts, raw)
+            return False
+        reading = asyncio.create_task(self._read_batches(starts, raw))
+        wanted = asyncio.create_task(self._quarantine.read_again.wait())
+        try:
+            await asyncio.wait({reading, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            wanted.cancel()
+            reading.cancel()
+            ended, _ = await asyncio.gather(reading, wanted, return_exceptions=True)
+        if isinstance(ended, Exception):
+            raise ended
+        return ended is not None
+
+    async def _read_batches(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> None:
+        async with aclosing(self._source.read(starts)) as batches:
+            async for batch in batches:
+                self._observed.was_read(batch)
+                with self._observed.activity("waiting for the decoder"):
+                    await raw.send(batch, batch.nbytes)
+
+    async def _decode(self, raw: Channel[RawBatch | _ReadAgain], decoded: Channel[_Decoded | _ReadAgain]) -> None:
         with decoded:
             async for batch in raw:
+                if isinstance(batch, _ReadAgain):
+                    await decoded.send(batch, 0)
+                    continue
+                routing = 0 if self._quarantine is None else self._quarantine.routing
                 with self._observed.activity("decoding a batch"):
                     result = await run_cpu_bound(self._decoder.decode, batch)
-                if result.unrouted:
-                    created: bool = await run_uncancellable(self._create_tables, batch, result.unrouted)
-                    if created:
-                        result = await run_cpu_bound(self._decoder.decode, batch)
-                await decoded.send((batch, result), batch.nbytes + result.nbytes)
+                if result.unrouted and await self._created(batch, result):
+                    result = await run_cpu_bound(self._decoder.decode, batch)
+                await decoded.send(_Decoded(batch, result, routing), batch.nbytes + result.nbytes)
 
-    async def _write(self, decoded: Channel[tuple[RawBatch, DecodedBatch]]) -> None:
-        async for batch, result in decoded:
+    async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
+        """Whether tables were made for records of the batch."""
+        try:
+            return await run_uncancellable(self._create_tables, batch, result.unrouted)
+        except TableFailed as failed:
+            if self._quarantine is None:
+                raise failed.error from failed.error.__cause__
             async with self._writing_exclusively():
+                await self._quarantine.fail({failed.table: failed.error})
+            return await self._created(batch, result)
+
+    async def _write(self, decoded: Channel[_Decoded | _ReadAgain]) -> None:
+        async for item in decoded:
+            async with self._writing_exclusively():
+                if isinstance(item, _ReadAgain):
+                    starts = self._begin_reading_again()
+                    if not item.starts.done():  # nobody reads on after a stop
+                        item.starts.set_result(starts)
+                    continue
+                batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)
                 with self._observed.activity("writing a batch"):
-                    await self._write_batch(PendingBatch(batch, result, self._clock.now_ms()))
+                    await self._write_batch(batch)
                 if self._is_due():
                     await self._checkpoint()
             self._checkpoint_wakeup.set()
+        self._read_all.set()
+        if self._catching_up is not None:
+            await asyncio.wait({self._catching_up})
         async with self._writing_exclusively():
-            if not self._is_stopping and self._source_error is None:
+            if not self.is_stopping and self._source_error is None:
                 await self._writes.fail_all_waiting(self._coordinator)
         self._drained.set()
         self._checkpoint_wakeup.set()
+
+    def _begin_reading_again(self) -> dict[TopicPartition, int]:
+        assert self._quarantine is not None
+        reached = self._coordinator.reached
+        self._writes.read_again(reached)
+        return self._quarantine.begin_logs(reached)
 
     async def _write_batch(self, batch: PendingBatch) -> None:
         if not len(batch.raw):
@@ -164,6 +259,8 @@ class Flow:
         async with self._writing:
             try:
                 yield
+            except TableFailed:
+                raise  # one table's affair
             except BaseException as error:
                 try:
                     if isinstance(error, RecordRefused):  # all that came before the record is written
@@ -200,6 +297,15 @@ class Flow:
         if existing:
             await self._checkpoint(always_publish=existing)
             self._without_first_position -= existing
+
+    @asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        async with self._writing_exclusively():
+            yield
+        self._checkpoint_wakeup.set()
+
+    async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
+        await self._checkpoint(always_publish)
 
     async def _checkpoint(self, always_publish: Collection[str] = ()) -> None:
         """Call it with `_writing` held, or before records flow."""

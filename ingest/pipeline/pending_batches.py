@@ -24,6 +24,7 @@ class PendingBatch:
 
     came_ms: when it came.
     awaited: what the first of them waits for; None before it was tried.
+    routing: of the quarantine when it was decoded.
     """
 
     raw: RawBatch
@@ -31,6 +32,7 @@ class PendingBatch:
     came_ms: int
     start: int = 0
     awaited: AwaitedRow | None = None
+    routing: int = 0
 
     @property
     def partition(self) -> TopicPartition:
@@ -47,6 +49,10 @@ class PendingBatches:
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._queues: dict[TopicPartition, deque[PendingBatch]] = {}
+
+    def new(self) -> PendingBatches:
+        """Empty ones with the same limits."""
+        return PendingBatches(self._limit_ms, self._limit_bytes)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._queues
@@ -82,11 +88,17 @@ class PendingBatches:
         queue = self._queues[partition]
         queue[0] = replace(queue[0], start=start, awaited=awaited)
 
-    def replace_head(self, partition: TopicPartition, decoded: DecodedBatch, start: int) -> PendingBatch:
+    def replace_head(
+        self, partition: TopicPartition, decoded: DecodedBatch, start: int, routing: int = 0
+    ) -> PendingBatch:
         """The head was decoded again, and is written up to `start`."""
         queue = self._queues[partition]
-        queue[0] = replace(queue[0], decoded=decoded, start=start)
+        queue[0] = replace(queue[0], decoded=decoded, start=start, routing=routing)
         return queue[0]
+
+    def clear(self) -> None:
+        """What waits is read again."""
+        self._queues, self._bytes = {}, 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """How long until a record is to be given up; None when none waits."""

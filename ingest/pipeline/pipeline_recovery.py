@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from checkpoint.idle_progress import IdleProgress
@@ -24,6 +24,8 @@ from checkpoint.routing import Routing
 from checkpoint.table_state import MISSING_TABLE, TableState
 from ingest.pipeline.progress_file import ProgressFile
 from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.quarantine.own_position import JoinedLog, join_log
+from ingest.quarantine.record_log import RecordLog
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
@@ -45,6 +47,7 @@ class RecoveredPipeline:
     progress: what the progress file said.
     moved_rows: by table, what is on its way to another key.
     moved_row_files: by table, the files that its snapshots name for that.
+    kept: what waits for tables that a process before left in quarantine; they go on with it.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -56,6 +59,7 @@ class RecoveredPipeline:
     progress: IdleProgress
     moved_rows: Mapping[str, MovedRowsState]
     moved_row_files: Mapping[str, frozenset[str]]
+    kept: Mapping[str, RecordLog] = field(default_factory=dict)
 
 
 class PipelineRecovery:
@@ -63,6 +67,7 @@ class PipelineRecovery:
 
     start: for tables that the pipeline is new to.
     command: runs the pipeline, for messages.
+    open_logs: what waits for tables in quarantine.
     """
 
     def __init__(
@@ -75,7 +80,11 @@ class PipelineRecovery:
         progress: ProgressFile | None,
         recovery_flags: RecoveryFlags,
         command: str,
+        open_logs: Callable[[], Mapping[str, RecordLog]] = dict,
     ) -> None:
+        self._open_logs = open_logs
+        self._logs: Mapping[str, RecordLog] = {}
+        self._joined: dict[str, JoinedLog] = {}
         self._source = source
         self._router = router
         self._sinks = sinks
@@ -93,6 +102,7 @@ class PipelineRecovery:
         Raises PositionRefused with the recovery options, and BadInput for a flag where nothing was refused.
         """
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
+        self._logs, self._joined = await asyncio.to_thread(self._open_logs), {}
         table_states = await self._table_states()
         recovered_tables = {
             table: recover_table(table, seen, progress, self._routings.get(table))
@@ -120,7 +130,8 @@ class PipelineRecovery:
             table: self._moved_rows(table, table_states[table], recovered_tables[table], at, source)
             for table, at in positions.items()
         }
-        starts = {p: at for p, at in resume_offsets(positions.values()).items() if p in self._source_partitions}
+        read_from = {**positions, **{table: joined.read_from for table, joined in self._joined.items()}}
+        starts = {p: at for p, at in resume_offsets(read_from.values()).items() if p in self._source_partitions}
         return RecoveredPipeline(
             positions,
             starts,
@@ -131,6 +142,7 @@ class PipelineRecovery:
             progress=progress,
             moved_rows=moved,
             moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
+            kept={table: self._logs[table] for table in self._joined},
         )
 
     def flag_used(self, table: str) -> None:
@@ -166,6 +178,12 @@ class PipelineRecovery:
     ) -> tuple[SourcePosition, Sequence[PositionProblem]]:
         """The position to go on from, and what speaks against it."""
         findings = list(recovered.findings)
+        if not findings and table in self._logs and table not in self._unused_flags:
+            newest = table_state.own[0] if table_state.own else None
+            joined = join_log(self._logs[table], recovered.position, newest)
+            if joined is not None:
+                self._joined[table] = joined
+                return joined.position, compare_with_source(table, joined.read_from, source)
         if not {finding.problem for finding in findings} & POSITION_LOST:
             findings += compare_with_source(table, recovered.position, source)
         if recovered.is_fresh and findings:

@@ -35,6 +35,7 @@ class ProgressTracker:
     tables: all that are configured.
     routings: what is said of them.
     file: None keeps none.
+    left_out: tables in quarantine: that the source was read says nothing of them. It may change.
 
     Call what is about progress between checkpoints, or with writing excluded.
     """
@@ -46,7 +47,9 @@ class ProgressTracker:
         routings: Mapping[str, Routing],
         file: ProgressFile | None,
         clock: Clock,
+        left_out: Collection[str] = (),
     ) -> None:
+        self._left_out = left_out
         self._sinks = sinks
         self._tables = tables
         self._routings = routings
@@ -111,6 +114,7 @@ class ProgressTracker:
         self, idle: Collection[str], identity: SourceIdentity, reached: Mapping[TopicPartition, int]
     ) -> None:
         if self._file is not None:
+            idle = [table for table in idle if table not in self._left_out]
             position = SourcePosition(ranges={p: OffsetRange(at, at) for p, at in reached.items()})
             await run_uncancellable(self._save, self._file, idle, position.with_identity(identity))
 

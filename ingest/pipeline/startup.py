@@ -16,13 +16,16 @@ from ingest.dead_letters import DeadLetters
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
+from ingest.quarantine.quarantine import Quarantine
 from ingest.tables.moved_row_files import MovedRowsStore
 
 ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
 
 
 class Startup:
-    """decided: tables whose position a person chose."""
+    """decided: tables whose position a person chose.
+    quarantine: None for a pipeline without.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,9 @@ class Startup:
         moved: MovedRowsStore,
         writer: BatchWriter,
         decided: Collection[str],
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine
         self._recovery = recovery
         self._checkpoints = checkpoints
         self._dead_letters = dead_letters
@@ -46,6 +51,10 @@ class Startup:
         await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
         await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._decided)
         self._writer.start_from({table: position.ends for table, position in recovered.positions.items()})
+        if self._quarantine is not None:
+            self._quarantine.positions = coordinator
+            await self._quarantine.restore(recovered.kept)
+            await self._quarantine.fail(self._checkpoints.failed_at_start)
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:

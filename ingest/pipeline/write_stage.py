@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
-from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
@@ -16,6 +17,8 @@ from ingest.pipeline.batch_writer import BatchWriter, WriteResult
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.pipeline.run_metrics import RunMetrics
+from ingest.quarantine.failures import TableFailed
+from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
@@ -23,15 +26,31 @@ from storage.threads import run_cpu_bound, run_uncancellable
 _log = get_logger(__name__)
 
 
+class WriteProgress(Protocol):
+    """Who learns how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
+
+    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
+    def due_in_ms(self, now_ms: int) -> int | None: ...
+
+
+class _CommitFailed(Exception):
+    """Not a matter of the table whose schema was to change."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class WriteStage:
-    """Nothing may be committed while a method runs, but by itself, where a table's schema changes. The coordinator
+    """Nothing may be committed while a method runs, but by itself, where a table's schema changes. `WriteProgress`
     learns how far each partition was written.
 
     pending: what partitions hold back.
-    decode: as the batches were; for tables that change.
+    decode: as the batches were; for tables that change, or come out of quarantine.
     schemas: what becomes of records that don't fit their table.
     commit: makes a checkpoint.
     metrics: counts records, rows and dead letters.
+    quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
     """
 
     def __init__(
@@ -44,8 +63,10 @@ class WriteStage:
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
         schemas: SchemaFence | NoFence,
-        commit: Callable[[CheckpointCoordinator], Awaitable[None]],
+        commit: Callable[[Any], Awaitable[None]],
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine
         self._writer = writer
         self._pending = pending
         self._dead_letters = dead_letters
@@ -57,11 +78,14 @@ class WriteStage:
         self._commit = commit
         self._unrouted: set[SourceTable] = set()
 
-    async def write(self, batch: PendingBatch, coordinator: CheckpointCoordinator) -> None:
+    async def write(self, batch: PendingBatch, coordinator: WriteProgress) -> None:
         """Write a batch, and what waited for a row that it may have.
 
         Raises RecordRefused for a record that stops the pipeline; everything before it is written.
         """
+        if self._is_outdated(batch):
+            decoded = await run_cpu_bound(self._decode, batch.raw)
+            batch = replace(batch, decoded=decoded, routing=self._routing)
         self._count(batch)
         was_waiting = batch.partition in self._pending
         self._pending.add(batch)
@@ -74,19 +98,19 @@ class WriteStage:
         """How long until a record has waited too long; None when none waits."""
         return self._pending.due_in_ms(self._clock.now_ms())
 
-    async def fail_longest_waiting(self, coordinator: CheckpointCoordinator) -> None:
+    async def fail_longest_waiting(self, coordinator: WriteProgress) -> None:
         """What has waited longest is a failure now, and so is all of its batch that nothing helps; the rest goes on."""
         partition = self._pending.longest_waiting()
         if partition is not None:
             await self._write_partition(partition, coordinator, fail_waiting=True)
 
-    async def fail_all_waiting(self, coordinator: CheckpointCoordinator) -> None:
+    async def fail_all_waiting(self, coordinator: WriteProgress) -> None:
         """Nothing more comes: what still waits waits in vain."""
         while self._pending.longest_waiting() is not None:
             await self.fail_longest_waiting(coordinator)
 
     async def _write_partition(
-        self, partition: TopicPartition, coordinator: CheckpointCoordinator, *, fail_waiting: bool = False
+        self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
     ) -> None:
         """Write what is pending of a partition, up to a record that must wait; then of those that waited for that.
 
@@ -99,14 +123,15 @@ class WriteStage:
             found |= await self._write_pending(next_one, coordinator)
 
     async def _write_pending(
-        self, partition: TopicPartition, coordinator: CheckpointCoordinator, *, fail_waiting: bool = False
+        self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
     ) -> set[TopicPartition]:
         """Returns the partitions that may find now what they wait for."""
         found = set[TopicPartition]()
         while (head := self._pending.head(partition)) is not None:
-            if self._schemas.is_outdated(head.decoded):
+            if self._is_outdated(head):
                 head = await self._decode_head_again(partition, head.start)
             written = await self._write_head(head, fail_waiting=fail_waiting)
+            await self._keep(head, written.next_offset)
             now_ms = self._clock.now_ms()
             # a second try is no second batch
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
@@ -117,7 +142,7 @@ class WriteStage:
             self._observed.dead_letters.update(written.dead_letter_codes)
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
-                await self._change_schema(written.refused, coordinator)
+                await self._refused(written, coordinator)
                 await self._decode_head_again(partition, written.next_offset)
                 continue
             found.update(written.unblocked)
@@ -128,35 +153,114 @@ class WriteStage:
             fail_waiting = False
         return found
 
-    async def _change_schema(self, refused: RecordRefused, coordinator: CheckpointCoordinator) -> None:
+    async def _refused(self, written: WriteResult, coordinator: WriteProgress) -> None:
+        """Have the table fit the record, or take part no more. Raises what stops the pipeline where neither can be."""
+        assert written.refused is not None
+        try:
+            await self._change_schema(written.refused, coordinator)
+        except _CommitFailed as failed:
+            raise failed.error from failed.error.__cause__
+        except Exception as error:
+            table, quarantine = written.refused_by, self._quarantine
+            if table is None or quarantine is None or not quarantine.can_take([table]):
+                raise
+            await quarantine.fail({table: error})
+
+    async def _change_schema(self, refused: RecordRefused, coordinator: WriteProgress) -> None:
         """Have the table fit the record. Raises `refused` where that can't be."""
 
         async def commit() -> None:
             if coordinator.due_in_ms(self._clock.now_ms()) is not None:
-                await self._commit(coordinator)
+                try:
+                    await self._commit(coordinator)
+                except Exception as error:
+                    raise _CommitFailed(error) from error
 
         reason = "" if refused.failure is None else await self._schemas.follow(refused.failure, commit)
         if reason is not None:
             raise RecordRefused(f"{refused}. The schema can't follow: {reason}") if reason else refused
 
+    @property
+    def _routing(self) -> int:
+        return 0 if self._quarantine is None else self._quarantine.routing
+
+    def _is_outdated(self, batch: PendingBatch) -> bool:
+        """Whether tables have changed since it was decoded, or came out of quarantine."""
+        return batch.routing != self._routing or self._schemas.is_outdated(batch.decoded)
+
     async def _decode_head_again(self, partition: TopicPartition, start: int) -> PendingBatch:
         """Its tables have changed."""
         head = self._pending.head(partition)
         assert head is not None
-        return self._pending.replace_head(partition, await run_cpu_bound(self._decode, head.raw), start)
+        return self._pending.replace_head(partition, await run_cpu_bound(self._decode, head.raw), start, self._routing)
 
     async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""
         stage = run_uncancellable if head.decoded.needs_lookups else run_cpu_bound
-        waiting = self._pending.awaited
-        staged = await stage(
-            self._writer.stage, head.raw, head.decoded, head.start, fail_waiting=fail_waiting, waiting=waiting.values()
-        )
+        while True:
+            waiting = self._pending.awaited
+            try:
+                staged = await stage(
+                    self._writer.stage,
+                    head.raw,
+                    head.decoded,
+                    head.start,
+                    fail_waiting=fail_waiting,
+                    waiting=waiting.values(),
+                )
+            except TableFailed as failed:
+                await self._fail({failed.table: failed.error})
+            else:
+                break
         write = run_uncancellable if staged.opens_buckets else run_cpu_bound
         written = await write(self._writer.write, staged, waiting)
+        if written.failed:
+            await self._fail(written.failed)
         if written.is_memory_short:
             await run_uncancellable(self._writer.make_room)
         return written
+
+    # ------------------------------------------------------------ tables that fail
+
+    async def _fail(self, failed: Mapping[str, Exception]) -> None:
+        """Raises what they raised, if the pipeline can't do without them."""
+        if self._quarantine is None:
+            raise next(iter(failed.values()))
+        await self._quarantine.fail(failed)
+
+    async def _keep(self, head: PendingBatch, stop: int) -> None:
+        if self._quarantine is not None and self._quarantine.failed:
+            await run_cpu_bound(self._quarantine.keep, head.raw, head.decoded, head.start, stop)
+
+    def read_again(self, reached: Mapping[TopicPartition, int]) -> None:
+        """The source is read again, for tables in quarantine; the others have all below `reached`."""
+        self._pending.clear()
+        self._writer.read_again(reached)
+
+    # ------------------------------------------------------------ one table apart
+
+    async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
+        """A batch that was kept for a table in quarantine. Returns the error that names a record which stops it."""
+        try:
+            await self.write(PendingBatch(raw, decoded, self._clock.now_ms()), progress)
+        except RecordRefused as refused:
+            return refused
+        return None
+
+    async def give_up_waiting(self, progress: WriteProgress, *, all_of_it: bool) -> Exception | None:
+        """Records that have waited too long, or all that wait, find nothing."""
+        try:
+            if all_of_it:
+                await self.fail_all_waiting(progress)
+            elif self.fail_due_in_ms() == 0:
+                await self.fail_longest_waiting(progress)
+        except RecordRefused as refused:
+            return refused
+        return None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.fail_due_in_ms() is not None
 
     def _count(self, batch: PendingBatch) -> None:
         self._metrics.records += len(batch.raw)
@@ -165,5 +269,7 @@ class WriteStage:
         self._metrics.skipped.update(skipped)
         self._observed.skipped.update(skipped)
         for source in batch.decoded.unrouted.keys() - self._unrouted:
+            if self._quarantine is not None and self._quarantine.router.table_of(source) in self._quarantine.failed:
+                continue
             self._unrouted.add(source)
             _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)

@@ -87,6 +87,7 @@ class ChangeLogFolder:
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         self._positions = dict(positions)
+        self._files = {}
         self._next = {partition: (offset, None) for partition, offset in positions.items()}
         while True:
             blocks = self._pass()

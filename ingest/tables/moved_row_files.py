@@ -217,34 +217,53 @@ class MovedRowsStore:
                 files_of_table = self._files_of(table)
                 files_of_table.read(state, self._moved.of(table), only_exact=table in decided)
 
+    def restore_one(self, table: str, state: MovedRowsState) -> None:
+        """The same for one table, of which this process had forgotten what it knew (`MovedRowsByTable.forget`)."""
+        self._states[table] = state
+        if state != MovedRowsState():
+            self._files_of(table).read(state, self._moved.of(table), only_exact=False)
+
     def properties(self, table: str) -> dict[str, str]:
         """For the table's next snapshot."""
         return self._states.get(table, MovedRowsState()).to_properties()
 
-    def save(self, reached: Mapping[TopicPartition, int]) -> set[str]:
+    def save(
+        self,
+        reached: Callable[[str], Mapping[TopicPartition, int]],
+        on_error: Callable[[str, Exception], None] | None = None,
+    ) -> set[str]:
         """Make durable what is on its way. Returns the tables whose next snapshot says something new.
 
-        reached: how far the source was read.
+        reached: how far the source was read for a table.
+        on_error: told what one table raised; the others go on. None: it is raised.
         """
-        changed = set()
-        for moved in self._moved.all():
-            state = self._states.get(moved.table, MovedRowsState())
-            moved.expire()
-            moved.reached(reached)
-            if moved.is_changed:
-                files = self._files_of(moved.table)
-                if (named := self._named.pop(moved.table, None)) is not None:
-                    # What killed processes left. Not at the start, where all tables would be listed.
-                    files.delete_unreferenced(named)
-                new = files.write(moved)
-                moved.is_changed = False
-                if new.file is not None or state.file is not None:
-                    changed.add(moved.table)
-                if state.file is not None:
-                    self._replaced.setdefault(moved.table, deque()).append(state.file)
-                state = new
-            self._states[moved.table] = replace(state, read_again=moved.read_again)
+        changed: set[str] = set()
+        for moved in list(self._moved.all()):
+            try:
+                self._save(moved, reached(moved.table), changed)
+            except Exception as error:
+                if on_error is None:
+                    raise
+                on_error(moved.table, error)
         return changed
+
+    def _save(self, moved: MovedRows, reached: Mapping[TopicPartition, int], changed: set[str]) -> None:
+        state = self._states.get(moved.table, MovedRowsState())
+        moved.expire()
+        moved.reached(reached)
+        if moved.is_changed:
+            files = self._files_of(moved.table)
+            if (named := self._named.pop(moved.table, None)) is not None:
+                # What killed processes left. Not at the start, where all tables would be listed.
+                files.delete_unreferenced(named)
+            new = files.write(moved)
+            moved.is_changed = False
+            if new.file is not None or state.file is not None:
+                changed.add(moved.table)
+            if state.file is not None:
+                self._replaced.setdefault(moved.table, deque()).append(state.file)
+            state = new
+        self._states[moved.table] = replace(state, read_again=moved.read_again)
 
     def committed(self, tables: Iterable[str]) -> None:
         """These have a snapshot that says what was saved last."""

@@ -201,6 +201,12 @@ class MovedRowsByTable:
             self._tables[table] = MovedRows(table, self._budget)
         return self._tables[table]
 
+    def forget(self, table: str) -> None:
+        """What is on its way is what the table's newest snapshot says."""
+        gone = self._tables.pop(table, None)
+        if gone is not None:
+            self._budget.used_bytes -= sum(row.nbytes for row in gone.pairs)
+
     def all(self) -> Collection[MovedRows]:
         """Of tables that were asked for."""
         return self._tables.values()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from ingest.formats.base import InferredTable
+from ingest.formats.base import InferredTable, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
@@ -70,6 +70,19 @@ class PipelineTables:
                 self._create(self._settings[name], self._infer(batch, row), source)
                 created = True
         return created
+
+    def reopen(self, name: str) -> tuple[TableSink, Target] | None:
+        """The table as it is now, with a new writer, which takes no part yet. None for one that doesn't exist.
+
+        Raises BadInput where the configuration contradicts it, and what opening it raises.
+        """
+        table = self._settings[name]
+        opened = self._opened(table)
+        if opened is None:
+            return None
+        context, sink = opened
+        check_differences(differences(table, context))
+        return sink, self._targets.of(context)
 
     def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
         inferred = self._column_types[table.name].apply(inferred, table.primary_key or inferred.primary_key)

@@ -67,6 +67,10 @@ class TableRouter:
         """What the records of a table are decoded into; None when it doesn't exist yet."""
         return self._targets.get(table)
 
+    def remove_target(self, table: str) -> None:
+        """Nothing is decoded for the table until `add_target`."""
+        self._targets.pop(table, None)
+
     def target_of(self, source: SourceTable) -> Target | None:
         """What the records of a source table are decoded into; None: no table takes them, or it doesn't exist yet."""
         table = self.table_of(source)

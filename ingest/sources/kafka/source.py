@@ -85,6 +85,7 @@ class KafkaSource:
         self._identity = SourceIdentity()
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._reached: dict[TopicPartition, int] = {}  # handed on up to here
+        self._ends: Mapping[TopicPartition, int] | None = None  # where reading stops, since it began first
         self._retry_limit_ms = settings.unreachable_after_ms
         self._retry_limit_lowered = asyncio.Event()  # who waits looks at the limit again
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
@@ -98,6 +99,7 @@ class KafkaSource:
         install_limited_decoders()
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
+        self._ends = None
         self._retry_limit_ms = self._settings.unreachable_after_ms
         self._retry_limit_lowered.clear()
         self._error_log.begin()
@@ -174,11 +176,11 @@ class KafkaSource:
             case Earliest():
                 return await self._beginnings(partitions)
             case Latest():
-                return await self._ends(partitions)
+                return await self._end_offsets(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
                 found = await self._retry("look up offsets by time", lambda: self._consumer.offsets_for_times(times))
-                ends = await self._ends(partitions)
+                ends = await self._end_offsets(partitions)
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
                 return self._complete(partitions, offsets, "`source.start.offsets`")
@@ -189,7 +191,7 @@ class KafkaSource:
         """An end below the beginning is one that retention passed while we asked."""
         if not partitions:
             return {}
-        ends = await self._ends(partitions)
+        ends = await self._end_offsets(partitions)
         beginnings = await self._beginnings(partitions)
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
@@ -197,7 +199,7 @@ class KafkaSource:
         found = await self._retry("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
-    async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed the first offset of the oldest open transaction, if there is one."""
         found = await self._retry("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
@@ -230,6 +232,8 @@ class KafkaSource:
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         """See `Source.read`. A position of a topic that is not configured any more is left alone."""
+        self._retry_limit_ms = self._settings.unreachable_after_ms
+        self._retry_limit_lowered.clear()
         try:
             async with aclosing(self._batches(positions)) as batches:
                 async for batch in batches:
@@ -244,7 +248,9 @@ class KafkaSource:
         await self._check_retention()
         for batch in await self._assign(self._partitions - self._reached.keys()):
             yield batch
-        ends = await self._ends(self._reached) if self._settings.until == "end" else None
+        if self._ends is None and self._settings.until == "end":
+            self._ends = await self._end_offsets(self._reached)
+        ends = self._ends
         liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
         while ends is None or any(self._reached[p] < end for p, end in ends.items()):

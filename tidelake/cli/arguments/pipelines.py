@@ -41,6 +41,11 @@ def add_ingest(verbs: Verbs) -> None:
     plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
     _add_ways_out(plan)
 
+    status = command(
+        verbs, "status", "ingest:status", "which tables are in quarantine, and why; reads the warehouse only"
+    )
+    _add_config(status)
+
 
 def add_dead_letters(verbs: Verbs) -> None:
     for name, function, summary in (

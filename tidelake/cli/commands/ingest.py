@@ -19,10 +19,12 @@ from ingest.evolution.behavior import SchemaBehavior
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
+from ingest.quarantine.notices import read_notices
 from ingest.settings import HIDDEN, SECRET_NAME, Config
 from storage.catalog.opening import open_catalog
 from storage.clock import epoch_ms
 from storage.errors import TidelakeError
+from storage.fileio import open_file_io
 from storage.fileio.disk_space import find_disk_full_error
 from tidelake.cli.formatting import offsets_by_topic, size_text
 from tidelake.cli.output import CommandOutput
@@ -200,9 +202,43 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
             {**asdict(difference), "text": str(difference)}
             for difference in ingest.pipeline.builder.configuration_differences(config)
         ],
+        "quarantine": quarantined_tables(config),
         "reads_from": offsets_by_topic(recovered.starts),
         "settings": settings,
     }
+
+
+def quarantined_tables(config: Config) -> list[dict[str, Any]]:
+    """Tables that failed, and what waits for them."""
+    location = config.quarantine_location
+    notices = read_notices(open_file_io(location, config.warehouse_options), location)
+    return [{**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)} for notice in notices]
+
+
+def status(out: CommandOutput, *, config: str, settings: Sequence[str]) -> None:
+    """Which tables of the pipeline are in quarantine, and why. Only the warehouse is asked."""
+    loaded = load_config(Path(config), settings)
+    quarantined = quarantined_tables(loaded)
+    if out.is_json:
+        tables = [table.name for table in loaded.tables]
+        out.document({"pipeline": loaded.pipeline, "tables": tables, "quarantine": quarantined})
+    elif quarantined:
+        _print_quarantine(out, quarantined)
+    else:
+        out.note(f"{loaded.pipeline}: no table is in quarantine")
+
+
+def _print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    for table in quarantined:
+        out.console.print(
+            Text(
+                f"{table['table']} is in quarantine ({table['state']}), since {table['since_ms_ago'] / 1000:,.0f} s, "
+                f"tried {table['attempts']:,} times; {table['records']:,} records wait ({size_text(table['nbytes'])})\n"
+                f"  {table['reason']}"
+            )
+        )
 
 
 def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
@@ -249,6 +285,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     ]
     for shown_part in (facts, Text(), grid, *([Text()] if moved_rows_lines else []), *moved_rows_lines):
         out.console.print(shown_part)
+    _print_quarantine(out, planned["quarantine"])
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))

@@ -1,0 +1,1 @@
+"""Tables that failed: their records are kept in order, aside, while the other tables go on."""

@@ -1,0 +1,312 @@
+"""Brings quarantined tables back: each is opened again after a while, and given what was kept for it.
+
+It is one more writer beside the main flow: a batch at a time, in turns with the batches that come from the source, so
+that the other tables keep their pace. Its rows are committed by the same checkpoints, under a position of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from checkpoint.coordinator import CheckpointCoordinator
+from checkpoint.epoch import Epoch, epoch_of
+from checkpoint.idle_progress import IdleProgress
+from checkpoint.moved_rows_state import moved_rows_of
+from checkpoint.offsets import SourcePosition, TopicPartition
+from checkpoint.recovery import recover_table
+from checkpoint.routing import Routing
+from checkpoint.table_state import SnapshotSummary, TableState
+from ingest.clock import Clock, wait_at_most
+from ingest.dead_letters import DeadLetters
+from ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
+from ingest.formats.source_table import SourceTable
+from ingest.quarantine.failures import TableFailed, failures_of
+from ingest.quarantine.own_position import join_log
+from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
+from ingest.raw_batch import RawBatch
+from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.table_sink import TableSink
+from storage.errors import BadInput
+from storage.threads import run_cpu_bound, run_uncancellable
+
+_HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written in one go before the table joins the others
+_WAIT_MS: Final = 100
+
+
+class TableWrites(Protocol):
+    """What writes batches into one table: `ingest.pipeline.write_stage.WriteStage`, for that table alone.
+
+    Methods raise TableFailed; a record that stops the table is returned as the error that says so.
+    """
+
+    async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: TableProgress) -> Exception | None: ...
+
+    async def give_up_waiting(self, progress: TableProgress, *, all_of_it: bool) -> Exception | None:
+        """Records that have waited too long for others, or all that wait, count as bad ones."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether records wait for others that have not come yet."""
+        ...
+
+
+class TableOpener(Protocol):
+    """What opens tables: `ingest.tables.pipeline_tables.PipelineTables`."""
+
+    def reopen(self, table: str) -> tuple[TableSink, Target] | None: ...
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool: ...
+
+
+@dataclass(slots=True)
+class TableProgress:
+    """How far one table was written, told to the coordinator."""
+
+    coordinator: CheckpointCoordinator
+    table: str
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        return self.coordinator.due_in_ms(now_ms)
+
+    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
+        self.coordinator.wrote_own(self.table, partition, next_offset, nbytes=nbytes, now_ms=now_ms)
+
+
+@dataclass(slots=True)
+class CatchUp:
+    """opener: opens tables, and makes them.
+    new_writes: what writes a table from these offsets on.
+    new_decoder: decodes the pipeline's format.
+    """
+
+    quarantine: Quarantine
+    opener: TableOpener
+    sinks: MutableMapping[str, TableSink]
+    routings: Mapping[str, Routing]
+    moved: MovedRowsStore
+    dead_letters: DeadLetters
+    new_writes: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], TableWrites]
+    new_decoder: Callable[[TargetOf], Decoder]
+    clock: Clock
+
+    async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
+        """Until `end` is set, when what can be tried is tried once more."""
+        while True:
+            for entry in self.quarantine.due(at_end=end.is_set()):
+                try:
+                    await _Attempt(self, entry, flow, end).run()
+                except _FailedElsewhere:
+                    pass
+                except TableFailed as failed:
+                    async with flow.exclusively():
+                        await self.quarantine.fail({failed.table: failed.error})
+            if end.is_set():
+                return
+            await self._wait(end)
+
+    async def _wait(self, end: asyncio.Event) -> None:
+        self.quarantine.changed.clear()
+        due_in_ms = self.quarantine.due_in_ms()
+        ended = asyncio.ensure_future(end.wait())
+        changed = asyncio.ensure_future(wait_at_most(self.quarantine.changed, due_in_ms, self.clock))
+        try:
+            await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            changed.cancel()
+            await asyncio.gather(ended, changed, return_exceptions=True)
+
+
+class FlowControl(Protocol):
+    """What is asked of the flow of a run (`ingest.pipeline.flow`)."""
+
+    @property
+    def coordinator(self) -> CheckpointCoordinator: ...
+    @property
+    def is_stopping(self) -> bool: ...
+
+    def exclusively(self) -> AbstractAsyncContextManager[None]:
+        """Nothing else is written or committed meanwhile."""
+        ...
+
+    async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
+        """Call it in the context."""
+        ...
+
+
+class _FailedElsewhere(TableFailed):
+    """A checkpoint found the table failing again."""
+
+
+class _Attempt:
+    """One try with one table."""
+
+    def __init__(self, parts: CatchUp, entry: QuarantinedTable, flow: FlowControl, end: asyncio.Event) -> None:
+        assert entry.log is not None
+        self._parts = parts
+        self._entry = entry
+        self._log = entry.log
+        self._table = entry.name
+        self._flow = flow
+        self._end = end
+        self._writes: TableWrites
+        self._decoder = parts.new_decoder(self._target_of)
+        self._progress = TableProgress(flow.coordinator, entry.name)
+        self._segments_read = 0
+        self._given: dict[TopicPartition, int] = {}  # to `_writes`
+
+    def _target_of(self, source: SourceTable) -> Target | None:
+        router = self._parts.quarantine.router
+        return router.target(self._table) if router.table_of(source) == self._table else None
+
+    async def run(self) -> None:
+        """Raises TableFailed for what the table raises."""
+        await self._begin()
+        while not self._flow.is_stopping:
+            async for batch in self._kept():
+                async with self._flow.exclusively():
+                    await self._write(batch)
+                if self._flow.is_stopping:
+                    return
+            async with self._flow.exclusively():
+                if await self._join():
+                    return
+            if self._writes.is_waiting:
+                await self._wait_for_records()
+            elif self._is_read_again():
+                if self._end.is_set():
+                    return  # what is missing is read by the next process
+                await self._parts.clock.sleep_ms(_WAIT_MS)
+
+    async def _begin(self) -> None:
+        with failures_of(self._table):
+            opened = await run_uncancellable(self._parts.opener.reopen, self._table)
+            position, newest, moved = self._flow.coordinator.positions.get(self._table, SourcePosition()), None, None
+            if opened is not None:
+                state = await run_uncancellable(opened[0].read_state)
+                position, newest = self._own_position(state, position)
+                moved = None if newest is None else moved_rows_of(newest.properties, newest.path)
+        async with self._flow.exclusively():
+            with failures_of(self._table):
+                joined = join_log(self._log, position, newest)
+                if joined is None:
+                    raise BadInput(
+                        f"{self._table}: what was kept of its records begins after its position: it was rolled back, "
+                        "or created again. Start the pipeline again: it says what the options are"
+                    )
+                if newest is not None:
+                    self._flow.coordinator.skip_identifiers(newest.identifier)
+                self._flow.coordinator.own(self._table, joined.position)
+                self._given = joined.position.ends
+                if opened is not None:
+                    self._parts.sinks[self._table], target = opened
+                    self._parts.quarantine.router.add_target(target)
+                if moved is not None:
+                    await run_uncancellable(self._parts.moved.restore_one, self._table, moved)
+            await run_uncancellable(self._parts.dead_letters.recover, self._given)
+            self._writes = self._parts.new_writes(self._table, joined.position.ends, self._decoder.decode)
+            self._entry.is_catching_up = True
+
+    def _own_position(self, state: TableState, first: SourcePosition) -> tuple[SourcePosition, SnapshotSummary | None]:
+        recovered = recover_table(self._table, state, IdleProgress(), self._parts.routings.get(self._table))
+        if recovered.is_fresh:
+            return first, None
+        if recovered.findings:
+            raise BadInput(f"{recovered.findings[0]}. Start the pipeline again: it says what the options are")
+        newest = state.own[0]
+        self._check_epoch(epoch_of(newest.properties, newest.path))
+        return recovered.position, newest
+
+    def _check_epoch(self, found: Epoch) -> None:
+        ours = self._flow.coordinator.epoch
+        if found.number > ours.number or (found.number == ours.number and found.writer != ours.writer):
+            raise BadInput(
+                f"{self._table} belongs to another process of this pipeline ({found}); this one is {ours}. Stop the "
+                "one that should not run"
+            )
+
+    async def _kept(self) -> AsyncIterator[RawBatch]:
+        with failures_of(self._table):
+            self._segments_read = self._log.segments_written
+            batches = self._log.read_after(dict(self._given))
+            while found := await run_uncancellable(next, batches, None):
+                yield found
+
+    async def _write(self, batch: RawBatch) -> None:
+        """What the table was not given of it. Call it with writing excluded."""
+        self._check_takes_part()
+        partition = TopicPartition(batch.topic, batch.partition)
+        batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
+        if not len(batch):
+            return
+        with failures_of(self._table):
+            decoded = await run_cpu_bound(self._decoder.decode, batch)
+            if (
+                decoded.unrouted
+                and self._table not in self._parts.sinks
+                and await run_uncancellable(self._create, batch, decoded)
+            ):
+                decoded = await run_cpu_bound(self._decoder.decode, batch)
+        self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
+        self._given[partition] = batch.next_offset
+        with failures_of(self._table):
+            refused = await self._writes.write_kept(batch, decoded, self._progress)
+        await self._check(refused)
+
+    async def _check(self, refused: Exception | None) -> None:
+        if refused is not None:
+            await self._flow.checkpoint()  # what came before the record is written: it becomes visible
+            self._check_takes_part()
+            raise TableFailed(self._table, refused) from refused
+
+    def _check_takes_part(self) -> None:
+        if not self._entry.is_catching_up:
+            raise _FailedElsewhere(self._table, self._entry.error)
+
+    def _create(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
+        router = self._parts.quarantine.router
+        mine = {source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table}
+        return bool(mine) and self._parts.opener.create(batch, mine)
+
+    def _is_read_again(self) -> bool:
+        """Whether the source is yet to bring records again that the other tables have, and the log has not."""
+        coordinator, ends = self._flow.coordinator, self._log.ends
+        known = coordinator.positions[self._table].ranges
+        return any(end > ends.get(p, end) for p, end in coordinator.reached.items() if p in known)
+
+    async def _wait_for_records(self) -> None:
+        """Others have yet to bring what records wait for."""
+        if not self._end.is_set():
+            await self._parts.clock.sleep_ms(_WAIT_MS)
+        async with self._flow.exclusively():
+            self._check_takes_part()
+            with failures_of(self._table):
+                refused = await self._writes.give_up_waiting(self._progress, all_of_it=self._end.is_set())
+            await self._check(refused)
+
+    async def _join(self) -> bool:
+        """Write what is in memory only; then the table has all that the others have. Call it with writing excluded."""
+        if self._log.segments_written != self._segments_read:
+            return False  # a checkpoint wrote down what was in memory
+        if self._is_read_again():
+            return False
+        if self._log.held_bytes > _HELD_AT_ONCE:
+            await run_uncancellable(self._log.flush, self._log.identity)
+            return False
+        for batch in list(self._log.held):
+            await self._write(batch)
+        self._check_takes_part()
+        if self._writes.is_waiting:
+            return False
+        for partition, end in self._log.ends.items():
+            self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
+            self._progress.wrote(partition, end, nbytes=1, now_ms=self._parts.clock.now_ms())
+        self._flow.coordinator.join(self._table)
+        self._parts.quarantine.rejoin(self._table)
+        return True

@@ -1,0 +1,77 @@
+"""Whose failure is it: one table's, or the pipeline's?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from ingest.formats.base import DecodeFailure
+from ingest.raw_batch import RawBatch
+from ingest.tables.table_router import TableRouter
+from storage.errors import PositionRefused, TidelakeError, WriterFenced
+
+
+class TableFailed(TidelakeError):
+    """What one table raised, as `error`; the other tables can go on."""
+
+    def __init__(self, table: str, error: Exception) -> None:
+        super().__init__(f"{table}: {error}")
+        self.table = table
+        self.error = error
+
+
+@contextmanager
+def failures_of(table: str) -> Iterator[None]:
+    """What is raised inside is the table's, unless it says something of the pipeline: that another process owns it,
+    or another one reads the same records.
+    """
+    try:
+        yield
+    except (TableFailed, WriterFenced, PositionRefused):
+        raise
+    except Exception as error:
+        raise TableFailed(table, error) from error
+
+
+OwnerOf: TypeAlias = Callable[[DecodeFailure, RawBatch], str | None]
+"""The table that a record belongs to which can't be decoded; None where nobody can tell."""
+
+
+def owner_of(router: TableRouter) -> OwnerOf:
+    """By the record's source table, else by its topic where that feeds one table."""
+
+    def owner(failure: DecodeFailure, raw: RawBatch) -> str | None:
+        if failure.target is not None:
+            return failure.target.name
+        if failure.source is not None and failure.source.table is not None:
+            return router.table_of(failure.source)
+        tables: Sequence[str] = router.tables_of(raw.topic)
+        return tables[0] if len(tables) == 1 else None
+
+    return owner
+
+
+class TableScope:
+    """Which tables a writer of batches writes.
+
+    excluded: those that it passes over; the collection may change.
+    only: if not None, the only one that it writes, and whose failures it looks at.
+    """
+
+    def __init__(self, owner: OwnerOf, excluded: Collection[str] = (), only: str | None = None) -> None:
+        self.owner = owner
+        self._excluded = excluded
+        self._only = only
+
+    def takes(self, table: str) -> bool:
+        return table == self._only if self._only is not None else table not in self._excluded
+
+    def takes_failure(self, failure: DecodeFailure, raw: RawBatch) -> bool:
+        if self._only is None and not self._excluded:
+            return True
+        owner = self.owner(failure, raw)
+        return self._only is None if owner is None else self.takes(owner)
+
+
+ANY_TABLE = TableScope(lambda failure, raw: None)

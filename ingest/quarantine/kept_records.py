@@ -1,0 +1,62 @@
+"""Which records of a batch may be a table's: all but those that surely are not.
+
+A quarantined table's records are not decoded. So those are kept that no other table took, where something in the batch
+was for the table. What is kept too much (tombstones, records of nobody) gives no row when it is decoded later.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import DecodedBatch, Skipped
+from ingest.quarantine.failures import OwnerOf
+from ingest.raw_batch import RawBatch
+from ingest.tables.table_router import TableRouter
+
+
+def kept_records(
+    table: str, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int, router: TableRouter, owner: OwnerOf
+) -> RawBatch | None:
+    """Those with offsets in [start, stop); None for none."""
+    if not _holds_any(table, raw, decoded, router, owner):
+        return None
+    keep = (raw.offsets >= start) & (raw.offsets < stop)
+    for part in decoded.tables:
+        if part.target.name != table:
+            keep &= ~np.isin(raw.offsets, part.offsets)
+    for failure in decoded.failures:
+        if owner(failure, raw) not in (None, table):
+            keep[failure.row] = False
+    return _taken(raw, keep) if keep.any() else None
+
+
+def _holds_any(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
+    if any(part.target.name == table for part in decoded.tables):
+        return True
+    if any(router.table_of(source) == table for source in decoded.unrouted):
+        return True
+    if any(owner(failure, raw) in (None, table) for failure in decoded.failures):
+        return True
+    # of these it is not told whose they are
+    other = decoded.skipped.get(Skipped.SCHEMA_CHANGE, 0) + decoded.skipped.get(Skipped.TRUNCATE, 0)
+    return other > 0 and table in router.tables_of(raw.topic)
+
+
+def _taken(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
+    if keep.all():
+        return raw
+    mask = pa.array(keep)
+    rows = np.flatnonzero(keep).tolist()
+    numbers = {row: number for number, row in enumerate(rows)}
+    return RawBatch(
+        raw.topic,
+        raw.partition,
+        raw.offsets[keep],
+        raw.timestamps_ms[keep],
+        raw.keys.filter(mask),
+        raw.values.filter(mask),
+        raw.next_offset,
+        {numbers[row]: headers for row, headers in raw.headers.items() if row in numbers},
+    )

@@ -1,0 +1,350 @@
+"""Tables that failed, while the others go on: which ones, why, since when, and the records that wait for them.
+
+A table that fails loses what was written to it since its last commit, and takes part in nothing any more. From the
+offset on up to which it surely has everything, the source is read again, and the table's records go to its log
+(`record_log`), before any other table's position passes them. `catch_up` tries the table again, and writes what the
+log holds. The table's own snapshots say how far it is, as ever: the log only stands in for the source.
+
+                  fail                  the source is read again          a retry works         the log's end is reached
+    healthy ──────────────► waits for its log ──────────► kept in its log ──────────► catching up ──────────► healthy
+                                                               ▲     fails again           │
+                                                               └───────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from checkpoint.offsets import SourceIdentity, TopicPartition
+from ingest.clock import Clock
+from ingest.formats.base import DecodedBatch
+from ingest.quarantine.failures import OwnerOf
+from ingest.quarantine.kept_records import kept_records
+from ingest.quarantine.notices import Notice, read_notice, write_notice
+from ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
+from ingest.raw_batch import RawBatch
+from ingest.settings import QuarantineSettings
+from ingest.tables.table_router import TableRouter
+from ingest.tables.table_sink import TableSink
+from storage.clock import epoch_ms
+from storage.errors import CorruptFile, TidelakeError
+from storage.fileio.base import FileIO
+from storage.logs import get_logger
+from storage.threads import run_uncancellable
+
+MARK_INTERVAL_MS: Final = 60_000  # how often a log without new records notes how far it is
+
+_log = get_logger(__name__)
+
+
+class QuarantineFull(TidelakeError):
+    """More records wait for a table than may. What is kept stays; the source is read on with the next start."""
+
+
+class OwnPositions(Protocol):
+    """What is asked of `checkpoint.coordinator.CheckpointCoordinator`."""
+
+    def complete_up_to(self, table: str) -> dict[TopicPartition, int]: ...
+    def leave_out(self, table: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class QuarantinedTable:
+    """complete_up_to: all records below are in the table, or never were for it.
+    error: what it failed with last.
+    retry_at_ms: when it is tried again, on the pipeline's clock.
+    log: None until the source is read again for it.
+    waits_for_log: the source is about to be read again, from `complete_up_to`.
+    base: the pipeline's newest snapshot of it, id and manifest list; None for none.
+    """
+
+    name: str
+    since_ms: int
+    complete_up_to: dict[TopicPartition, int]
+    error: Exception
+    retry_at_ms: int = 0
+    attempts: int = 0
+    log: RecordLog | None = None
+    waits_for_log: bool = False
+    is_catching_up: bool = False
+    base: tuple[int, str] | None = None
+    marked_ms: int = 0
+
+    @property
+    def notice(self) -> Notice:
+        records, nbytes = (self.log.records, self.log.nbytes) if self.log is not None else (0, 0)
+        state = "catching up" if self.is_catching_up else "failed"
+        return Notice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Call it from the event loop, with writing excluded, but where it says otherwise.
+
+    tables: all that are configured.
+    sinks: the tables that take part; one that fails leaves it.
+    location: where records and notices are kept.
+    forget: told each table that fails: other parts drop what they know of it.
+    read_again: set when the source is to be read again, for tables that wait for their log.
+    routing: rises when a table comes back: what was decoded before lacks its rows.
+    """
+
+    tables: Collection[str]
+    sinks: MutableMapping[str, TableSink]
+    router: TableRouter
+    owner_of: OwnerOf
+    io: FileIO
+    location: str
+    settings: QuarantineSettings
+    clock: Clock
+    forget: Callable[[str], None]
+    failed: dict[str, QuarantinedTable] = field(default_factory=dict)
+    leaving: dict[str, RecordLog] = field(default_factory=dict)
+    read_again: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    routing: int = 0
+    positions: OwnPositions | None = None
+
+    # ------------------------------------------------------------ in
+
+    def can_take(self, tables: Collection[str]) -> bool:
+        """Whether another table is left that goes on."""
+        return self.settings.enabled and bool(set(self.tables) - self.failed.keys() - set(tables))
+
+    async def fail(self, failed: Mapping[str, Exception]) -> None:
+        """These tables take part no more. Raises what they raised where no other table is left."""
+        if failed and not self.can_take(failed.keys()):
+            errors = list(failed.values())
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
+        for table, error in failed.items():
+            sink = self.sinks.pop(table, None)
+            newest = None if sink is None else sink.latest_of_user()
+            entry = self.failed.get(table)
+            if entry is None:
+                entry = self._entered(table, error, None if newest is None else (newest.id, newest.manifest_list))
+            is_news = entry.attempts == 0 or str(entry.error) != str(error)
+            entry.error, entry.is_catching_up = error, False
+            entry.attempts += 1
+            entry.retry_at_ms = self.clock.now_ms() + self._backoff_ms(entry.attempts)
+            self.router.remove_target(table)
+            self.forget(table)
+            if self.positions is not None:
+                self.positions.leave_out(table)
+            if sink is not None:
+                await run_uncancellable(_drop, table, sink)
+            await run_uncancellable(self._tell, entry, is_news)
+        self.changed.set()
+
+    def _entered(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
+        complete = {} if self.positions is None else self.positions.complete_up_to(table)
+        log = self.leaving.pop(table, None)
+        if log is not None:  # it came back a moment ago, and committed nothing since
+            complete = {**complete, **log.ends}
+        entry = QuarantinedTable(table, epoch_ms(), complete, error, log=log, waits_for_log=True, base=base)
+        self.failed[table] = entry
+        self.read_again.set()
+        return entry
+
+    async def restore(self, kept: Mapping[str, RecordLog]) -> None:
+        """A process before left tables in quarantine: they catch up at once. What else is kept is needed no more."""
+        await run_uncancellable(_delete_others, self.io, self.location, set(self.tables) - kept.keys())
+        for table, log in kept.items():
+            notice = await run_uncancellable(read_notice, self.io, self.location, table)
+            since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
+            entry = QuarantinedTable(table, since_ms, dict(log.ends), NotYetCaughtUp(), attempts=attempts, log=log)
+            self.failed[table] = entry
+            self.router.remove_target(table)
+            self.forget(table)
+            _log.warning("table is still in quarantine", table=table, records=log.records, bytes=log.nbytes)
+            sink = self.sinks.pop(table, None)
+            if sink is not None:
+                await run_uncancellable(_drop, table, sink)
+        self.changed.set()
+
+    def _backoff_ms(self, attempts: int) -> int:
+        return int(min(self.settings.retry_ms_max, self.settings.retry_ms_min * 2 ** min(attempts - 1, 30)))
+
+    def _tell(self, entry: QuarantinedTable, is_news: bool) -> None:
+        tell = _log.error if is_news else _log.debug  # the same reason again is in the notice
+        tell(
+            "table in quarantine",
+            table=entry.name,
+            reason=str(entry.error),
+            attempts=entry.attempts,
+            retry_in_ms=max(0, entry.retry_at_ms - self.clock.now_ms()),
+            effect="the other tables go on; its records are kept, and written when it works again",
+            kept_in=directory_of(self.location, entry.name),
+            remedy="do what the reason says; the next try takes it from there. "
+            "`quarantine.enabled: false` stops the pipeline instead",
+        )
+        self._write_notice(entry)
+
+    def _write_notice(self, entry: QuarantinedTable) -> None:
+        try:
+            write_notice(self.io, self.location, entry.notice)
+        except (OSError, TidelakeError) as error:
+            _log.warning("the notice of a quarantined table was not written", table=entry.name, error=str(error))
+
+    # ------------------------------------------------------------ records
+
+    def begin_logs(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The source is read from here on for all tables; returns where. `keep` gets all that comes.
+
+        reached: what was written up to now.
+        """
+        starts = dict(reached)
+        for entry in self.failed.values():
+            if not entry.waits_for_log:
+                continue
+            entry.waits_for_log = False
+            if entry.log is None:
+                base_id, manifest_list = entry.base or (None, None)
+                directory = directory_of(self.location, entry.name)
+                entry.log = RecordLog(self.io, directory, entry.name, entry.complete_up_to, base_id, manifest_list)
+            for partition, end in entry.log.ends.items():
+                starts[partition] = min(end, starts.get(partition, end))
+        self.read_again.clear()
+        self.changed.set()
+        return starts
+
+    def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
+        """Keep what may be of quarantined tables, of the records with offsets in [start, stop). Quick.
+
+        Raises QuarantineFull; then nothing of it is kept.
+        """
+        partition = TopicPartition(raw.topic, raw.partition)
+        found = list[tuple[RecordLog, RawBatch | None]]()
+        for entry in self.failed.values():
+            if entry.log is None or entry.waits_for_log or entry.name not in self.router.tables_of(raw.topic):
+                continue
+            first = max(start, entry.log.ends.get(partition, 0))
+            records = kept_records(entry.name, raw, decoded, first, stop, self.router, self.owner_of)
+            if records is not None:
+                self._check_room(entry, entry.log.nbytes + records.nbytes)
+            found.append((entry.log, records))
+        for log, records in found:
+            log.append(partition, records, stop)
+
+    def _check_room(self, entry: QuarantinedTable, nbytes: int) -> None:
+        limits = (
+            ("quarantine.table_bytes_max", nbytes, self.settings.table_bytes_max),
+            ("quarantine.bytes_max", nbytes + self._bytes_without(entry), self.settings.bytes_max),
+        )
+        for setting, held, limit in limits:
+            if held > limit:
+                raise QuarantineFull(
+                    f"{entry.name} has been in quarantine too long: its records take {held} bytes, `{setting}` allows "
+                    f"{limit}. It failed with: {entry.error}. What is kept stays, and the source is read on from "
+                    "there with the next start. Repair the table, raise the setting, or take the table out of `tables`"
+                )
+
+    def _bytes_without(self, entry: QuarantinedTable) -> int:
+        return sum(e.log.nbytes for e in self.failed.values() if e is not entry and e.log is not None)
+
+    @property
+    def should_flush(self) -> bool:
+        return any(entry.log is not None and entry.log.should_flush for entry in self.failed.values())
+
+    def flush(self, identity: SourceIdentity, *, at_end: bool = False) -> None:
+        """What is kept is durable: the others' positions may pass it. Blocks."""
+        now_ms = self.clock.now_ms()
+        for entry in list(self.failed.values()):
+            if entry.log is None or entry.waits_for_log:
+                continue
+            is_due = at_end or now_ms - entry.marked_ms >= MARK_INTERVAL_MS
+            entry.log.flush(identity, even_without_records=is_due)
+            if is_due:
+                entry.marked_ms = now_ms
+                self._write_notice(entry)
+
+    def read_up_to(self, table: str) -> Mapping[TopicPartition, int] | None:
+        """How far the source need not be read again for a quarantined table; None for one that is well."""
+        entry = self.failed.get(table)
+        if entry is None:
+            return None
+        return entry.complete_up_to if entry.log is None else entry.log.durable_ends
+
+    # ------------------------------------------------------------ out
+
+    def raise_failures(self) -> None:
+        """The run ends. Raises what tables failed with that are still here; a group, if there are several."""
+        errors = [entry.error for entry in self.failed.values()]
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
+
+    def due(self, *, at_end: bool) -> list[QuarantinedTable]:
+        """Those to be tried now.
+
+        at_end: nothing more comes: all at once.
+        """
+        now_ms = self.clock.now_ms()
+        return [
+            entry
+            for entry in self.failed.values()
+            if entry.log is not None and not entry.waits_for_log and (at_end or entry.retry_at_ms <= now_ms)
+        ]
+
+    def due_in_ms(self) -> int | None:
+        """How long until one is to be tried; None for none."""
+        now_ms = self.clock.now_ms()
+        waiting = [e.retry_at_ms for e in self.failed.values() if e.log is not None and not e.waits_for_log]
+        return max(0, min(waiting) - now_ms) if waiting else None
+
+    def rejoin(self, table: str) -> None:
+        """It has all that its log holds, in memory: from now on it is as the others."""
+        entry = self.failed.pop(table)
+        assert entry.log is not None
+        self.leaving[table] = entry.log
+        self.routing += 1
+        _log.warning(
+            "table is out of quarantine", table=table, records=entry.log.records, failed_before=str(entry.error)
+        )
+
+    def committed(self, published: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """These tables' snapshots tell so: what lies below is needed no more. Blocks."""
+        for table, ends in published.items():
+            if table in self.leaving:
+                self.leaving.pop(table).delete()
+            elif (entry := self.failed.get(table)) is not None and entry.log is not None:
+                entry.log.trim(ends)
+
+
+class NotYetCaughtUp(TidelakeError):
+    """No failure of this process."""
+
+    def __init__(self) -> None:
+        super().__init__("a process before left it in quarantine; it is about to catch up")
+
+
+def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:
+    """What processes before left, by table. Blocks. Logs that can't be read are passed over: the source decides."""
+    found = dict[str, RecordLog]()
+    for table in tables_with_directory(io, location):
+        if table not in tables:
+            continue
+        try:
+            log = RecordLog.open(io, directory_of(location, table), table)
+        except CorruptFile as error:
+            effect = "the table is read from its own position, if the source still has it"
+            _log.warning("what was kept of a quarantined table can't be read", error=str(error), effect=effect)
+            continue
+        if log is not None:
+            found[table] = log
+    return found
+
+
+def _delete_others(io: FileIO, location: str, tables: Collection[str]) -> None:
+    for table in tables_with_directory(io, location):
+        if table in tables:
+            io.delete_directory(directory_of(location, table))
+
+
+def _drop(table: str, sink: TableSink) -> None:
+    sink.writer.cancel_compactions()
+    try:
+        sink.writer.abort()
+    except Exception as error:
+        _log.warning("clean-up failed", step=f"drop what {table} holds", error=str(error))

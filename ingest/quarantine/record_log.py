@@ -1,0 +1,190 @@
+"""The records of one table that can't be written now, in the order of the source, on disk.
+
+    <location>/<table>/0000000003-1a2b3c4d.arrow      a segment: records of [start, end) of each partition
+    <location>/<table>/notice.json                    since when, and why (`notices`)
+
+A segment is created whole or not at all, and begins where the one before ended. So after a crash the log is as long as
+its segments join; what another process of the pipeline wrote beside them, before it was fenced, joins as well or is
+left out. What the log lacks is read from the source again: the pipeline starts where the log ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
+from ingest.raw_batch import RawBatch
+from storage.errors import CorruptFile
+from storage.fileio.base import FileIO
+
+SEGMENT_BYTES: Final = 16 << 20  # of records, undecoded: what is held in memory, and what one segment holds
+_SUFFIX: Final = ".arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    number: int
+    path: str
+    nbytes: int
+    head: SegmentHead
+
+
+class RecordLog:
+    """Methods that read or write files block. Call it from one thread at a time.
+
+    starts: where it begins in each partition.
+    ends: up to where it has the records, those in memory included.
+    base_id, base_manifest_list: see `SegmentHead`.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        directory: str,
+        table: str,
+        starts: Mapping[TopicPartition, int],
+        base_id: int | None = None,
+        base_manifest_list: str | None = None,
+        segments: Sequence[_Segment] = (),
+        identity: SourceIdentity | None = None,
+    ) -> None:
+        self._io = io
+        self._directory = directory
+        self.table = table
+        self.starts = dict(starts)
+        self.base_id, self.base_manifest_list = base_id, base_manifest_list
+        self._segments = list(segments)
+        self.identity = identity or SourceIdentity()
+        self.durable_ends: dict[TopicPartition, int] = dict(starts)
+        for segment in segments:
+            self.durable_ends.update(segment.head.position.ends)
+        self.ends: dict[TopicPartition, int] = dict(self.durable_ends)
+        self._held: list[RawBatch] = []
+        self._held_bytes = 0
+        self._next_number = 1 + max((segment.number for segment in segments), default=0)
+
+    @classmethod
+    def open(cls, io: FileIO, directory: str, table: str) -> RecordLog | None:
+        """What a process before left; None for nothing. Raises CorruptFile for a segment that can't be read."""
+        found = sorted(
+            (
+                _Segment(number, path, entry.size_bytes, decode_head(io.read(path), path))
+                for entry in io.list_directory(directory)
+                if (number := _number(entry.name)) is not None and (path := f"{directory}/{entry.name}")
+            ),
+            key=lambda segment: (segment.number, segment.path),
+        )
+        if not found:
+            return None
+        if (other := next((s for s in found if s.head.table != table), None)) is not None:
+            raise CorruptFile(other.path, f"records of {table}", f"those of {other.head.table}")
+        chain, ends = list[_Segment](), dict[TopicPartition, int]()
+        for segment in found:
+            if all(ends.get(p, start) == start for p, (start, _) in segment.head.position.ranges.items()):
+                chain.append(segment)
+                ends.update(segment.head.position.ends)
+        head = chain[0].head
+        starts = {p: range_.start for s in reversed(chain) for p, range_ in s.head.position.ranges.items()}
+        identity = chain[-1].head.position.identity
+        return cls(io, directory, table, starts, head.base_id, head.base_manifest_list, chain, identity)
+
+    @property
+    def nbytes(self) -> int:
+        """On disk and in memory."""
+        return sum(segment.nbytes for segment in self._segments) + self._held_bytes
+
+    @property
+    def records(self) -> int:
+        return sum(segment.head.records for segment in self._segments) + sum(map(len, self._held))
+
+    @property
+    def should_flush(self) -> bool:
+        return self._held_bytes >= SEGMENT_BYTES
+
+    @property
+    def segments_written(self) -> int:
+        """So far; it only rises."""
+        return self._next_number - 1
+
+    @property
+    def held(self) -> Sequence[RawBatch]:
+        """What is in memory only."""
+        return self._held
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def append(self, partition: TopicPartition, records: RawBatch | None, next_offset: int) -> None:
+        """records: those of the table between the log's end and `next_offset`; None for none."""
+        self.starts.setdefault(partition, next_offset if records is None else int(records.offsets[0]))
+        self.ends[partition] = max(next_offset, self.ends.get(partition, next_offset))
+        if records is not None:
+            self._held.append(records)
+            self._held_bytes += records.nbytes
+
+    def flush(self, identity: SourceIdentity, *, even_without_records: bool = False) -> None:
+        """Make durable all up to `ends`. Without new records it is left for later, unless asked for."""
+        if not self._held and not (even_without_records and self.ends != self.durable_ends):
+            return
+        ranges = {p: OffsetRange(self.durable_ends.get(p, self.starts[p]), end) for p, end in self.ends.items()}
+        position = SourcePosition(ranges=ranges).with_identity(identity)
+        head = SegmentHead(self.table, position, self.base_id, self.base_manifest_list, sum(map(len, self._held)))
+        data = encode_segment(head, self._held)
+        path = f"{self._directory}/{self._next_number:010d}-{uuid4().hex[:8]}{_SUFFIX}"
+        self._io.create_if_absent(path, data)
+        self._segments.append(_Segment(self._next_number, path, len(data), head))
+        self._next_number += 1
+        self.identity = position.identity
+        self.durable_ends = dict(self.ends)
+        self._held, self._held_bytes = [], 0
+
+    def forget_held(self) -> None:
+        """What is not durable is read from the source again."""
+        self._held, self._held_bytes = [], 0
+        self.ends = dict(self.durable_ends)
+
+    def read_after(self, reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
+        """Durable records from these next offsets on, batch by batch, in order."""
+        return self._read_after(list(self._segments), reached)
+
+    def _read_after(self, segments: Sequence[_Segment], reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
+        for segment in segments:
+            if all(reached.get(p, 0) >= end for p, end in segment.head.position.ends.items()):
+                continue
+            yield from decode_batches(self._io.read(segment.path), segment.path)
+
+    def trim(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The table has all below: drop what is wholly in there."""
+        done = 0
+        for segment in self._segments:
+            if any(ends.get(p, 0) < end for p, end in segment.head.position.ends.items()):
+                break
+            done += 1
+        gone, self._segments = self._segments[:done], self._segments[done:]
+        for segment in gone:
+            self.starts.update(segment.head.position.ends)
+        self._io.delete_all([segment.path for segment in gone])
+
+    def delete(self) -> None:
+        """The table needs it no more."""
+        self._io.delete_directory(self._directory)
+
+
+def directory_of(location: str, table: str) -> str:
+    return f"{location}/{quote(table, safe='')}"
+
+
+def tables_with_directory(io: FileIO, location: str) -> list[str]:
+    """Tables of which something is kept there. Blocks."""
+    return sorted(unquote(entry.name) for entry in io.list_directory(location) if entry.is_directory)
+
+
+def _number(name: str) -> int | None:
+    head, _, _ = name.removesuffix(_SUFFIX).partition("-")
+    return int(head) if name.endswith(_SUFFIX) and head.isdigit() else None

@@ -1,0 +1,144 @@
+"""Raw records as the bytes of one file: batch by batch, as they came from the source.
+
+Arrow's IPC stream, compressed. A batch of the stream is a `RawBatch`; its topic, partition and next offset are its
+metadata. The metadata of the schema hold what the file says of itself (`SegmentHead`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkpoint.offsets import SourcePosition
+from checkpoint.position_text import position_from_text, position_to_text
+from ingest.raw_batch import RawBatch
+from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
+
+VERSION: Final = 1
+_HEAD: Final = b"tidelake.quarantine"
+_HEADER: Final = pa.struct([("name", pa.string()), ("value", pa.binary())])
+_SCHEMA: Final = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.large_binary()),
+        ("value", pa.large_binary()),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHead:
+    """What a segment says of itself.
+
+    table: whose records these are.
+    position: [start, end) of each partition: every record of the table in there is in the segment.
+    base_id, base_manifest_list: the pipeline's newest snapshot of the table when its first segment began; None for
+        none, or where nobody knew.
+    records: how many there are.
+    """
+
+    table: str
+    position: SourcePosition
+    base_id: int | None
+    base_manifest_list: str | None
+    records: int
+
+
+def encode_segment(head: SegmentHead, batches: Iterable[RawBatch]) -> bytes:
+    """The file's bytes."""
+    text = {
+        "version": VERSION,
+        "table": head.table,
+        "position": position_to_text(head.position),
+        "base": [head.base_id, head.base_manifest_list],
+        "records": head.records,
+    }
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, _SCHEMA.with_metadata({_HEAD: json.dumps(text)}), options=options) as writer:
+        for batch in batches:
+            where = {"topic": batch.topic, "partition": batch.partition, "next": batch.next_offset}
+            writer.write_batch(_columns(batch), custom_metadata={b"batch": json.dumps(where)})
+    return bytes(sink.getvalue())
+
+
+def decode_head(data: bytes, path: str) -> SegmentHead:
+    """Raises CorruptFile for what is no segment, UnsupportedFeature for a version that this release doesn't know."""
+    try:
+        return _head(pa.ipc.open_stream(pa.py_buffer(data)).schema, path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFile(path, "records of a quarantined table", str(error)) from error
+
+
+def decode_batches(data: bytes, path: str) -> Iterator[RawBatch]:
+    """Raises as `decode_head` does."""
+    try:
+        reader = pa.ipc.open_stream(pa.py_buffer(data))
+        _head(reader.schema, path)
+        while True:
+            try:
+                columns, metadata = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return
+            yield _batch(columns, json.loads(metadata[b"batch"]))
+    except (pa.ArrowInvalid, OSError, KeyError, ValueError, TypeError) as error:
+        raise CorruptFile(path, "records of a quarantined table", str(error)) from error
+
+
+def _head(schema: pa.Schema, path: str) -> SegmentHead:
+    try:
+        members = json.loads((schema.metadata or {})[_HEAD])
+        if members["version"] != VERSION:
+            raise UnsupportedFeature(
+                f"version {members['version']} of {path}",
+                f"this release reads version {VERSION} of records of quarantined tables",
+                "Use the release that wrote it, or a newer one.",
+            )
+        base_id, base_manifest_list = members["base"]
+        position = position_from_text(members["position"], path)
+        return SegmentHead(members["table"], position, base_id, base_manifest_list, int(members["records"]))
+    except TidelakeError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptFile(path, "records of a quarantined table", f"no head that can be read ({error})") from error
+
+
+def _columns(batch: RawBatch) -> pa.RecordBatch:
+    headers: list[list[dict[str, Any]] | None] = [None] * len(batch)
+    for row, found in batch.headers.items():
+        headers[row] = [{"name": name, "value": value} for name, value in found]
+    columns = [
+        pa.array(batch.offsets, pa.int64()),
+        pa.array(batch.timestamps_ms, pa.int64()),
+        batch.keys.cast(pa.large_binary()),
+        batch.values.cast(pa.large_binary()),
+        pa.array(headers, _SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _batch(columns: pa.RecordBatch, where: dict[str, Any]) -> RawBatch:
+    headers = {
+        row: tuple((one["name"], one["value"]) for one in found)
+        for row, found in enumerate(
+            columns["headers"].to_pylist() if columns["headers"].null_count < len(columns) else ()
+        )
+        if found is not None
+    }
+    return RawBatch(
+        where["topic"],
+        where["partition"],
+        np.asarray(columns["offset"]),
+        np.asarray(columns["timestamp_ms"]),
+        columns["key"].cast(pa.binary()),
+        columns["value"].cast(pa.binary()),
+        where["next"],
+        headers,
+    )

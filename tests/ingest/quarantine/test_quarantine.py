@@ -1,0 +1,162 @@
+"""A table that fails neither stops the others nor holds them back, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+import pytest
+
+from ingest.quarantine.notices import read_notices
+from ingest.quarantine.quarantine import QuarantineFull
+from storage.errors import CommitConflict
+from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld, until
+from tests.support.faulty_file_io import FaultyIOError
+from tests.support.levels import sample
+
+
+@pytest.fixture(params=[False, True], ids=["a topic each", "one topic for all"])
+def world(request: pytest.FixtureRequest) -> QuarantineWorld:
+    return QuarantineWorld(is_shared=request.param)
+
+
+async def test_the_others_go_on_and_the_table_catches_up(world: QuarantineWorld) -> None:
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(world.pipeline, source)
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: not world.wrong(), running)
+    world.broken = {"t1"}
+    for number in range(30):
+        for name in world.names:
+            world.add(name, number)
+    await until(lambda: world.wrong().keys() == {"t1"}, running)
+    (notice,) = await asyncio.to_thread(read_notices, world.store, f"{world.warehouse}/shop.quarantine")
+    assert notice.table == "shop.t1"
+    assert "injected" in notice.reason
+    world.broken = set()
+    world.add("t1", 30)
+    await until(lambda: not world.wrong(), running)
+    await until(lambda: not world.kept(), running)
+    world.add("t1", 31)
+    world.add("t0", 31)
+    await until(lambda: not world.wrong(), running)
+    pipeline.stop()
+    await running
+    assert not await asyncio.to_thread(world.wrong)
+    assert not await asyncio.to_thread(world.breaks)
+
+
+async def test_one_poisoned_table_of_twenty_costs_the_others_no_checkpoint() -> None:
+    world = await asyncio.to_thread(partial(QuarantineWorld, tables=20, broken={"t7"}))
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(world.pipeline, source)
+    running = asyncio.create_task(pipeline.run())
+    for number in range(2):
+        for name in world.names:
+            world.add(name, number)
+        await until(lambda: world.wrong().keys() == {"t7"}, running)
+    pipeline.stop()
+    assert (await running).ended == "stopped"
+    assert await asyncio.to_thread(world.kept) == ["shop.t7"]
+
+
+async def test_without_another_table_the_pipeline_stops() -> None:
+    world = await asyncio.to_thread(partial(QuarantineWorld, tables=2, broken={"t0", "t1"}))
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(world.pipeline, source)
+    with pytest.raises((FaultyIOError, ExceptionGroup), match=r"injected|several tables failed"):
+        await pipeline.run()
+
+
+async def test_too_many_records_stop_the_pipeline_by_name() -> None:
+    world = await asyncio.to_thread(partial(QuarantineWorld, broken={"t1"}, quarantine="table_bytes_max: 2000"))
+    for number in range(100):
+        world.add("t1", number)
+    pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+    with pytest.raises(QuarantineFull, match=r"shop.t1 has been in quarantine too long.*`quarantine.table_bytes_max`"):
+        await pipeline.run()
+    world.broken, world.quarantine = set(), ""
+    await to_the_end(world)
+    assert not await asyncio.to_thread(world.wrong)
+
+
+async def test_a_table_that_cannot_be_made_waits_until_it_can() -> None:
+    world = await asyncio.to_thread(partial(QuarantineWorld, are_created=False, broken={"t1"}))
+    for name in world.names:
+        for number in range(5):
+            world.add(name, number)
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(world.pipeline, source)
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: world.wrong().keys() == {"t1"}, running)
+    world.broken = set()
+    await until(lambda: not world.wrong(), running)
+    pipeline.stop()
+    await running
+    assert not await asyncio.to_thread(world.breaks)
+
+
+async def test_a_record_that_one_table_cannot_take_stops_that_table_before_it() -> None:
+    world = await asyncio.to_thread(QuarantineWorld)
+    world.add("t1", 1)
+    world.log.append(world.topic("t1"), b"no record", None, 1)
+    world.add("t1", 5)
+    world.add("t0", 1)
+    pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: world.rows("t0") == [-1, 1] and world.rows("t1") == [-1, 1], running)
+    (notice,) = await asyncio.to_thread(read_notices, world.store, f"{world.warehouse}/shop.quarantine")
+    assert "partition 1, offset 1: " in notice.reason
+    pipeline.stop()
+    assert (await running).ended == "stopped"
+    world.tolerance = "all"
+    await to_the_end(world)
+    assert not await asyncio.to_thread(world.wrong)
+    assert not await asyncio.to_thread(world.breaks)
+
+
+async def to_the_end(world: QuarantineWorld) -> None:
+    """Processes until one has read all. A table that fails with the last record is the next one's."""
+    for _ in range(5):
+        source = GrowingSource(world.log)
+        source.ends.set()
+        pipeline = await asyncio.to_thread(world.pipeline, source)
+        try:
+            await pipeline.run()
+        except (FaultyIOError, CommitConflict):
+            continue
+        return
+    raise AssertionError("no process got through")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", sample(range(20)))
+@pytest.mark.parametrize("is_shared", [False, True], ids=["a topic each", "one topic for all"])
+async def test_no_record_is_lost_or_comes_twice_however_often_tables_fail_and_processes_die(
+    seed: int, is_shared: bool
+) -> None:
+    random = Random(seed)
+    world = await asyncio.to_thread(
+        partial(QuarantineWorld, tables=4, is_shared=is_shared, are_created=random.random() < 0.8)
+    )
+    number = 0
+    for _ in range(random.randint(2, 4)):
+        io, source = world.io(), GrowingSource(world.log)
+        pipeline = await asyncio.to_thread(world.pipeline, source, io)
+        running = asyncio.create_task(pipeline.run())
+        for _ in range(random.randint(2, 6)):
+            world.broken = set(random.sample(world.names, random.choice([0, 0, 1, 1, 2])))
+            for _ in range(random.randint(1, 12)):
+                number += 1
+                world.add(random.choice(world.names), number)
+            await asyncio.sleep(random.random() * 0.1)
+        io.is_dead = True
+        with suppress(BaseException):
+            await running
+    world.broken = set()
+    await to_the_end(world)
+    assert not await asyncio.to_thread(world.wrong)
+    assert not await asyncio.to_thread(world.breaks)
+    assert not await asyncio.to_thread(world.kept)

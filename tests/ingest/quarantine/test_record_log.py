@@ -1,0 +1,126 @@
+"""What is kept comes back as it was, however the process ended that kept it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.table_state import SnapshotSummary
+from ingest.quarantine.own_position import join_log
+from ingest.quarantine.record_log import RecordLog
+from ingest.raw_batch import RawBatch
+from storage.errors import CorruptFile
+from storage.fileio.memory import MemoryFileIO
+
+P0, P1 = TopicPartition("a", 0), TopicPartition("a", 1)
+DIRECTORY = "memory://record-log/t"
+CLUSTER = SourceIdentity("c", {"a": "id"})
+
+
+def batch(partition: TopicPartition, offsets: Sequence[int], next_offset: int) -> RawBatch:
+    at = np.array(offsets, np.int64)
+    keys = pa.array([None if offset % 2 else b"k" for offset in offsets], pa.binary())
+    values = pa.array([b"v%d" % offset for offset in offsets], pa.binary())
+    headers = {1: (("h", b"1"), ("h", None))} if len(offsets) > 1 else {}
+    return RawBatch(*partition, at, at + 5, keys, values, next_offset, headers)
+
+
+def opened(io: MemoryFileIO) -> RecordLog:
+    log = RecordLog.open(io, DIRECTORY, "t")
+    assert log is not None
+    return log
+
+
+@pytest.fixture
+def io() -> MemoryFileIO:
+    found = MemoryFileIO()
+    found.delete_directory(DIRECTORY)
+    return found
+
+
+def test_records_come_back_in_their_order_with_keys_headers_and_nulls(io: MemoryFileIO) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 2})
+    batches = [batch(P0, [3, 5, 6], 7), batch(P1, [0], 4), batch(P0, [8], 9)]
+    for one in batches:
+        log.append(TopicPartition(one.topic, one.partition), one, one.next_offset)
+    log.flush(CLUSTER)
+    again = opened(io)
+    assert (again.starts, again.ends, again.identity) == ({P0: 2, P1: 0}, {P0: 9, P1: 4}, CLUSTER)
+    for kept, one in zip(again.read_after({}), batches, strict=True):
+        assert (kept.topic, kept.partition, kept.next_offset) == (one.topic, one.partition, one.next_offset)
+        assert kept.offsets.tolist() == one.offsets.tolist()
+        assert kept.timestamps_ms.tolist() == one.timestamps_ms.tolist()
+        assert kept.keys == one.keys
+        assert kept.values == one.values
+        assert kept.headers == one.headers
+
+
+def test_what_was_not_written_down_is_not_there(io: MemoryFileIO) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    log.append(P0, batch(P0, [0], 1), 1)
+    log.flush(CLUSTER)
+    log.append(P0, batch(P0, [1], 2), 2)
+    assert opened(io).ends == {P0: 1}
+
+
+def test_without_records_the_end_moves_only_when_asked(io: MemoryFileIO) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    log.append(P0, None, 100)
+    log.flush(CLUSTER)
+    assert RecordLog.open(io, DIRECTORY, "t") is None
+    log.flush(CLUSTER, even_without_records=True)
+    assert opened(io).ends == {P0: 100}
+
+
+def test_a_segment_of_a_fenced_process_that_does_not_join_is_left_out(io: MemoryFileIO) -> None:
+    first = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    first.append(P0, batch(P0, [0], 1), 1)
+    first.flush(CLUSTER)
+    second, late = opened(io), opened(io)
+    for log, end in ((second, 5), (late, 3)):
+        log.append(P0, batch(P0, [end - 1], end), end)
+        log.flush(CLUSTER)
+    assert opened(io).ends in ({P0: 5}, {P0: 3})  # either is what the source holds
+    assert len(list(opened(io).read_after({}))) == 2
+
+
+def test_what_the_table_has_is_trimmed(io: MemoryFileIO) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    for offset in range(3):
+        log.append(P0, batch(P0, [offset], offset + 1), offset + 1)
+        log.flush(CLUSTER)
+    log.trim({P0: 2})
+    assert opened(io).starts == {P0: 2}
+    assert [b.offsets.tolist() for b in opened(io).read_after({P0: 2})] == [[2]]
+
+
+def test_damage_is_named(io: MemoryFileIO) -> None:
+    io.write(f"{DIRECTORY}/0000000001-00000000.arrow", b"no such thing")
+    with pytest.raises(CorruptFile, match=r"0000000001.*records of a quarantined table"):
+        RecordLog.open(io, DIRECTORY, "t")
+
+
+@pytest.mark.parametrize(
+    ("position", "newest", "joins"),
+    [
+        pytest.param({P0: 5}, 1, {P0: 5}, id="the table is inside the log"),
+        pytest.param({P0: 2}, 1, {P0: 4}, id="before it, and as it was when the log began: nothing came between"),
+        pytest.param({P0: 2}, 2, None, id="before it, and another snapshot came"),
+        pytest.param({}, None, None, id="the table is a new one"),
+        pytest.param({P0: 7, P1: 3}, 2, {P0: 7, P1: 3}, id="a partition that the log doesn't know"),
+    ],
+)
+def test_a_log_counts_where_it_begins_at_or_before_the_table(
+    io: MemoryFileIO, position: dict[TopicPartition, int], newest: int | None, joins: dict[TopicPartition, int] | None
+) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 4}, 1, "list-1")
+    log.append(P0, batch(P0, [4, 6], 8), 8)
+    log.flush(CLUSTER)
+    snapshot = None if newest is None else SnapshotSummary(newest, "s", "u", 1, f"list-{newest}", {})
+    joined = join_log(opened(io), SourcePosition().with_partitions(position), snapshot)
+    assert (None if joined is None else joined.position.ends) == joins
+    assert joined is None or joined.read_from.ends == {**joined.position.ends, P0: 8}
