@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from ingest.config.config import load_config
+from ingest.monitoring.metric_list import METRICS
 from ingest.settings import Config, KafkaSettings
 from tidelake.cli.arguments import parse
 
@@ -44,11 +47,75 @@ def test_the_service_s_command_is_one_of_ours_and_reads_the_configuration_that_i
     assert mounts()[invocation.options["config"]] == "./tidelake.yaml"
 
 
-def test_the_service_may_write_its_lake(config: Config) -> None:
+def test_the_service_may_write_its_volumes(config: Config) -> None:
     """A new volume belongs to whom the directory in the image belongs to, and to root where there is none."""
-    assert config.warehouse in mounts()
+    assert str(config.write.spill_directory) in mounts()
     before_user, user, _ = re.split(r"^USER (\w+)$", DOCKERFILE, flags=re.MULTILINE)
-    assert re.search(rf"install -d -o {user} -g {user} {config.warehouse}$", before_user, re.MULTILINE)
+    for path in (config.write.spill_directory, "/lake"):
+        assert re.search(rf"install -d -o {user} -g {user} {path}( \\)?$", before_user, re.MULTILINE)
+
+
+def test_the_lake_is_the_bucket_that_is_made_in_the_store_that_runs(config: Config) -> None:
+    services = COMPOSE["services"]
+    assert services["bucket"]["command"].endswith(f" store/{urlsplit(config.warehouse).netloc}")
+    options, minio = config.warehouse_options, services["minio"]["environment"]
+    assert (options["s3.access-key"], options["s3.secret-key"]) == tuple(minio.values())
+    assert options["s3.endpoint"] == "http://minio:9000"
+    assert services["bucket"]["environment"]["MC_HOST_store"] == "http://minioadmin:minioadmin@minio:9000"
+    assert SERVICE["depends_on"]["bucket"] == {"condition": "service_completed_successfully"}
+
+
+def test_the_connector_sends_the_tables_of_the_database_to_the_topics_that_are_read(config: Config) -> None:
+    connector = json.loads((DOCKER / "connector.json").read_text(encoding="utf-8"))
+    postgres = COMPOSE["services"]["postgres"]
+    made = re.findall(r"^CREATE TABLE (\w+)", (DOCKER / "shop.sql").read_text(encoding="utf-8"), re.MULTILINE)
+    topics = {f"{connector['topic.prefix']}.{connector['schema.include.list']}.{table}" for table in made}
+    assert topics == {name for table in config.tables for name in table.match_patterns}
+    login = [connector[f"database.{name}"] for name in ("user", "password", "dbname")]
+    assert login == list(postgres["environment"].values())
+    assert "wal_level=logical" in postgres["command"]
+    assert f"/connectors/{config.pipeline}/config" in COMPOSE["services"]["connector"]["command"]
+
+
+def test_prometheus_scrapes_the_port_that_the_service_listens_on(config: Config) -> None:
+    scraped = yaml.safe_load((DOCKER / "prometheus.yaml").read_text(encoding="utf-8"))
+    (job,) = scraped["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"tidelake:{config.metrics.port}"]}]
+    assert config.metrics.host == "0.0.0.0"
+    assert f"127.0.0.1:{config.metrics.port}/live" in DOCKERFILE
+    assert SERVICE["ports"] == [f"127.0.0.1:{config.metrics.port}:{config.metrics.port}"]
+
+
+def test_what_every_service_mounts_is_there_and_what_it_waits_for_can_be_waited_for() -> None:
+    services = COMPOSE["services"]
+    for service in services.values():
+        for source, *_ in (volume.split(":") for volume in service.get("volumes", [])):
+            assert (DOCKER / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+        waits = service.get("depends_on", {})
+        for other, how in waits.items() if isinstance(waits, dict) else ():
+            assert how["condition"] != "service_healthy" or "healthcheck" in services[other]
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
+    panels = dashboard["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked = {name for query in queries for name in re.findall(r"tidelake_\w+", query)}
+    there = {metric.exposed_name for metric in METRICS}
+    assert {re.sub(r"_bucket$", "", name) for name in asked} <= there
+    for subject in ("source_lag_records", "table_freshness_seconds", "table_files", "table_sorted_runs_max"):
+        assert f"tidelake_{subject}" in asked
+    places = [panel["gridPos"] for panel in panels]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(cells) == len(set(cells))  # no panel hides another
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    provisioned = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yaml").read_text())
+    uids = {target["datasource"]["uid"] for panel in panels for target in panel["targets"]}
+    assert uids == {provisioned["datasources"][0]["uid"]}
+    (provider,) = yaml.safe_load((DOCKER / "grafana/provisioning/dashboards/tidelake.yaml").read_text())["providers"]
+    mounted = [volume for volume in COMPOSE["services"]["grafana"]["volumes"] if "dashboards:" in volume]
+    assert mounted[0].split(":")[1] == provider["options"]["path"]
 
 
 def test_the_service_waits_for_a_topic_that_is_not_there_yet(config: Config) -> None:

@@ -3,13 +3,15 @@
 A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
 worker of pytest-xdist runs all tests of a part (`--dist loadgroup`), so that a run starts each part once.
 
-Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and the end
-of the run says how many, by part. Nothing else leaves a test out.
+Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
+those that need a program which is not installed (Prometheus, Chromium: packages of Debian). The end of the run says how
+many, by part. Nothing else leaves a test out.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ PART_OF_FIXTURE: Final = {
     "pypaimon": "pypaimon",
 }
 NEEDS_JAVA: Final = frozenset({"Java Paimon", "Spark", "Kafka", "S3 server"})
+PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium"}
 WITHOUT_JAVA: Final = "TIDELAKE_WITHOUT_JAVA"
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -35,7 +38,8 @@ def parts_of(item: pytest.Item) -> list[str]:
     """In the order of the table above."""
     fixtures = set(getattr(item, "fixturenames", ()))
     marked = {part for mark in item.iter_markers("needs") for part in mark.args}
-    return list(dict.fromkeys(p for fixture, p in PART_OF_FIXTURE.items() if fixture in fixtures or p in marked))
+    of_fixtures = [p for fixture, p in PART_OF_FIXTURE.items() if fixture in fixtures or p in marked]
+    return list(dict.fromkeys([*of_fixtures, *(p for p in PROGRAMS if p in marked)]))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,13 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    is_without_java = bool(os.environ.get(WITHOUT_JAVA))
+    missing = {part for part, program in PROGRAMS.items() if shutil.which(program) is None}
+    if os.environ.get(WITHOUT_JAVA):
+        missing |= NEEDS_JAVA
     kept, left_out = [], []
     for item in items:
         parts = parts_of(item)
-        if is_without_java and NEEDS_JAVA.intersection(parts):
+        if lacking := [part for part in parts if part in missing]:
             left_out.append(item)
-            config.stash[_LEFT_OUT][parts[0]] += 1
+            config.stash[_LEFT_OUT][lacking[0]] += 1
             continue
         kept.append(item)
         if parts:
@@ -77,6 +83,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if counts := config.stash[_LEFT_OUT]:
-        terminalreporter.section("left out, for want of a JDK 17 and Maven", sep="=", yellow=True)
+        terminalreporter.section("left out, for want of what they need", sep="=", yellow=True)
         for part, count in sorted(counts.items()):
-            terminalreporter.line(f"{count:>6} tests with {part}")
+            needs = f"the program {PROGRAMS[part]}" if part in PROGRAMS else "a JDK 17 and Maven"
+            terminalreporter.line(f"{count:>6} tests with {part}: {needs}")
