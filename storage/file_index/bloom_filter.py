@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from storage.file_index.base import Answer
 from storage.file_index.hashing import hash_numbers, hash_texts
-from storage.file_index.values import is_text, numbers
+from storage.file_index.values import is_text, literal_bytes, numbers
 from storage.types import AtomicType
 
 _HASH_FUNCTIONS: Final = struct.Struct(">i")
-_BLOCK_ROWS: Final = 16_384
+_BLOCK_ROWS: Final = 8_192
+_FEW_VALUES: Final = 8  # for which NumPy costs more than it saves
 
 
 def bit_count(items: int, false_positives: float) -> int:
@@ -65,9 +69,16 @@ class BloomFilterIndex:
             raise ValueError(f"a Bloom filter of {len(data)} bytes")
         (self._hash_functions,) = _HASH_FUNCTIONS.unpack_from(data)
         self._bits = np.frombuffer(data, np.uint8, offset=_HASH_FUNCTIONS.size)
+        self._data = data
         self._data_type = data_type
 
     def any_of(self, values: pa.Array) -> Answer:
+        if len(values) <= _FEW_VALUES:
+            bits = 8 * len(self._bits)
+            for positions in _few_positions(values, self._data_type, self._hash_functions, bits):
+                if all(self._data[_HASH_FUNCTIONS.size + (at >> 3)] >> (at & 7) & 1 for at in positions):
+                    return None
+            return BitMap()
         maybe = np.ones(len(values), np.bool_)
         for at in _positions(_hashes(values, self._data_type), self._hash_functions, 8 * len(self._bits)):
             maybe &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
@@ -88,6 +99,27 @@ class BloomFilterIndex:
 
 def _hashes(values: pa.Array, data_type: AtomicType) -> NDArray[np.int64]:
     return hash_texts(values) if is_text(data_type) else hash_numbers(numbers(values, data_type))
+
+
+@lru_cache(maxsize=1024)
+def _positions_of(value: int, functions: int, bits: int) -> tuple[int, ...]:
+    """The bits of one hash: a scan asks for the same value in file after file."""
+    return tuple(int(at[0]) for at in _positions(np.array([value], np.int64), functions, bits))
+
+
+def _few_positions(values: pa.Array, data_type: AtomicType, functions: int, bits: int) -> Iterator[tuple[int, ...]]:
+    """Of each value, the bits that its hashes name."""
+    if is_text(data_type):
+        hashes = [xxhash.xxh64_intdigest(text) for text in literal_bytes(values)]
+        hashes = [value - (value >> 63 << 64) for value in hashes]
+    else:
+        hashes = [_hash_of_number(number) for number in numbers(values, data_type).tolist()]
+    return (_positions_of(value, functions, bits) for value in hashes)
+
+
+@lru_cache(maxsize=1024)
+def _hash_of_number(number: int) -> int:
+    return int(hash_numbers(np.array([number], np.int64))[0])
 
 
 def _positions(hashes: NDArray[np.int64], functions: int, bits: int) -> list[NDArray[np.int32]]:

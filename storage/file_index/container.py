@@ -138,5 +138,8 @@ def _decoded_name(data: bytes, at: int) -> tuple[str, int]:
     start = at + _NAME_LENGTH.size
     if len(data) < start + length:
         raise struct.error(f"a name of {length} bytes where {len(data) - start} are left")
-    letters = data[start : start + length].replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    encoded = data[start : start + length]
+    if encoded.isascii():
+        return encoded.decode(), start + length
+    letters = encoded.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     return letters.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass"), start + length

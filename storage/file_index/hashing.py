@@ -20,7 +20,7 @@ from storage.types.arrow_buffers import PaddedBytes, byte_ranges
 
 Hashes = NDArray[np.uint64]
 
-_BLOCK_ROWS: Final = 16_384  # so that what is worked on stays in the processor's cache
+_BLOCK_ROWS: Final = 8_192  # what is worked on stays in the processor's cache, and in memory that is at hand
 _COLUMN_LENGTH_MAX: Final = 256  # of a value: longer ones cost more in hashing than in calling
 _COLUMN_ROWS_MIN: Final = 64  # of one length, below which a call for each costs less
 
@@ -108,22 +108,18 @@ def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int) -> Hashes:
             offset += 32
         h = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
         for lane in lanes:
-            h = (h ^ _round(np.zeros_like(lane), lane)) * _PRIME_1 + _PRIME_4
+            h = (h ^ _first_round(lane)) * _PRIME_1 + _PRIME_4
     else:
         h = np.full(len(at), _PRIME_5)
     h += np.uint64(length)
     while offset + 8 <= end:
-        h ^= _round(np.zeros_like(h), data.load(at + offset, 8))
-        h = _rotated(h, 27) * _PRIME_1 + _PRIME_4
+        h ^= _first_round(data.load(at + offset, 8))
+        h = _rotated(h, 27)
+        h *= _PRIME_1
+        h += _PRIME_4
         offset += 8
-    if offset + 4 <= end:
-        h ^= data.load(at + offset, 4) * _PRIME_1
-        h = _rotated(h, 23) * _PRIME_2 + _PRIME_3
-        offset += 4
-    while offset < end:
-        h ^= data.load(at + offset, 1) * _PRIME_5
-        h = _rotated(h, 11) * _PRIME_1
-        offset += 1
+    if offset < end:
+        h = _with_tail(h, data.load(at + offset, end - offset), end - offset)
     h ^= h >> np.uint64(33)
     h *= _PRIME_2
     h ^= h >> np.uint64(29)
@@ -132,12 +128,36 @@ def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int) -> Hashes:
     return h
 
 
+def _with_tail(h: Hashes, tail: Hashes, length: int) -> Hashes:
+    """tail: the last bytes, less than eight, the first one lowest."""
+    if length >= 4:
+        h ^= (tail & np.uint64(0xFFFFFFFF)) * _PRIME_1
+        h = _rotated(h, 23)
+        h *= _PRIME_2
+        h += _PRIME_3
+        tail = tail >> np.uint64(32)
+    for number in range(length % 4):
+        h ^= ((tail >> np.uint64(8 * number)) & np.uint64(0xFF)) * _PRIME_5
+        h = _rotated(h, 11)
+        h *= _PRIME_1
+    return h
+
+
 def _round(lane: Hashes, words: Hashes) -> Hashes:
     return _rotated(lane + words * _PRIME_2, 31) * _PRIME_1
 
 
+def _first_round(words: Hashes) -> Hashes:
+    """Of a lane that is 0."""
+    rounded = _rotated(words * _PRIME_2, 31)
+    rounded *= _PRIME_1
+    return rounded
+
+
 def _rotated(words: Hashes, count: int) -> Hashes:
-    return (words << np.uint64(count)) | (words >> np.uint64(64 - count))
+    rotated = words << np.uint64(count)
+    rotated |= words >> np.uint64(64 - count)
+    return rotated
 
 
 def _blocks(length: int) -> Iterator[slice]:

@@ -18,7 +18,7 @@ from storage.files.data_file import DataFileMeta
 from storage.paths import format_of, is_file_index_name
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
-from storage.types import DataField, DataType, MapType, Root, same_ignoring_nullability
+from storage.types import DataField, Root, same_ignoring_nullability
 
 _REMEDY = "file-index.read.enabled = false reads without"
 
@@ -31,24 +31,22 @@ def index_file_name(file: DataFileMeta) -> str | None:
     return names[0] if names else None
 
 
-def may_have_indexes(file: DataFileMeta) -> bool:
-    return file.embedded_index is not None or bool(file.extra_files)
+def may_have_indexes(file: DataFileMeta, *, embedded_only: bool = False) -> bool:
+    """embedded_only: those in a file of their own don't count."""
+    return file.embedded_index is not None or (bool(file.extra_files) and not embedded_only)
 
 
 @contextmanager
-def file_indexes(
-    context: TableContext, file: DataFileMeta, path: str, *, embedded_only: bool = False
-) -> Iterator[FileIndexes | None]:
+def file_indexes(context: TableContext, file: DataFileMeta, path: str) -> Iterator[FileIndexes | None]:
     """The indexes of a data file while they are read; None where it has none.
 
     context: under the schema to read with.
     path: of the data file.
-    embedded_only: those in a file of their own are left alone.
     """
     if file.embedded_index is not None:
         yield FileIndexes(context, file, Container.of_bytes(file.embedded_index, path), path)
         return
-    name = None if embedded_only else index_file_name(file)
+    name = index_file_name(file)
     if name is None:
         yield None
         return
@@ -88,14 +86,12 @@ class FileIndexes:
         """Indexes of a column, none where its values are not those that the file holds."""
         wanted = self._context.schema.by_name[name]
         stored = self._stored(wanted)
-        if stored is not None:
-            yield from self._named(stored.name, stored.type)
-
-    def of_map_key(self, name: str, key: str) -> Iterator[ColumnIndex]:
-        """Indexes of the values that a map has under a key."""
-        stored = self._stored(self._context.schema.by_name[name])
-        if stored is not None and isinstance(stored.type, MapType):
-            yield from self._named(f"{stored.name}[{key}]", stored.type.value)
+        if stored is None:
+            return
+        for kind, place in self._container.places.get(stored.name, {}).items():
+            body = None if place.start is None else self._container.body(place)
+            if (index := open_index(kind, body, stored.type, self._path)) is not None:
+                yield index
 
     def _stored(self, wanted: DataField) -> DataField | None:
         """The column in the file, if it holds the values that are read: they are not cast, and not trimmed (CHAR in
@@ -107,12 +103,6 @@ class FileIndexes:
         if stored.type.root is Root.CHAR and format_of(self._file.file_name) == "orc":
             return None
         return stored
-
-    def _named(self, name: str, data_type: DataType) -> Iterator[ColumnIndex]:
-        for kind, place in self._container.places.get(name, {}).items():
-            body = None if place.start is None else self._container.body(place)
-            if (index := open_index(kind, body, data_type, self._path)) is not None:
-                yield index
 
     @property
     def path(self) -> str:

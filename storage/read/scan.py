@@ -28,7 +28,7 @@ from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
-from storage.read.skipping.index_answers import selected_rows
+from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import BinPacking, Split, append_splits, merge_tree_splits
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -222,11 +222,12 @@ class TableScan:
             for i in np.flatnonzero(~maybe):
                 self.report(files[i], LeftOut.STATISTICS if by_value else LeftOut.KEY_RANGE)
             files = [files[i] for i in np.flatnonzero(maybe)]
-        return [file for file in files if self._index_allows(file, condition)]
+        question = IndexQuestion(self.context, condition)
+        return [file for file in files if self._index_allows(file, question)]
 
-    def _index_allows(self, file: DataFileMeta, condition: Predicate) -> bool:
+    def _index_allows(self, file: DataFileMeta, question: IndexQuestion) -> bool:
         """As far as its metadata holds the index; one in a file of its own is asked when the file is read."""
-        selected = selected_rows(self.context, file, file.file_name, condition, embedded_only=True)
+        selected = question.selected_rows(file, file.file_name, embedded_only=True)
         if selected is not None and not selected:
             self.report(file, LeftOut.INDEX)
             return False

@@ -26,7 +26,7 @@ from storage.merge.sections import BatchSize, batch_size
 from storage.merge.sorted_run import Section, SortedRun
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
-from storage.read.skipping.index_answers import selected_rows
+from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import Split
 from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
@@ -119,6 +119,10 @@ class SnapshotReader:
         return filtered(self.context, merged if self._keeps_kinds else drop_retracts(merged), self.predicate)
 
     @cached_property
+    def _question(self) -> IndexQuestion:
+        return IndexQuestion(self.context, self.predicate)
+
+    @cached_property
     def _merge_function(self) -> MergeFunction:
         return merge_function_of(self.context)
 
@@ -142,10 +146,11 @@ class SnapshotReader:
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
+        question = self._question if condition is self.predicate else IndexQuestion(self.context, condition)
         for file in run:
             path = data_file_path(bucket.directory, file)
             deletion = bucket.deletion_files.get(file.file_name)
-            selected = selected_rows(self.context, file, path, condition)
+            selected = question.selected_rows(file, path)
             if selected is not None and not selected:
                 continue
             batches = read_data_file(

@@ -17,7 +17,7 @@ from storage.files.reader import read_data_file
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.scan import TableScan
-from storage.read.skipping.index_answers import selected_rows
+from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.snapshot_reader import filtered
 from storage.schema.table_schema import POSITION_FIELD
 from storage.snapshots.snapshot import Snapshot
@@ -47,13 +47,14 @@ def matching_rows(
     Raises SnapshotExpired.
     """
     fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
+    question = IndexQuestion(context, predicate)
     for split in TableScan(context, predicate).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for file in split.files:
             deletion = split.deletion_files.get(file.file_name)
             path = data_file_path(directory, file)
             with raise_if_snapshot_expired(context, split.snapshot_id):
-                selected = selected_rows(context, file, path, predicate)
+                selected = question.selected_rows(file, path)
                 if selected is not None and not selected:
                     continue
                 batches = read_data_file(

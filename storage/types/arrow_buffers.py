@@ -57,15 +57,24 @@ def is_ascii(texts: pa.Array) -> bool:
 class PaddedBytes:
     """PaddedBytes to be read eight at a time, at any position."""
 
-    def __init__(self, data: NDArray[np.uint8]) -> None:
-        """Copies `data`, so that eight bytes can be read where it ends."""
-        self.data = np.zeros(len(data) + 8, np.uint8)
-        self.data[: len(data)] = data
-        self._eight_from = np.ndarray((len(data) + 1,), "<u8", self.data, strides=(1,))
+    def __init__(self, data: NDArray[np.uint8], *, has_room: bool = False) -> None:
+        """Copies `data`, so that eight bytes can be read where it ends.
+
+        has_room: `data` ends with eight bytes that belong to nobody, and is not copied.
+        """
+        if has_room:
+            self.data = data
+        else:
+            self.data = np.zeros(len(data) + 8, np.uint8)
+            self.data[: len(data)] = data
+        self._eight_from = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
 
     def load(self, at: NDArray[np.int64], count: NDArray[np.int64] | int) -> NDArray[np.uint64]:
         """Little-endian words: `count` bytes from each position, zeros above. Other counts than 0 to 8: the nearer."""
-        words: NDArray[np.uint64] = self._eight_from[at] & _FIRST_BYTES[np.clip(count, 0, 8)]
+        words: NDArray[np.uint64] = self._eight_from[at]
+        if isinstance(count, int):
+            return words if count >= 8 else words & _FIRST_BYTES[max(0, count)]
+        words &= _FIRST_BYTES[np.clip(count, 0, 8)]
         return words
 
 
@@ -83,4 +92,7 @@ def byte_ranges(column: pa.Array) -> tuple[PaddedBytes, NDArray[np.int64], NDArr
     nulls = null_mask(column)
     if nulls is not None:
         lengths[nulls] = 0  # Arrow allows bytes under a null
-    return PaddedBytes(np.frombuffer(data_buffer, np.uint8)[first:last]), starts - first, lengths
+    whole = np.frombuffer(data_buffer, np.uint8)
+    if last + 8 <= len(whole):
+        return PaddedBytes(whole[first : last + 8], has_room=True), starts - first, lengths
+    return PaddedBytes(whole[first:last]), starts - first, lengths

@@ -25,6 +25,7 @@ from tests.benchmarks import (
     compaction,
     exactly_once,
     expiring_commits,
+    file_indexes,
     flush,
     following,
     ingest_folder,
@@ -59,6 +60,8 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "many-tables": many_tables.sections,
     "busy-tables": busy_tables.sections,
     "exactly-once": exactly_once.sections,
+    "index-lookup": file_indexes.lookup_sections,
+    "index-flush": file_indexes.flush_sections,
     "help": startup.sections,
 }
 PEERS: Final = ("rust", "java", "pypaimon")

@@ -15,7 +15,7 @@ from tests.support.java_oracle import JavaOracle
 
 JAVA: Final = "Java Paimon"
 # The oracle's own flags make short runs cheap: no optimising compiler, one thread that collects garbage.
-_JVM: Final = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx4g"
+JVM: Final = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx4g"
 
 
 class JavaCompaction:
@@ -25,7 +25,7 @@ class JavaCompaction:
         self._input_rows = input_rows
 
     def __enter__(self) -> Self:
-        self._java = JavaOracle(jvm=_JVM)
+        self._java = JavaOracle(jvm=JVM)
         return self
 
     def __exit__(
@@ -61,7 +61,7 @@ class JavaReplay:
         self._full = full
 
     def __enter__(self) -> Self:
-        self._java = JavaOracle(jvm=_JVM)
+        self._java = JavaOracle(jvm=JVM)
         return self
 
     def __exit__(

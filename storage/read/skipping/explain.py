@@ -10,7 +10,7 @@ from storage.files.data_file import DataFileMeta
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.scan import LeftOut, TableScan
-from storage.read.skipping.index_answers import selected_rows
+from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
 
@@ -90,8 +90,9 @@ def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
         condition = scan.predicate
         if is_merged and condition is not None:
             condition = condition.within(keys)
+        question = IndexQuestion(scan.context, condition)
         for file in (file for run in section for file in run):
-            selected = selected_rows(scan.context, file, data_file_path(directory, file), condition)
+            selected = question.selected_rows(file, data_file_path(directory, file))
             deletion = split.deletion_files.get(file.file_name)
             yield ExplainedFile(
                 partition_directory(scan.context, split.partition),

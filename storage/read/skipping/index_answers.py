@@ -9,10 +9,10 @@ Source: Java `fileindex/FileIndexPredicate.java`, `io/FileIndexEvaluator.java`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -23,67 +23,70 @@ from storage.files.data_file import DataFileMeta
 from storage.files.file_index import FileIndexes, file_indexes, may_have_indexes
 from storage.read.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from storage.table import TableContext
-from storage.types import AtomicType, DataType
+from storage.types import AtomicType
 
 _ROWS_MAX: Final = 2**31 - 1  # positions of indexes have 32 bits
 _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
-Ask = Callable[[ColumnIndex], Answer]
+Ask: TypeAlias = Callable[[ColumnIndex], Answer]
+Asker: TypeAlias = Callable[[FileIndexes], Answer]
+"""A condition that was prepared: values are converted once, however many files are asked."""
 
 
-def selected_rows(
-    context: TableContext, file: DataFileMeta, path: str, condition: Predicate | None, *, embedded_only: bool = False
-) -> Answer:
-    """Rows of a data file that may fulfil the condition, by its indexes; None: they can't tell, read all.
+class IndexQuestion:
+    """What a condition asks the indexes of data files.
 
     context: under the schema to read with.
-    path: of the data file.
-    embedded_only: an index in a file of its own is not opened.
-    Raises CorruptFile.
     """
-    if condition is None or not may_have_indexes(file) or file.row_count > _ROWS_MAX:
-        return None
-    if not context.options.file_index_read_enabled:
-        return None
-    with file_indexes(context, file, path, embedded_only=embedded_only) as indexes:
-        return None if indexes is None else IndexAnswers(context, indexes).of(condition)
+
+    def __init__(self, context: TableContext, condition: Predicate | None) -> None:
+        self.condition = condition
+        self._context = context
+        is_enabled = condition is not None and context.options.file_index_read_enabled
+        self._asker = _Askers(context).of(condition) if is_enabled and condition is not None else None
+
+    def selected_rows(self, file: DataFileMeta, path: str, *, embedded_only: bool = False) -> Answer:
+        """Rows of a data file that may fulfil the condition, by its indexes; None: they can't say, read all.
+
+        path: of the data file.
+        embedded_only: an index in a file of its own is not opened.
+        Raises CorruptFile.
+        """
+        if self._asker is None or not may_have_indexes(file, embedded_only=embedded_only):
+            return None
+        if file.row_count > _ROWS_MAX:
+            return None
+        with file_indexes(self._context, file, path) as indexes:
+            return None if indexes is None else self._asker(indexes)
 
 
 @dataclass(frozen=True, slots=True)
-class IndexAnswers:
-    """Asks the indexes of one data file."""
+class _Askers:
+    """Prepares conditions. An asker that is None can't say anything of any file."""
 
     context: TableContext
-    indexes: FileIndexes
 
-    def of(self, condition: Predicate) -> Answer:
-        return self._answer(condition, False)
-
-    def _answer(self, condition: Predicate, negated: bool) -> Answer:
+    def of(self, condition: Predicate, negated: bool = False) -> Asker | None:
         match condition:
             case Not(inner=inner):
-                return self._answer(inner, not negated)
+                return self.of(inner, not negated)
             case And(parts=parts) | Or(parts=parts):
-                return self._joined(parts, isinstance(condition, And) != negated, negated)
+                askers = [self.of(part, negated) for part in parts]
+                return _all_of(askers) if isinstance(condition, And) != negated else _one_of(askers)
             case Compare():
                 return self._compared(condition, negated)
             case IsIn():
                 return self._contained(condition, negated)
             case IsNull(column=column):
-                return self._asked(column, lambda index: index.is_not_null() if negated else index.is_null())
+                return _column(column, lambda index: index.is_not_null() if negated else index.is_null())
             case IsNan(column=column) if not negated:
-                nan = pa.array([math.nan], self._arrow_type(column))
-                return self._asked(column, lambda index: index.any_of(nan))
+                nan = pa.array([math.nan], self.context.schema.arrow.field(column).type)
+                return _column(column, lambda index: index.any_of(nan))
             case StartsWith() if not negated:
                 return self._begun(condition)
         return None
 
-    def _joined(self, parts: Iterable[Predicate], all_of_them: bool, negated: bool) -> Answer:
-        if all_of_them:
-            return _all(self._answer(part, negated) for part in parts)
-        return reduce(either, (self._answer(part, negated) for part in parts))
-
-    def _compared(self, condition: Compare, negated: bool) -> Answer:
+    def _compared(self, condition: Compare, negated: bool) -> Asker | None:
         operator, scalar = condition.in_type_of_column(self.context.schema.arrow)
         kind = scalar.type
         is_float = pa.types.is_floating(kind)
@@ -95,55 +98,65 @@ class IndexAnswers:
         if is_float:
             plain = scalar.as_py()
             if math.isnan(plain):
-                return None if operator == "!=" else BitMap()
+                return None if operator == "!=" else _no_row
             if plain == 0:
                 values = _zeros(operator, kind)
         column = condition.column
-        if is_cut_off_type(self._type(column)):
+        if self._is_cut_off(column):
             operator = {"<": "<=", ">": ">=", "!=": ""}.get(operator, operator)
         match operator:
             case "==":
-                return self._asked(column, lambda index: index.any_of(values))
+                return _column(column, lambda index: index.any_of(values))
             case "!=":
-                return self._asked(column, lambda index: index.none_of(values))
+                return _column(column, lambda index: index.none_of(values))
             case "":
                 return None
-        return self._asked(column, lambda index: index.compare(operator, values))
+        return _column(column, lambda index: index.compare(operator, values))
 
-    def _contained(self, condition: IsIn, negated: bool) -> Answer:
+    def _contained(self, condition: IsIn, negated: bool) -> Asker | None:
         values = condition.value_set(self.context.schema.arrow)
         if not negated:
-            return self._asked(condition.column, lambda index: index.any_of(values)) if len(values) else BitMap()
-        if not len(values) or is_cut_off_type(self._type(condition.column)):
+            return _column(condition.column, lambda index: index.any_of(values)) if len(values) else _no_row
+        if not len(values) or self._is_cut_off(condition.column):
             return None
-        return self._asked(condition.column, lambda index: index.none_of(values))
+        return _column(condition.column, lambda index: index.none_of(values))
 
-    def _begun(self, condition: StartsWith) -> Answer:
+    def _begun(self, condition: StartsWith) -> Asker | None:
         """As texts from the prefix up to the first one behind all that begin with it."""
         start = condition.prefix.encode()
         if not start:
-            return self._asked(condition.column, lambda index: index.is_not_null())
+            return _column(condition.column, lambda index: index.is_not_null())
         end = start[:-1] + bytes([start[-1] + 1])  # the last byte of a text is never 255
+        least, behind = (pa.array([text], pa.binary()) for text in (start, end))
+        return _column(condition.column, lambda index: both(index.compare(">=", least), index.compare("<", behind)))
 
-        def ask(index: ColumnIndex) -> Answer:
-            least = index.compare(">=", pa.array([start], pa.binary()))
-            return both(least, index.compare("<", pa.array([end], pa.binary())))
-
-        return self._asked(condition.column, ask)
-
-    def _asked(self, column: str, ask: Ask) -> Answer:
-        with damage(self.indexes.path, "of column " + column):
-            return _all(ask(index) for index in self.indexes.of_column(column))
-
-    def _type(self, column: str) -> DataType:
-        return self.context.schema.by_name[column].type
-
-    def _arrow_type(self, column: str) -> pa.DataType:
-        return self.context.schema.arrow.field(column).type
+    def _is_cut_off(self, column: str) -> bool:
+        data_type = self.context.schema.by_name[column].type
+        return isinstance(data_type, AtomicType) and is_cut_off(data_type)
 
 
-def is_cut_off_type(data_type: DataType) -> bool:
-    return isinstance(data_type, AtomicType) and is_cut_off(data_type)
+def _column(column: str, ask: Ask) -> Asker:
+    def asker(indexes: FileIndexes) -> Answer:
+        with damage(indexes.path, "of column " + column):
+            return _all(ask(index) for index in indexes.of_column(column))
+
+    return asker
+
+
+def _no_row(_: FileIndexes) -> Answer:
+    return BitMap()
+
+
+def _all_of(askers: Sequence[Asker | None]) -> Asker | None:
+    able = [asker for asker in askers if asker is not None]
+    return (lambda indexes: _all(asker(indexes) for asker in able)) if able else None
+
+
+def _one_of(askers: Sequence[Asker | None]) -> Asker | None:
+    able = [asker for asker in askers if asker is not None]
+    if len(able) < len(askers):
+        return None
+    return lambda indexes: reduce(either, (asker(indexes) for asker in able))
 
 
 def _all(answers: Iterator[Answer]) -> Answer:
