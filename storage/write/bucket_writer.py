@@ -157,7 +157,8 @@ class PrimaryKeyBucketWriter:
 
     def flush_memory(self) -> None:
         with self._lock:
-            is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES
+            # of large rows a flush would hold one of each segment
+            is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES and not self._buffer.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:

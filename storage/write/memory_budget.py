@@ -13,6 +13,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
+# Of rows this large a copy counts: they are merged as runs of one row each, and come where there is room for them.
+LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 _PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
@@ -67,12 +69,21 @@ class MemoryBudget:
         while (holder := self._largest()) is not None:
             holder.flush_memory()
 
-    def _largest(self) -> MemoryOwner | None:
-        """The owner that must flush next; None when all is within the limits."""
+    def make_room_for(self, rows: pa.RecordBatch) -> None:
+        """Before large rows come that don't fit beside what is held. Smaller ones don't wait: larger files."""
+        if rows.nbytes < LARGE_ROW_BYTES * max(1, rows.num_rows):
+            return
+        while (holder := self._largest(rows.nbytes)) is not None:
+            holder.flush_memory()
+
+    def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
+        """The owner that must flush next; None when all is within the limits, or nobody holds anything."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
         largest = max(held, key=held.__getitem__, default=None)
-        if largest is None or (sum(held.values()) <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX):
+        if largest is None or not held[largest]:
+            return None
+        if sum(held.values()) + coming_bytes <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX:
             return None
         return largest
 

@@ -110,7 +110,7 @@ class TableWriter:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._converted(batch) for batch in batches]:
             for piece in pieces(batch):
-                self.add(self._routed(piece))
+                self.add(RoutedRows(self._router.route(piece)), piece)
                 self.make_room()
 
     def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], buckets: NDArray[np.integer[Any]]) -> None:
@@ -124,21 +124,24 @@ class TableWriter:
         start = 0
         for piece in pieces(rows):
             groups = buckets[start : start + piece.num_rows]
-            self.add(RoutedRows([(keys[group], part) for group, part in split_by_group(piece, groups, len(keys))]))
+            parts = split_by_group(piece, groups, len(keys))
+            self.add(RoutedRows([(keys[group], part) for group, part in parts]), piece)
             self.make_room()
             start += piece.num_rows
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
-        return self._routed(self._converted(rows))
+        return RoutedRows(self._router.route(self._converted(rows)))
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` has to look into the table first."""
         return any(key not in self._buckets for key, _ in routed.parts)
 
-    def add(self, routed: RoutedRows) -> None:
-        """The second part: the rows are in memory, maybe too many. The third is `make_room`."""
+    def add(self, routed: RoutedRows, rows: pa.RecordBatch | None = None) -> None:
+        """The second part: the rows are in memory, maybe too many. Large `rows`, of who may wait, wait for room."""
         with self._fatal_errors():
+            if rows is not None:
+                self._memory.make_room_for(rows)
             for key, part in routed.parts:
                 self._bucket(key).write(part)
                 if self._full_every is not None:
@@ -330,9 +333,6 @@ class TableWriter:
     def _check_row_kinds(self, converted: pa.RecordBatch) -> None:
         if self._merge_function is not None:
             check_row_kinds(self._merge_function, row_kinds(converted), self._context.name)
-
-    def _routed(self, converted: pa.RecordBatch) -> RoutedRows:
-        return RoutedRows(self._router.route(converted))
 
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:

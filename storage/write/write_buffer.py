@@ -24,13 +24,12 @@ from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort
 from storage.merge.multi_pass_merge import keep_all
 from storage.merge.spill_file import SpillFile
 from storage.types.row_kinds import row_kinds
+from storage.write.memory_budget import LARGE_ROW_BYTES
 
 # A flush holds a piece of every segment.
 SEGMENTS_MAX: Final = 64
 PIECE_ROWS_MAX: Final = 16_384
 PIECE_BYTES: Final = 1024 * 1024
-# Rows this large are merged as runs of one row each: a sorted copy of all of them would double the memory.
-LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 
 
 class WriteBuffer:

@@ -139,6 +139,8 @@ class ParquetWriter:
             self._writer.write_table(table, row_group_size=table.num_rows)
         self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
+        if self._has_large_rows:
+            pa.default_memory_pool().release_unused()
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
