@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from ingest.formats.columnar import refused_columns
 from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.envelopes.envelope import Envelope, Op
+from ingest.formats.envelopes.envelope import Envelope, Op, RowImages
 from ingest.formats.record_schema import RecordSchema, ignored_fields
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
 
-_KIND_OF_OP: Final = {
-    Op.INSERT: RowKind.INSERT,
-    Op.UPDATE: RowKind.UPDATE_AFTER,
-    Op.UPDATE_AFTER: RowKind.UPDATE_AFTER,
-    Op.UPDATE_BEFORE: RowKind.UPDATE_BEFORE,
-    Op.DELETE: RowKind.DELETE,
-}
+_KIND_OF_OP: Final = np.full(max(Op) + 1, -1, np.int8)
+_KIND_OF_OP[[Op.INSERT, Op.UPDATE, Op.UPDATE_AFTER, Op.UPDATE_BEFORE, Op.DELETE]] = (
+    RowKind.INSERT,
+    RowKind.UPDATE_AFTER,
+    RowKind.UPDATE_AFTER,
+    RowKind.UPDATE_BEFORE,
+    RowKind.DELETE,
+)
 
 
 class ColumnarImages:
@@ -51,6 +52,7 @@ class ColumnarImages:
         ignored = ignored_fields(record_schema.target)
         image = msgspec.defstruct("Image", fields + ignored, forbid_unknown_fields=True, gc=False)
         key = msgspec.defstruct("Key", [fields[place] for place in record_schema.primary_key_places], gc=False)
+        self.image = image
         # Numbers of untyped (decimal) columns keep their digits.
         self._images: Any = msgspec.json.Decoder(image, float_hook=float_hook).decode_lines
         self._keys: Any = msgspec.json.Decoder(key, float_hook=float_hook).decode_lines
@@ -61,28 +63,33 @@ class ColumnarImages:
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
         """The rows of these records. rows: where they are in the batch. Raises one of NOT_COLUMNAR."""
-        new, old, ops, counts = _images_of(records, self._record_schema.by_name)
-        is_update = np.fromiter((op is Op.UPDATE for op in ops), np.bool_, len(ops))
+        return self.read_images(_images_of(records, self._record_schema.by_name), rows, records[0])
+
+    def read_images(self, images: RowImages, rows: NDArray[np.int64], like: Envelope) -> DecodedRows:
+        """The same of images, raw or decoded into `image`. like: one of the records."""
+        new, old, ops, counts = images
+        codes = np.fromiter(ops, np.int8, len(ops))
+        is_update = codes == Op.UPDATE
         columns = self._columns_of(new)
         given = [raw for raw in old if raw is not None]
         has_old = np.fromiter((raw is not None for raw in old), np.bool_, len(old))
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
-            if self._record_schema.target.needs_retractions and not records[0].KNOWS_OLD_ROWS:
+            if self._record_schema.target.needs_retractions and not like.KNOWS_OLD_ROWS:
                 raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
-        is_update |= np.fromiter((op is Op.UPDATE_AFTER for op in ops), np.bool_, len(ops))
-        columns, left_out = self._without_left_out(columns, is_update, has_old, records[0])
-        kinds = np.fromiter((_KIND_OF_OP[op] for op in ops), np.int8, len(ops))
+        is_update |= codes == Op.UPDATE_AFTER
+        columns, left_out = self._without_left_out(columns, is_update, has_old, like)
+        kinds = _KIND_OF_OP[codes]
         source_rows = np.repeat(rows, counts)
         if given and self._record_schema.target.emit_update_before:
-            return self._with_old_rows(columns, given, has_old, kinds, source_rows, left_out, records[0])
+            return self._with_old_rows(columns, given, has_old, kinds, source_rows, left_out, like)
         return self._decoded(columns, kinds, source_rows, left_out)
 
-    def _columns_of(self, images: Sequence[msgspec.Raw]) -> list[Sequence[Any]]:
+    def _columns_of(self, images: Sequence[Any]) -> list[Sequence[Any]]:
         """Those of the table, in its order."""
-        columns = _columns(self._images(b"".join(images)), len(images))
+        columns = _columns(self._images(b"".join(images)) if _are_raw(images) else images, len(images))
         del columns[len(self._decoders) :]  # ignored ones
         return columns
 
@@ -105,7 +112,11 @@ class ColumnarImages:
         """Every update must keep its key; else reading it alone decides."""
         if not self._record_schema.primary_key:
             return
-        old_keys = _columns(self._keys(b"".join(given)), len(given))
+        if _are_raw(given):
+            old_keys = _columns(self._keys(b"".join(given)), len(given))
+        else:
+            every = _columns(given, len(given))
+            old_keys = [every[place] for place in self._record_schema.primary_key_places]
         flags = has_old.tolist()
         for place, old in zip(self._record_schema.primary_key_places, old_keys, strict=True):
             for before, after in zip(old, compress(columns[place], flags), strict=True):
@@ -177,6 +188,10 @@ class ColumnarImages:
                 raise ValueError(f"null in column {column.name}")
             arrays.append(cells if order is None else cells.take(order))
         return DecodedRows(self._record_schema.target, source_rows, kinds, arrays, left_out)
+
+
+def _are_raw(images: Sequence[Any]) -> bool:
+    return bool(images) and type(images[0]) is msgspec.Raw
 
 
 def _images_of(

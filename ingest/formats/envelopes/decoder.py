@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from ingest.formats.columnar import NOT_COLUMNAR, garbage_collection_paused
-from ingest.formats.concatenated_json import split_rows
+from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
 from ingest.formats.envelopes.columnar_images import ColumnarImages
-from ingest.formats.envelopes.envelope import Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
 from ingest.formats.envelopes.recognition import hint
@@ -59,6 +59,18 @@ class _Group:
     records: list[Envelope] = field(default_factory=list)
 
 
+class _Last:
+    """The shape of a topic's last records, and what reads more of it at once. record: one of them."""
+
+    def __init__(self, known: _KnownShape, source: SourceTable, record: Envelope, reader: DirectReader) -> None:
+        assert known.columnar is not None
+        self.known = known
+        self.columnar = known.columnar
+        self.source = source
+        self.record = record
+        self.reader = reader
+
+
 _Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
 
 
@@ -84,6 +96,7 @@ class EnvelopeDecoder:
         self._options = options
         self._settings = ConnectorSettings(binary_handling_mode=options.binary_handling_mode)
         self._known: dict[tuple[str, Hashable], _KnownShape] = {}
+        self._last_of_topic: dict[str, _Last] = {}
         self.row_decoded_records = 0
         """Records that were read one by one since construction; for benchmarks and tests."""
 
@@ -104,6 +117,8 @@ class EnvelopeDecoder:
         )
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+        if self._try_direct(state, rows):
+            return
         try:
             records = self._reader.read_rows(state.batch.values, rows)
         except NOT_COLUMNAR:
@@ -121,6 +136,31 @@ class EnvelopeDecoder:
             group.records.append(record)
         for group in groups.values():
             self._decode_group(state, group, 0, len(group.rows))
+        if len(groups) == 1:
+            self._remember(state.batch.topic, *groups.values())
+
+    def _remember(self, topic: str, group: _Group) -> None:
+        """The next records may be alike."""
+        if group.known is None or group.known.columnar is None or group.source is None:
+            return
+        reader = group.records[0].direct_reader(group.known.columnar.image)
+        if reader is not None:
+            self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
+
+    def _try_direct(self, state: _DecodeState, rows: NDArray[np.int64]) -> bool:
+        """Whether these records were all of the last one's shape, and read at once."""
+        last = self._last_of_topic.get(state.batch.topic)
+        if last is None or last.known.columnar is None or last.columnar is not last.known.columnar:
+            return False
+        if self._target(state, last.source) is not last.known.record_schema.target:
+            return False
+        try:
+            images = last.reader.read(concatenate_objects(state.batch.values, rows), len(rows))
+            state.add(last.columnar.read_images(images, rows, last.record))
+        except NOT_COLUMNAR:
+            del self._last_of_topic[state.batch.topic]
+            return False
+        return True
 
     def _group_of(self, state: _DecodeState, shape: Hashable, record: Envelope) -> _Group:
         try:
@@ -225,13 +265,16 @@ class EnvelopeDecoder:
 
     # ------------------------------------------------------------ shapes
 
+    def _target(self, state: _DecodeState, source: SourceTable) -> Target | None:
+        if source not in state.targets:
+            state.targets[source] = self._target_of(source)
+        return state.targets[source]
+
     def _known_of(
         self, state: _DecodeState, shape: Hashable, source: SourceTable, record: Envelope
     ) -> _KnownShape | None:
         """None for a table that goes nowhere. Raises BadValue when the declared types can't be read."""
-        if source not in state.targets:
-            state.targets[source] = self._target_of(source)
-        target = state.targets[source]
+        target = self._target(state, source)
         if target is None:
             return None
         key = (state.batch.topic, shape)

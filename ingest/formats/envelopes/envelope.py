@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import ClassVar, Final
+from enum import IntEnum, auto
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ingest.formats.values.json_text import BadValue
 NULL: Final = msgspec.Raw(b"null")
 
 
-class Op(Enum):
+class Op(IntEnum):
     """What a record does to its table.
 
     UPDATE_BEFORE, UPDATE_AFTER: the old image, and the new one, of an update that is two records.
@@ -48,6 +48,20 @@ class ChangeEvent:
     before: Mapping[str, bytes] | None
     after: Mapping[str, bytes] | None
     knows_old_row: bool = True
+
+
+RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], Sequence[Op], Sequence[int]]
+"""Images of records, old images beside them (None where there is none), what each is of, and images of each record."""
+
+
+class DirectReader(Protocol):
+    """Decodes records of one shape at once, images included. Not with another shape among them."""
+
+    def read(self, records: bytes | memoryview, n: int) -> RowImages:
+        """n objects one after another. Raises ValueError, or an error of msgspec's, for any that is to be read with
+        more care.
+        """
+        ...
 
 
 class Envelope(msgspec.Struct, gc=False, kw_only=True):
@@ -93,6 +107,10 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
 
         columns: those of the table. Raises ValueError for a record that `changes` has to judge.
         """
+
+    def direct_reader(self, image: Any) -> DirectReader | None:
+        """For records of this one's shape, where the format has one. image: the struct that a row is decoded into."""
+        return None
 
     @abstractmethod
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:

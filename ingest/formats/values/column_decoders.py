@@ -1,14 +1,14 @@
 """Whole columns of decoded JSON values to Arrow: what the value decoders do to one value, done to a list at once.
 
 A column decoder may refuse (raise ValueError, TypeError or OverflowError) whatever it would not read as the value
-decoder does; its caller then goes value by value. So column decoders are short, and never the place where a rule about
-values is decided.
+decoder does; its caller then goes value by value. So they are short, and never where a rule about values is decided.
 """
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -244,6 +244,11 @@ def _refuse_octets_but(allowed: bytes, texts: pa.Array) -> None:
 def _doubles(values: Sequence[Any]) -> pa.Array:
     """Numbers, or texts of them."""
     if set(map(type, values)) <= {str, type(None)}:
+        texts = pa.array(values, pa.string())
+        if (pc.max(pc.binary_length(texts)).as_py() or 0) <= _SAFE_DIGITS:
+            with suppress(ValueError):  # no digits, or none that Arrow reads
+                _refuse_octets_but(b"-.0123456789", texts)
+                return pc.add(texts.cast(pa.float64()), 0.0)  # the text -0 is an integer
         return pa.array([None if value is None else _float_of_text(value) for value in values], pa.float64())
     return _float64s(values)
 
