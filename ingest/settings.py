@@ -185,7 +185,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     may lose digits that the column's type lacks; others stop the pipeline. columns: column to SQL
     type, for columns that are made: in a table that is created, or added later (`amount: DECIMAL(18, 2)`).
     type_mapping: for other columns that are made, words of Paimon's `type_mapping`; see
-    [columns](schema-evolution.md). schema_evolution: what becomes of the table
+    [columns](schema-evolution.md). computed_columns: column to a call of one of Paimon's functions
+    (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a row came from (`topic`,
+    `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what becomes of the table
     when the source's columns change; left out: as the pipeline's.
     """
 
@@ -200,6 +202,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rounded_columns: list[Name] = []
     columns: Mapping[Name, Name] = {}
     type_mapping: list[Name] = []
+    computed_columns: Mapping[Name, Name] = {}
+    metadata_columns: list[Name] = []
+    metadata_column_prefix: str = ""
     schema_evolution: SchemaEvolutionSettings | None = None
 
     @property

@@ -17,6 +17,7 @@ from compaction.scheduler import shared_scheduler
 from ingest.clock import Clock, SystemClock
 from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from ingest.dead_letters import DeadLetters
+from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
@@ -128,9 +129,12 @@ def build_pipeline(
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = ExpiryWorker()
     behaviors = {table.name: SchemaBehavior(config.schema_evolution_of(table)) for table in config.tables}
+    column_types = {table.name: ColumnTypes.of(table, config.format) for table in config.tables}
+    derived = {name: types.derived for name, types in column_types.items()}
     targets = TableTargets(
         {table.name: table for table in config.tables},
         {name for name, behavior in behaviors.items() if behavior.follows_types},
+        derived,
     )
     moved = MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max))
     history = history_snapshots_of_each(len(config.tables))
@@ -159,13 +163,16 @@ def build_pipeline(
         open_sink,
         format_.infer_table,
         targets,
+        column_types,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     return connect_parts(
         source=source or build_source(config, format_.KEPT_HEADERS),
-        decoder=format_.decoder(tables.router.target_of),
+        decoder=DerivingDecoder(format_.decoder, tables.router.target_of, derived, config.format)
+        if any(derived.values())
+        else format_.decoder(tables.router.target_of),
         router=tables.router,
         sinks=tables.sinks,
         create_tables=tables.create,
@@ -189,7 +196,7 @@ def build_pipeline(
         schemas=SchemaFence(
             TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
             behaviors,
-            {table.name: ColumnTypes.of(table) for table in config.tables},
+            column_types,
         ),
         quarantine=QuarantineParts(
             config.quarantine,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import InferredTable
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.type_mapping import TypeMapping
@@ -18,16 +19,18 @@ class ColumnTypes:
     """Of one table.
 
     declared: by column.
+    derived: columns that no record holds.
     """
 
     declared: Mapping[str, DataType] = field(default_factory=dict)
     mapping: TypeMapping = field(default_factory=TypeMapping)
+    derived: DerivedColumns = field(default_factory=DerivedColumns)
 
     @classmethod
-    def of(cls, table: TableSettings) -> Self:
-        """Raises BadInput for a type or a word that is none."""
+    def of(cls, table: TableSettings, format_name: str) -> Self:
+        """Raises BadInput for a type, a word or a metadata column that is none."""
         declared = {name: parse_type(text) for name, text in table.columns.items()}
-        return cls(declared, TypeMapping.parse(table.type_mapping))
+        return cls(declared, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))
 
     def type_of(self, name: str, source: SourceType | None, inferred: DataType) -> DataType:
         """Nullable unless it is declared otherwise."""
@@ -35,7 +38,10 @@ class ColumnTypes:
         return self.mapping.column_type(source, inferred) if declared is None else declared
 
     def apply(self, inferred: InferredTable, primary_key: tuple[str, ...] | list[str]) -> InferredTable:
-        """The columns of a table that is to be made: those of the record, then declared ones that it lacks."""
+        """The columns of a table that is to be made: those of the record, declared ones that it lacks, derived ones.
+
+        Raises BadInput for derived columns that can't be made of the others.
+        """
         fields = {f.name: f for f in inferred.fields}
         for name in self.declared:
             fields.setdefault(name, DataField(len(fields), name, self.declared[name]))
@@ -44,4 +50,7 @@ class ColumnTypes:
             column_type = self.type_of(f.name, inferred.sources.get(f.name), f.type)
             is_key = f.name in primary_key
             mapped.append(replace(f, type=not_null(column_type) if is_key else column_type))
+        for name, column_type in self.derived.types({f.name: f.type for f in mapped}).items():
+            kind = not_null(column_type) if name in primary_key else column_type
+            mapped.append(DataField(len(mapped), name, kind))
         return replace(inferred, fields=tuple(mapped))

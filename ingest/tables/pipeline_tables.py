@@ -41,12 +41,13 @@ class PipelineTables:
         open_sink: Callable[[TableContext], TableSink],
         infer: Callable[[RawBatch, int], InferredTable],
         targets: TableTargets | None = None,
+        column_types: Mapping[str, ColumnTypes] | None = None,
     ) -> None:
         self._settings = {table.name: table for table in settings}
         self._catalog = catalog
         self._open_sink = open_sink
         self._infer = infer
-        self._column_types = {table.name: ColumnTypes.of(table) for table in settings}
+        self._column_types = column_types or {table.name: ColumnTypes() for table in settings}
         self._targets = targets or TableTargets(self._settings)
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []

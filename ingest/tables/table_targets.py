@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import Target
 from ingest.formats.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from ingest.settings import TableSettings
@@ -16,17 +17,28 @@ class TableTargets:
 
     settings: by the table's name.
     following_types: tables whose columns become as wide as the records' schema says.
+    derived: by the table's name, columns that no record holds.
     """
 
-    def __init__(self, settings: Mapping[str, TableSettings], following_types: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, TableSettings],
+        following_types: Collection[str] = (),
+        derived: Mapping[str, DerivedColumns] | None = None,
+    ) -> None:
         self._settings = settings
+        self._derived = derived or {}
         self._following_types = following_types
         self._ignored: dict[str, set[str]] = {}
         self._fixed: dict[str, set[str]] = {}
 
     def of(self, table: TableContext) -> Target:
-        """Raises BadInput for settings that name columns which the table lacks, or which can't have them."""
+        """Raises BadInput for settings that name columns which the table lacks, or which can't have them, and for
+        derived columns that it lacks.
+        """
         settings = self._settings[table.name]
+        if derived := self._derived.get(table.name):
+            derived.bind(table.schema, table.name, table.location)
         return self.as_decided(Target.of(table, settings.source_types, settings.rounded_columns))
 
     def as_decided(self, target: Target) -> Target:

@@ -1,0 +1,222 @@
+"""Computed columns: `dt: date_format(created, yyyy-MM-dd)`, evaluated a column at a time.
+
+Functions, names and arguments are Paimon's (`cdc/ComputedColumnUtils.java`, `cdc/Expression.java`). What is null stays
+null. Where Paimon's `truncate` fails on a text shorter than the width, here the text stays whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.derived.temporal_functions import PARTS, check_temporal, formatter, times
+from storage.errors import BadInput
+from storage.types import (
+    INT,
+    INTEGER_ROOTS,
+    STRING,
+    STRING_ROOTS,
+    AtomicType,
+    DataType,
+    Root,
+    arrow_type,
+    nullable,
+    parse_type,
+    timestamp,
+)
+
+_CALL: Final = re.compile(r"\s*(\w+)\s*\((.*?)\)\s*", re.DOTALL)
+_TEXT_FUNCTIONS: Final[Mapping[str, Callable[[pa.Array], pa.Array]]] = {
+    "upper": pc.utf8_upper,
+    "lower": pc.utf8_lower,
+    "trim": pc.utf8_trim_whitespace,
+}
+_WITHOUT_COLUMN: Final = ("cast", "now")
+FUNCTIONS: Final = (*PARTS, "date_format", "substring", "truncate", *_WITHOUT_COLUMN, *_TEXT_FUNCTIONS)
+_PRINTED: Final = (*INTEGER_ROOTS, *STRING_ROOTS, Root.DECIMAL, Root.DATE, Root.BOOLEAN)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """type: of the result, nullable.
+    depends_on: the column it is made of; None: of none.
+    evaluate: (values of that column, or any column of the length wanted) to values of `type`. Raises ValueError for
+        values that the function doesn't take.
+    """
+
+    name: str
+    type: DataType
+    depends_on: str | None
+    evaluate: Callable[[pa.Array], pa.Array]
+    is_constant_in_time: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    function: str
+    arguments: tuple[str, ...]
+
+    @property
+    def column(self) -> str | None:
+        return None if self.function in _WITHOUT_COLUMN else self.arguments[0]
+
+    @property
+    def where(self) -> str:
+        return f"computed column {self.name}"
+
+
+def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataType]) -> list[ComputedColumn]:
+    """Those of a table, each after the ones that it is made of.
+
+    expressions: column to `function(argument, …)`.
+    types: of the table's other columns.
+
+    Raises BadInput, naming the column, for an expression that can't be evaluated, and for a circle.
+    """
+    calls = {name: _parsed(name, text) for name, text in expressions.items()}
+    known = dict(types)
+    found: list[ComputedColumn] = []
+    left = list(calls.values())
+    while left:
+        ready = [call for call in left if call.column is None or call.column in known]
+        if not ready:
+            raise _unresolved(left, calls)
+        for call in ready:
+            column = _computed(call, known)
+            known[call.name] = column.type
+            found.append(column)
+        left = [call for call in left if call not in ready]
+    return found
+
+
+def _unresolved(left: Sequence[_Call], calls: Mapping[str, _Call]) -> BadInput:
+    missing = [call for call in left if call.column not in calls]
+    if missing:
+        return BadInput(f"{missing[0].where}: there is no column {missing[0].column!r}")
+    return BadInput(f"computed columns {', '.join(call.name for call in left)} are made of each other")
+
+
+def _parsed(name: str, text: str) -> _Call:
+    match = _CALL.fullmatch(text)
+    if match is None or match[1].lower() not in FUNCTIONS:
+        raise BadInput(f"computed column {name}: {text!r} is no call of {', '.join(FUNCTIONS)}")
+    function = match[1].lower()
+    arguments = tuple(part.strip() for part in match[2].split(",")) if match[2].strip() else ()
+    least, most = {"now": (0, 0), "cast": (1, 99), "substring": (2, 3), "truncate": (2, 2), "date_format": (2, 3)}.get(
+        function, (1, 1) if function in _TEXT_FUNCTIONS else (1, 2)
+    )
+    if not least <= len(arguments) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise BadInput(f"computed column {name}: {function} takes {wanted} arguments, and has {len(arguments)}")
+    return _Call(name, function, arguments)
+
+
+def _computed(call: _Call, types: Mapping[str, DataType]) -> ComputedColumn:
+    if call.function == "now":
+        return ComputedColumn(call.name, timestamp(3), None, _now, is_constant_in_time=False)
+    if call.function == "cast":
+        return _constant(call)
+    column = call.column
+    assert column is not None
+    column_type = nullable(types[column])
+    if call.function in PARTS or call.function == "date_format":
+        return _of_time(call, column, column_type)
+    if call.function in _TEXT_FUNCTIONS:
+        if column_type.root not in STRING_ROOTS:
+            raise BadInput(f"{call.where}: {call.function} takes a text, and {column} is {column_type}")
+        return ComputedColumn(call.name, STRING, column, _TEXT_FUNCTIONS[call.function])
+    make = _substring if call.function == "substring" else _truncate
+    return make(call, column, column_type)
+
+
+def _of_time(call: _Call, column: str, column_type: DataType) -> ComputedColumn:
+    is_format = call.function == "date_format"
+    given = call.arguments[2 if is_format else 1 :]
+    precision = _integer(call, given[0]) if given else None
+    check_temporal(column_type, precision, call.where)
+    if is_format:
+        show = formatter(call.arguments[1], call.where)
+        return ComputedColumn(call.name, STRING, column, lambda values: show(times(values, precision)))
+    part = PARTS[call.function]
+    return ComputedColumn(call.name, INT, column, lambda values: part(times(values, precision)).cast(pa.int32()))
+
+
+def _substring(call: _Call, column: str, column_type: DataType) -> ComputedColumn:
+    begin = _integer(call, call.arguments[1])
+    end = _integer(call, call.arguments[2]) if len(call.arguments) > 2 else None
+    if begin < 0 or (end is not None and end <= begin):
+        raise BadInput(f"{call.where}: substring begins at 0 or later, and ends behind its beginning")
+    if column_type.root not in _PRINTED:
+        raise BadInput(f"{call.where}: {column} is {column_type}, which has no one spelling as a text")
+
+    def evaluate(values: pa.Array) -> pa.Array:
+        texts = values.cast(pa.string())
+        shortest = pc.min(pc.utf8_length(texts)).as_py()
+        if shortest is not None and shortest < (begin if end is None else end):
+            raise ValueError(f"a text of {shortest} characters has no {begin if end is None else end}")
+        return pc.utf8_slice_codeunits(texts, begin, end)
+
+    return ComputedColumn(call.name, STRING, column, evaluate)
+
+
+def _truncate(call: _Call, column: str, column_type: DataType) -> ComputedColumn:
+    width = _integer(call, call.arguments[1])
+    if width <= 0:
+        raise BadInput(f"{call.where}: the width of truncate is a positive number, not {width}")
+    evaluate: Callable[[pa.Array], pa.Array]
+    if column_type.root in INTEGER_ROOTS:
+
+        def evaluate(values: pa.Array) -> pa.Array:
+            numbers = values.cast(pa.int64())
+            return pc.subtract_checked(numbers, _floor_remainder(numbers, width)).cast(values.type)
+
+    elif isinstance(column_type, AtomicType) and column_type.root is Root.DECIMAL:
+
+        def evaluate(values: pa.Array) -> pa.Array:
+            # of the unscaled value: for scale 2 and width 50, 10.65 is 10.50
+            found = [None if v is None else v.scaleb(column_type.scale) // 1 for v in values.to_pylist()]
+            cut = [None if v is None else (v - int(v) % width).scaleb(-column_type.scale) for v in found]
+            return pa.array(cut, values.type)
+
+    elif column_type.root in STRING_ROOTS:
+
+        def evaluate(values: pa.Array) -> pa.Array:
+            return pc.utf8_slice_codeunits(values, 0, width)
+
+    else:
+        raise BadInput(f"{call.where}: truncate takes an integer, a DECIMAL or a text, and {column} is {column_type}")
+    return ComputedColumn(call.name, column_type, column, evaluate)
+
+
+def _floor_remainder(numbers: pa.Array, width: int) -> pa.Array:
+    remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, width), width))
+    return pc.if_else(pc.less(remainder, 0), pc.add(remainder, width), remainder)
+
+
+def _constant(call: _Call) -> ComputedColumn:
+    literal, type_text = call.arguments[0], ", ".join(call.arguments[1:])
+    column_type = nullable(parse_type(type_text)) if type_text else STRING
+    try:
+        value = pa.array([literal], pa.string()).cast(arrow_type(column_type))[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadInput(f"{call.where}: {literal!r} is no {column_type}: {error}") from None
+    return ComputedColumn(call.name, column_type, None, lambda like: pa.repeat(value, len(like)))
+
+
+def _now(like: pa.Array) -> pa.Array:
+    now = datetime.now()
+    return pa.repeat(pa.scalar(now, pa.timestamp("ms")), len(like))
+
+
+def _integer(call: _Call, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"{call.where}: {text!r} is no whole number") from None

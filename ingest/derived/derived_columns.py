@@ -1,0 +1,81 @@
+"""The derived columns of one table: which it has, and what fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ingest.derived.computed_columns import ComputedColumn, computed_columns
+from ingest.derived.metadata_columns import METADATA_TYPES, check_metadata
+from ingest.settings import TableSettings
+from storage.errors import BadInput
+from storage.messages.alter_command import add_column, alter_command
+from storage.schema.table_schema import TableSchema
+from storage.types import DataType, nullable
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedColumns:
+    """computed: column to expression.
+    metadata: column to the name of what it holds.
+    """
+
+    computed: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: TableSettings, format_name: str) -> Self:
+        """Raises BadInput for metadata that there isn't, and for two columns of one name."""
+        metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
+        check_metadata(metadata, format_name)
+        if twice := sorted(metadata.keys() & table.computed_columns.keys()):
+            raise BadInput(f"column {twice[0]} is computed, and a metadata column: give one another name")
+        return cls(table.computed_columns, metadata)
+
+    def __bool__(self) -> bool:
+        return bool(self.computed or self.metadata)
+
+    def without(self, schema: TableSchema) -> TableSchema:
+        """The table as records fill it."""
+        names = self.computed.keys() | self.metadata.keys()
+        return replace(
+            schema,
+            fields=tuple(f for f in schema.fields if f.name not in names),
+            primary_keys=tuple(name for name in schema.primary_keys if name not in names),
+            partition_keys=tuple(name for name in schema.partition_keys if name not in names),
+        )
+
+    def types(self, others: Mapping[str, DataType]) -> dict[str, DataType]:
+        """Of the columns, in the order in which a new table has them. others: those of the other columns."""
+        metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        by_name = {column.name: column.type for column in computed_columns(self.computed, {**others, **metadata})}
+        if taken := sorted((self.computed.keys() | metadata.keys()) & others.keys()):
+            raise BadInput(f"column {taken[0]} is to be derived, and the records have one of this name")
+        return {**{name: by_name[name] for name in self.computed}, **metadata}
+
+    def bind(self, schema: TableSchema, table: str, location: str) -> list[ComputedColumn]:
+        """The computed columns, each after the ones that it is made of.
+
+        Raises BadInput, with the command that helps, for a table that lacks a column, or has it of another type.
+        """
+        plain = {f.name: f.type for f in self.without(schema).fields}
+        wanted = self.types(plain)
+        lacking = {name: kind for name, kind in wanted.items() if name not in schema.by_name}
+        if lacking:
+            added = [add_column(name, kind) for name, kind in lacking.items()]
+            raise BadInput(
+                f"{table} lacks the derived column {', '.join(lacking)}: add it with "
+                f"`{alter_command(table, location, *added)}`, or take it out of the configuration"
+            )
+        for name, kind in wanted.items():
+            if nullable(schema.by_name[name].type) != nullable(kind):
+                raise BadInput(
+                    f"{table}: the derived column {name} is {kind}, and the table's is {schema.by_name[name].type}"
+                )
+        metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        columns = computed_columns(self.computed, {**plain, **metadata})
+        for column in columns:
+            if not column.is_constant_in_time and column.name in (*schema.primary_keys, *schema.partition_keys):
+                raise BadInput(f"{table}: now() changes, and column {column.name} is part of a key")
+        return columns

@@ -1,0 +1,187 @@
+"""A decoder that adds derived columns to the rows of another one.
+
+That one knows nothing of them: its targets lack them. A computed column of a value that did not change, and was left
+out, is left out as well: the old row has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.derived.computed_columns import ComputedColumn
+from ingest.derived.derived_columns import DerivedColumns
+from ingest.derived.metadata_columns import metadata_arrays
+from ingest.formats.base import (
+    DecodedBatch,
+    DecodeFailure,
+    Decoder,
+    FailureKind,
+    KeyChanges,
+    TableRows,
+    Target,
+    TargetOf,
+    UnavailableValues,
+)
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import RawBatch
+from storage.format import KIND_COLUMN
+
+_ERRORS = (ValueError, pa.ArrowNotImplementedError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bound:
+    """whole: the table. plain: as records fill it."""
+
+    whole: Target
+    plain: Target
+    columns: Sequence[ComputedColumn]
+
+
+class DerivingDecoder:
+    """See `ingest.formats.base.Decoder`.
+
+    make: the decoder of the format.
+    derived: by the table's name; others are passed on as they are.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TargetOf], Decoder],
+        target_of: TargetOf,
+        derived: Mapping[str, DerivedColumns],
+        format_name: str,
+    ) -> None:
+        self._target_of = target_of
+        self._derived = {table: columns for table, columns in derived.items() if columns}
+        self._format_name = format_name
+        self._bound: dict[str, _Bound] = {}
+        self._decoder = make(self._plain_target_of)
+
+    def decode(self, batch: RawBatch) -> DecodedBatch:
+        """Raises BadInput, too, for a table that can't have its derived columns."""
+        decoded = self._decoder.decode(batch)
+        failures = [self._of_whole_target(failure) for failure in decoded.failures]
+        tables = []
+        for part in decoded.tables:
+            bound = self._bound.get(part.target.name)
+            if bound is None:
+                tables.append(part)
+                continue
+            added, failed = self._add(part, bound, batch)
+            failures += failed
+            if len(added.rows):
+                tables.append(added)
+        failures.sort(key=lambda failure: failure.row)
+        return DecodedBatch(tuple(tables), tuple(failures), decoded.skipped, decoded.unrouted)
+
+    def _plain_target_of(self, source: SourceTable) -> Target | None:
+        target = self._target_of(source)
+        columns = None if target is None else self._derived.get(target.name)
+        if target is None or columns is None:
+            return target
+        bound = self._bound.get(target.name)
+        if bound is None or bound.whole is not target:
+            computed = columns.bind(target.schema, target.name, target.location)
+            bound = _Bound(target, replace(target, schema=columns.without(target.schema)), computed)
+            self._bound[target.name] = bound
+        return bound.plain
+
+    def _of_whole_target(self, failure: DecodeFailure) -> DecodeFailure:
+        bound = None if failure.target is None else self._bound.get(failure.target.name)
+        return failure if bound is None else replace(failure, target=bound.whole)
+
+    def _add(self, part: TableRows, bound: _Bound, batch: RawBatch) -> tuple[TableRows, list[DecodeFailure]]:
+        """The rows with all columns, without those of records that can't have them."""
+        records = np.searchsorted(batch.offsets, part.offsets)
+        metadata = self._derived[bound.whole.name].metadata
+        columns = {name: part.rows[name] for name in part.rows.schema.names}
+        columns |= metadata_arrays(metadata, batch, records, self._format_name)
+        reasons: dict[int, str] = {}
+        for computed in bound.columns:
+            columns[computed.name] = _evaluated(computed, columns, part.rows, reasons)
+        keys = [name for name in bound.whole.schema.primary_keys if name not in bound.plain.schema.primary_keys]
+        for name in keys:
+            for row in np.flatnonzero(columns[name].is_null().to_numpy(zero_copy_only=False)).tolist():
+                reasons.setdefault(row, f"column {name} is part of the primary key, and can't be computed from null")
+        whole = bound.whole.schema.arrow
+        fields = [*(field.with_nullable(True) for field in whole), part.rows.schema.field(KIND_COLUMN)]
+        rows = pa.RecordBatch.from_arrays(
+            [columns[field.name] for field in fields],
+            schema=pa.schema(fields) if reasons else whole.append(part.rows.schema.field(KIND_COLUMN)),
+        )
+        unavailable = None if part.unavailable is None else _flagged_too(part.unavailable, bound, rows)
+        added = TableRows(bound.whole, rows, part.offsets, unavailable, part.key_changes)
+        if not reasons:
+            return added, []
+        offsets = {int(part.offsets[row]): reason for row, reason in sorted(reasons.items(), reverse=True)}
+        failures = [
+            DecodeFailure(int(np.searchsorted(batch.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
+            for offset, reason in offsets.items()
+        ]
+        kept = _without_records(added, np.isin(part.offsets, list(offsets)))
+        schema = whole.append(part.rows.schema.field(KIND_COLUMN))
+        return replace(kept, rows=pa.RecordBatch.from_arrays(kept.rows.columns, schema=schema)), failures
+
+
+def _evaluated(
+    computed: ComputedColumn, columns: Mapping[str, pa.Array], rows: pa.RecordBatch, reasons: dict[int, str]
+) -> pa.Array:
+    """reasons: gets those of rows whose value the function doesn't take."""
+    given = rows[KIND_COLUMN] if computed.depends_on is None else columns[computed.depends_on]
+    try:
+        return _one(computed.evaluate(given))
+    except _ERRORS:
+        pass
+    values = []
+    for row in range(len(given)):  # one of them is at fault: which?
+        try:
+            values.append(_one(computed.evaluate(given.slice(row, 1)))[0].as_py())
+        except _ERRORS as error:
+            reasons.setdefault(row, f"column {computed.name}: {error}")
+            values.append(None)
+    like = _one(computed.evaluate(given.slice(0, 0)))
+    return pa.array(values, like.type)
+
+
+def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordBatch) -> UnavailableValues:
+    """Computed columns of cells that are left out are left out as well; keys are looked up by the whole key."""
+    flags = dict(unavailable.columns)
+    for computed in bound.columns:
+        if computed.depends_on in flags:
+            flags[computed.name] = flags[computed.depends_on]
+    keys = {name: unavailable.keys[name] for name in unavailable.keys.schema.names}
+    own = rows.take(pa.array(unavailable.rows))
+    for computed in bound.columns:
+        # of a row that moved the old key has the old value
+        if computed.depends_on in keys:
+            keys[computed.name] = _one(computed.evaluate(keys[computed.depends_on]))
+    names = bound.whole.schema.primary_keys
+    whole = [keys[name] if name in keys else own[name] for name in names]
+    return UnavailableValues(unavailable.rows, flags, pa.RecordBatch.from_arrays(whole, names=list(names)))
+
+
+def _without_records(batch: TableRows, bad: NDArray[np.bool_]) -> TableRows:
+    """Leaves out the marked rows (n,), which are whole records."""
+    place = np.cumsum(~bad) - 1
+    unavailable, changes = batch.unavailable, batch.key_changes
+    if unavailable is not None:
+        kept = ~bad[unavailable.rows]
+        flags = {name: of[kept] for name, of in unavailable.columns.items()}
+        keys = unavailable.keys.filter(pa.array(kept))
+        unavailable = UnavailableValues(place[unavailable.rows[kept]], flags, keys) if kept.any() else None
+    if changes is not None:
+        halves = zip(changes.rows.tolist(), changes.changes, strict=True)
+        pairs = [(row, change) for row, change in halves if not bad[row]]
+        rows = np.array([place[row] for row, _ in pairs], np.int64)
+        changes = KeyChanges(rows, [change for _, change in pairs], changes.departure) if pairs else None
+    return TableRows(batch.target, batch.rows.filter(pa.array(~bad)), batch.offsets[~bad], unavailable, changes)

@@ -1,0 +1,159 @@
+"""Derived columns through a pipeline: computed ones as partitions and keys, metadata ones, and records at fault."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from storage.errors import BadInput
+from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+
+
+def with_table(settings: str, more: str = "") -> EvolvingWorld:
+    return EvolvingWorld(more, table_settings=settings)
+
+
+def test_a_computed_column_is_the_partition() -> None:
+    world = with_table(
+        "primary_key: [id, dt], partition_by: [dt], computed_columns: {dt: 'date_format(at, yyyy-MM-dd)'}, "
+        "columns: {id: INT, at: TIMESTAMP(3)}"
+    )
+    world.add({"id": 1, "at": 1_709_999_107_000})
+    world.add({"id": 2, "at": 1_700_000_000_000})
+    world.add({"id": 1, "at": 1_709_999_107_000}, op="d")
+    world.run()
+    assert world.columns == {"id": "INT", "at": "TIMESTAMP(3)", "dt": "STRING"}
+    assert world.table.schema.partition_keys == ("dt",)
+    assert [(row["id"], row["dt"]) for row in world.rows()] == [(2, "2023-11-14")]
+
+
+def test_a_computed_column_follows_updates_and_new_columns_stand_beside_it() -> None:
+    world = with_table("computed_columns: {short: 'substring(v, 0, 2)', loud: upper(short)}")
+    world.add({"id": 1, "v": "abc"})
+    world.add({"id": 1, "v": "xyz", "n": 1}, op="u")
+    world.run()
+    assert world.rows() == [{"id": "1", "v": "xyz", "short": "xy", "loud": "XY", "n": "1"}]
+
+
+def test_a_value_that_did_not_change_keeps_what_was_computed_of_it() -> None:
+    world = with_table("computed_columns: {loud: upper(v)}")
+    world.add({"id": 1, "v": "abc", "w": "a"})
+    world.add({"id": 1, "v": "__debezium_unavailable_value", "w": "b"}, op="u")
+    world.run()
+    assert world.rows() == [{"id": "1", "v": "abc", "w": "b", "loud": "ABC"}]
+
+
+def test_a_record_whose_value_a_function_does_not_take_is_a_bad_record_and_the_others_are_none() -> None:
+    world = with_table("computed_columns: {y: year(v)}", "errors: {tolerance: all}")
+    for number, text in enumerate(["2024-01-01", "never", "2023-01-01", None]):
+        world.add({"id": number, "v": text})
+    world.run(batch_records=10)
+    assert [(row["id"], row["y"]) for row in world.rows()] == [("0", 2024), ("2", 2023), ("3", None)]
+    assert len(world.letters()) == 1
+
+
+def test_a_key_that_can_t_be_computed_makes_a_bad_record() -> None:
+    world = with_table("primary_key: [id, y], computed_columns: {y: year(v)}", "errors: {tolerance: all}")
+    world.add({"id": 1, "v": "2024-01-01"})
+    world.add({"id": 2, "v": None})
+    world.run()
+    assert ([row["id"] for row in world.rows()], len(world.letters())) == (["1"], 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            "computed_columns: {y: year(v)}",
+            "lacks the derived column y: add it with `tidelake table alter",
+        ),
+        ("computed_columns: {v: year(id)}, metadata_columns: [v]", "there is no metadata column 'v'"),
+        ("metadata_columns: [timestamp_type]", "sources here don't tell it"),
+    ],
+)
+def test_a_table_that_can_t_have_them_is_refused_at_the_start(settings: str, message: str) -> None:
+    world = with_table(settings)
+    world.create({"id": "INT", "v": "STRING"})
+    with pytest.raises(BadInput, match=message):
+        world.run()
+
+
+def test_now_is_no_part_of_a_key() -> None:
+    world = with_table("primary_key: [id, at], computed_columns: {at: now()}")
+    world.add({"id": 1})
+    with pytest.raises(BadInput, match=r"now\(\) changes, and column at is part of a key"):
+        world.run()
+
+
+def test_metadata_columns_say_where_a_row_came_from() -> None:
+    world = with_table(
+        "metadata_columns: [topic, partition, offset, timestamp, database_name, schema_name, table_name, op_ts], "
+        "metadata_column_prefix: meta_"
+    )
+    world.add({"id": 1})
+    world.add({"id": 2}, {"id": "INT"}, partition=1)
+    world.run()
+    found = [{k.removeprefix("meta_"): v for k, v in row.items()} for row in world.rows()]
+    common = {"topic": TOPIC, "database_name": "shop", "schema_name": "public", "table_name": "orders", "op_ts": None}
+    at = datetime.fromtimestamp(0, UTC)
+    assert found == [
+        {"id": "1", "partition": 0, "offset": 0, "timestamp": at, **common},
+        {"id": "2", "partition": 1, "offset": 0, "timestamp": at, **common},
+    ]
+    assert world.columns["meta_op_ts"] == "TIMESTAMP(3) WITH LOCAL TIME ZONE"
+
+
+SAID: list[tuple[str, dict[str, Any], tuple[str | None, str | None, str | None]]] = [
+    (
+        "canal-json",
+        {"type": "INSERT", "database": "d", "table": "t", "es": 1_700_000_000_123, "data": [{"id": "1"}]},
+        ("d", None, "t"),
+    ),
+    (
+        "maxwell-json",
+        {"type": "insert", "database": "d", "table": "t", "ts": 1_700_000_000, "data": {"id": 1}},
+        ("d", None, "t"),
+    ),
+    (
+        "ogg-json",
+        {"op_type": "I", "table": "D.T", "op_ts": "2023-11-14 22:13:20.000000", "after": {"id": 1}},
+        ("D", "D", "T"),
+    ),
+    (
+        "aws-dms-json",
+        {
+            "data": {"id": 1},
+            "metadata": {
+                "record-type": "data",
+                "operation": "insert",
+                "schema-name": "d",
+                "table-name": "t",
+                "timestamp": "2023-11-14T22:13:20.000000Z",
+            },
+        },
+        ("d", "d", "t"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("format_name", "record", "names"), SAID, ids=[name for name, _, _ in SAID])
+def test_every_format_tells_what_it_knows(
+    format_name: str, record: dict[str, Any], names: tuple[str | None, str | None, str | None]
+) -> None:
+    world = with_table(
+        "primary_key: [id], metadata_columns: [database_name, schema_name, table_name, op_ts]", f"format: {format_name}"
+    )
+    world.log.append(TOPIC, json.dumps(record).encode())
+    world.run()
+    (row,) = world.rows()
+    assert tuple(row[name] for name in ("database_name", "schema_name", "table_name")) == names
+    assert int(row["op_ts"].timestamp()) == 1_700_000_000
+
+
+def test_a_format_that_does_not_know_is_refused() -> None:
+    world = with_table("metadata_columns: [op_ts]", "format: json")
+    with pytest.raises(BadInput, match="metadata column op_ts: records of json are not asked for it"):
+        world.run()
