@@ -127,7 +127,10 @@ def _positions(hashes: NDArray[np.int64], functions: int, bits: int) -> list[NDA
     low, high = hashes.astype(np.int32), (hashes >> 32).astype(np.int32)
     found = []
     for _ in range(functions):
-        low = low + high
-        combined = np.where(low < 0, ~low, low)
-        found.append(combined - combined // np.int32(bits) * np.int32(bits))  # `%` has no fast path for one divisor
+        low += high
+        combined = low ^ (low >> 31)  # ~low where it is negative
+        whole = combined // np.int32(bits)  # `%` has no fast path for one divisor
+        whole *= np.int32(bits)
+        combined -= whole
+        found.append(combined)
     return found

@@ -226,6 +226,27 @@ def test_each_finds_the_same_rows_through_the_other_s_indexes(
                 assert sorted(row["k"] for row in told) == wanted, (seed, side, theirs)
 
 
+def test_java_reads_through_indexes_that_were_rewritten(tmp_path: Path, java_oracle: JavaOracle) -> None:
+    twins = Twins(tmp_path, java_oracle, 1, "parquet", "1 b")
+    catalog = tidelake.open_catalog(str(twins.warehouses["java"]))
+    catalog.alter_table(NAME, [tidelake.SetOption("file-index.bitmap.columns", "s"), *without_options("bitmap")])
+    before = twins.indexes("java")
+    assert catalog.table(NAME).rewrite_file_index().rewritten == 1
+    after = twins.indexes("java")
+    assert ["bitmap" in kinds for kinds in (before["i32"], after["i32"], after["s"])] == [True, False, True]
+    (value, *_) = twins.values["s"]
+    told = java_oracle.read(twins.warehouses["java"], NAME, where=["=", "s", value])
+    assert len(told) == len(java_oracle.read(twins.warehouses["ours"], NAME, where=["=", "s", value])) > 0
+    (data_file,) = twins.warehouses["java"].glob("db.db/t/bucket-0/*.parquet")
+    data_file.write_bytes(b"")
+    assert java_oracle.read(twins.warehouses["java"], NAME, where=["=", "s", "nowhere"]) == []
+
+
+def without_options(kind: str) -> list[tidelake.RemoveOption]:
+    names = [name for name, text in TYPES.items() if KINDS[kind].supports(parse_type(text)) and name != "s"]
+    return [tidelake.RemoveOption(f"file-index.{kind}.{name}.version") for name in names]
+
+
 def test_java_reads_no_file_that_our_index_rules_out(tmp_path: Path, java_oracle: JavaOracle) -> None:
     twins = Twins(tmp_path, java_oracle, 0, "parquet", "1 b")
     (data_file,) = twins.warehouses["ours"].glob("db.db/t/bucket-0/*.parquet")
