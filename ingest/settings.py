@@ -89,7 +89,9 @@ class KafkaSettings(
     bootstrap_servers: `host:port` of a broker or of several, which know the others. topics: what is read, by name.
     topic_pattern: instead of names a regular expression that they match whole; topics that come up later are read, too.
     start: where a pipeline begins that has not committed yet; afterwards its tables know. until: `end` stops at the
-    ends that the partitions had when reading began, `forever` waits for more. isolation_level: `read_committed` passes
+    ends that the partitions had when reading began, `forever` waits for more. until_timestamp_ms: each
+    partition is read up to the first record whose time is this one or later (epoch milliseconds), and no further than
+    its end; reading stops there. isolation_level: `read_committed` passes
     over records of transactions that were aborted. group_id: where confirmed offsets are written to, for monitoring;
     they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
     unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error. Until then
@@ -115,6 +117,7 @@ class KafkaSettings(
     topic_pattern: Name | None = None
     start: Literal["earliest", "latest"] | StartSettings = "earliest"
     until: Literal["end", "forever"] = "forever"
+    until_timestamp_ms: NotNegative | None = None
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     group_id: Name | None = None
     discovery_interval_ms: Positive = 30_000

@@ -143,7 +143,8 @@ class BatchWriter:
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
             key=lambda failure: failure.row,
         )
-        fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.contains(raw, failure))
+        partition = TopicPartition(raw.topic, raw.partition)
+        fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.contains(raw, failure), partition)
         stop = waits_at if fatal is None else fatal.offset
         taken = [rows for part in parts if len((rows := slice_by_offset(part.rows, 0, stop)).rows)]
         routed = [(rows, self._routed(raw, rows)) for rows in taken]

@@ -177,7 +177,7 @@ def build_pipeline(
         sinks=tables.sinks,
         create_tables=tables.create,
         dead_letters=_dead_letters(config, catalog, io, clock),
-        errors=ErrorPolicy(config.errors.tolerance),
+        errors=ErrorPolicy(config.errors.tolerance, () if recovery_flags is None else recovery_flags.skip),
         start=build_start(config),
         policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
         queue_bytes=config.write.queue_bytes,
@@ -272,7 +272,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     schemas: None stops at records that don't fit their table.
     quarantine: None stops the pipeline when a table fails.
     """
-    metrics, observed = RunMetrics(), observed or RunObservations(policy.interval_ms, clock)
+    metrics = RunMetrics(unused_skips=errors.unused_skips)
+    observed = observed or RunObservations(policy.interval_ms, clock)
     moved_rows = MovedRowsStore(lambda table: sinks[table].moved_row_files, moved)
     owner = owner_of(router)
     kept = None if quarantine is None else quarantine.connect(router, moved, clock)

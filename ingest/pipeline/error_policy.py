@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
+from checkpoint.offsets import TopicPartition
 from ingest.formats.base import DecodeFailure, FailureKind
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -16,7 +17,8 @@ _REMEDIES: Final = {
     "the value: write the column anew (`UPDATE … SET doc = doc || ''`)",
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
-    FailureKind.TRUNCATE: "Decide what becomes of the rows; `truncates: skip` in `format_options` passes it over",
+    FailureKind.TRUNCATE: "Decide what becomes of the rows; `--skip-record` passes this one over, "
+    "`truncates: skip` in `format_options` all of them",
 }
 
 
@@ -37,22 +39,35 @@ class ErrorPolicy:
     Each record counts once: one that a run before has set aside, and that is read again as no table has passed it, is
     free. So every start gets further than the one before, by as many as it may set aside.
 
+    skip: records that a person decided to pass over, whatever is wrong with them; each becomes a dead letter.
+
     Unknown columns, columns of a type that is too narrow, and truncates always stop the pipeline: setting them aside
     would lose good rows.
     """
 
-    def __init__(self, tolerance: Literal["none", "all"] | int) -> None:
+    def __init__(
+        self, tolerance: Literal["none", "all"] | int, skip: Collection[tuple[TopicPartition, int]] = ()
+    ) -> None:
+        self._skip = frozenset(skip)
+        self.unused_skips = set(skip)  # no record there has failed
         self._allowed = {"none": 0, "all": math.inf}[tolerance] if isinstance(tolerance, str) else tolerance
         self._left = self._allowed
 
     def first_fatal(
-        self, failures: Sequence[DecodeFailure], is_set_aside: Callable[[DecodeFailure], bool]
+        self,
+        failures: Sequence[DecodeFailure],
+        is_set_aside: Callable[[DecodeFailure], bool],
+        partition: TopicPartition | None = None,
     ) -> DecodeFailure | None:
         """The first of these, in order, that is too much; those before it are counted as tolerated.
 
+        partition: where they come from.
         is_set_aside: whether a run before has set the record aside for good.
         """
         for failure in failures:
+            if partition is not None and (partition, failure.offset) in self._skip:
+                self.unused_skips.discard((partition, failure.offset))
+                continue
             if not failure.kind.may_be_set_aside:
                 return failure
             if is_set_aside(failure):

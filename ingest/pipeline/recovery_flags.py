@@ -18,7 +18,7 @@ RewindTo = Earliest | AtTimestamp | AtOffsets
 
 @dataclass(frozen=True, slots=True)
 class RecoveryFlags:
-    """For each table at most one.
+    """For each table at most one, and records to pass over.
 
     texts: each table's option as it was written.
 
@@ -30,6 +30,7 @@ class RecoveryFlags:
     rewinds: Mapping[str, RewindTo] = field(default_factory=dict)
     snapshots: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+    skip: frozenset[tuple[TopicPartition, int]] = frozenset()
 
     @property
     def tables(self) -> Collection[str]:
@@ -37,12 +38,17 @@ class RecoveryFlags:
 
 
 def parse_recovery_flags(
-    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], tables: Collection[str]
+    accept_gap: Sequence[str],
+    rewind_to: Sequence[str],
+    from_snapshot: Sequence[str],
+    tables: Collection[str],
+    skip_record: Sequence[str] = (),
 ) -> RecoveryFlags:
     """accept_gap: `TABLE`.
     rewind_to: `TABLE=WHERE`.
     from_snapshot: `TABLE=ID`.
     tables: all of the pipeline.
+    skip_record: `TOPIC:PARTITION:OFFSET`.
 
     WHERE is `earliest`, an ISO time, or `TOPIC:PARTITION:OFFSET,…`. Raises BadInput.
     """
@@ -63,7 +69,15 @@ def parse_recovery_flags(
         {table: _where(table, where) for table, where in rewinds},
         {table: _snapshot_id(table, id_) for table, id_ in snapshots},
         texts,
+        frozenset(_record(text) for text in skip_record),
     )
+
+
+def _record(text: str) -> tuple[TopicPartition, int]:
+    found = re.fullmatch(r"(.+):(\d+):(\d+)", text)
+    if found is None:
+        raise BadInput(f"--skip-record {text}: {text!r} is not TOPIC:PARTITION:OFFSET, as the refusal names a record")
+    return TopicPartition(found[1], int(found[2])), int(found[3])
 
 
 def _parted(option: str, text: str, example: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
+from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from storage.logs import get_logger
 
@@ -28,6 +29,9 @@ class RunMetrics:
     checkpoints: int = 0
     snapshots: dict[str, int] = field(default_factory=dict)  # table to its newest one of ours
     ended: str = "running"
+    unused_skips: set[tuple[TopicPartition, int]] = field(
+        default_factory=set
+    )  # of `--skip-record`: nothing failed there
 
 
 class CheckpointTimer:

@@ -81,3 +81,12 @@ def add_polled(
         batcher.add(records)
         nbytes += batcher.nbytes - before
     return nbytes
+
+
+def cut_at(batch: RawBatch, ends: Mapping[TopicPartition, int]) -> RawBatch | None:
+    """The batch up to where its partition ends; None for one that lies behind it."""
+    end = ends.get(TopicPartition(batch.topic, batch.partition), 0)
+    if batch.next_offset <= end:
+        return batch
+    rows = int(np.searchsorted(batch.offsets, end))
+    return batch.slice(0, rows) if rows else None

@@ -51,7 +51,7 @@ from ingest.sources.kafka.connection import client_arguments, connect, consumer_
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
-from ingest.sources.kafka.poll_batcher import PollBatcher, add_polled
+from ingest.sources.kafka.poll_batcher import PollBatcher, add_polled, cut_at
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound
@@ -248,14 +248,17 @@ class KafkaSource:
         await self._check_retention()
         for batch in await self._assign(self._partitions - self._reached.keys()):
             yield batch
-        if self._ends is None and self._settings.until == "end":
-            self._ends = await self._end_offsets(self._reached)
-        ends = self._ends
+        if self._ends is None:
+            self._ends = await self._ends_of_reading()
+        ends, is_cut = self._ends, self._settings.until_timestamp_ms is not None
         liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
         while ends is None or any(self._reached[p] < end for p, end in ends.items()):
             for batch in await self._poll_batches():
-                yield batch
+                if not is_cut:
+                    yield batch
+                elif (wanted := cut_at(batch, ends or {})) is not None:
+                    yield wanted
             now_ms = self._clock.now_ms()
             if liveness.is_due(now_ms):
                 await self._check_liveness(liveness, now_ms)
@@ -264,6 +267,12 @@ class KafkaSource:
                 if new := await self._discover():
                     for batch in await self._assign(new):
                         yield batch
+
+    async def _ends_of_reading(self) -> Mapping[TopicPartition, int] | None:
+        """None for reading that goes on."""
+        if self._settings.until_timestamp_ms is not None:
+            return await self.offsets(self._reached, AtTimestamp(self._settings.until_timestamp_ms))
+        return await self._end_offsets(self._reached) if self._settings.until == "end" else None
 
     async def _assign(self, new: Collection[TopicPartition]) -> list[RawBatch]:
         """Read these partitions, too, each from its oldest record. Returns what announces them."""

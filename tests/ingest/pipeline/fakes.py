@@ -393,6 +393,7 @@ class Rig:
     source: FakeSource
     tables: Sequence[FakeTable]
     tolerance: object = "none"
+    skip: Collection[tuple[TopicPartition, int]] = ()
     topics: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table to its topics; all of them otherwise
     interval_ms: int = 10_000
     bytes_max: int = 1 << 30
@@ -420,7 +421,7 @@ class Rig:
             sinks=self.sinks,
             create_tables=lambda batch, unrouted: False,
             dead_letters=self.dead_letters,
-            errors=ErrorPolicy(self.tolerance),  # type: ignore[arg-type]
+            errors=ErrorPolicy(self.tolerance, self.skip),  # type: ignore[arg-type]
             start=self.start,
             policy=CheckpointPolicy(self.interval_ms, self.bytes_max),
             queue_bytes=self.queue_bytes,

@@ -54,3 +54,10 @@ def test_what_makes_no_sense_is_said(
 ) -> None:
     with pytest.raises(BadInput, match=said):
         parse_recovery_flags(accept_gap, rewind_to, from_snapshot, TABLES)
+
+
+def test_single_records_may_be_passed_over() -> None:
+    flags = parse_recovery_flags([], [], [], TABLES, ["a.b:c:2:17"])
+    assert flags.skip == {(TopicPartition("a.b:c", 2), 17)}
+    with pytest.raises(BadInput, match="--skip-record a:1: 'a:1' is not TOPIC:PARTITION:OFFSET"):
+        parse_recovery_flags([], [], [], TABLES, ["a:1"])

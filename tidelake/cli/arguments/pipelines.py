@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tidelake.cli.arguments.common import Verbs, command
-from tidelake.cli.arguments.values import duration_s, pair, positive
+from tidelake.cli.arguments.values import duration_s, epoch_ms_of, pair, positive
 
 
 def add_demo(nouns: Verbs) -> None:
@@ -35,6 +35,16 @@ def add_ingest(verbs: Verbs) -> None:
         log_level="info",
     )
     _add_config(run)
+    bounds = run.add_mutually_exclusive_group()
+    bounds.add_argument(
+        "--until", choices=("latest",), help="end where the source ends now: over `source.until` of the configuration"
+    )
+    bounds.add_argument(
+        "--until-timestamp",
+        type=epoch_ms_of,
+        metavar="TIME",
+        help="Kafka: end before the first record of that ISO time or later",
+    )
     _add_ways_out(run)
     plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
     _add_config(plan)
@@ -142,4 +152,11 @@ def _add_ways_out(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TABLE=ID",
         help="go on where this snapshot of the table ended",
+    )
+    ways.add_argument(
+        "--skip-record",
+        action="append",
+        default=[],
+        metavar="TOPIC:PARTITION:OFFSET",
+        help="pass over this record, which stops the pipeline; it becomes a dead letter",
     )

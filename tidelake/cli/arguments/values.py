@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 _NUMBER_MAX: Final = 2**63 - 1  # of rows, of snapshots
@@ -72,3 +73,12 @@ def start(text: str) -> str | int:
 
 
 start.__name__ = "start (latest, earliest, a snapshot id, …)"
+
+
+def epoch_ms_of(text: str) -> int:
+    """An ISO time as epoch milliseconds; without a zone it is the local one's."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}. Example: 2026-05-01T12:00:00Z") from None
+    return int((time if time.tzinfo else time.astimezone()).timestamp() * 1000)

@@ -50,10 +50,20 @@ def run(
     accept_gap: Sequence[str] = (),
     rewind_to: Sequence[str] = (),
     from_snapshot: Sequence[str] = (),
+    skip_record: Sequence[str] = (),
+    until: str | None = None,
+    until_timestamp: int | None = None,
 ) -> None:
-    """Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start."""
-    loaded = load_config(Path(config), settings)
-    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
+    """until: `latest` ends where the source ends now. until_timestamp: epoch ms of the first record not to be read.
+
+    Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start.
+    """
+    bounds = ["source.until=end"] if until == "latest" else []
+    if until_timestamp is not None:
+        bounds = [f"source.until_timestamp_ms={until_timestamp}"]
+    loaded = load_config(Path(config), [*settings, *bounds])
+    tables = [table.name for table in loaded.tables]
+    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     watch = _ProgressLine()
     with _live(out, watch):
         command = _command(config, settings)
@@ -62,7 +72,6 @@ def run(
         except Exception as error:
             if (full := find_disk_full_error(error)) is None:
                 raise
-            tables = [table.name for table in loaded.tables]
             raise DiskFull(pipeline_disk_full_text(full, command, loaded.warehouse, tables)) from error
     if out.is_json:
         out.document(_summary(progress, watch.seconds))
@@ -70,6 +79,10 @@ def run(
         out.note(f"{progress.ended}: {watch.line()}")
         for kind, count in sorted(progress.skipped.items()):
             out.note(f"  skipped, {kind}: {count:,}")
+        for partition, offset in sorted(progress.unused_skips):
+            out.note(
+                f"  --skip-record {partition.topic}:{partition.partition}:{offset} had no effect: nothing failed there"
+            )
         if progress.dead_letters:
             out.note(f"  dead letters: {progress.dead_letters:,}")
     if progress.ended == "stopped at once":
@@ -147,6 +160,11 @@ def _summary(progress: RunMetrics, seconds: float) -> dict[str, Any]:
         "rows": progress.rows,
         "skipped": dict(progress.skipped),
         "dead_letters": progress.dead_letters,
+        **(
+            {"unused_skips": [f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(progress.unused_skips)]}
+            if progress.unused_skips
+            else {}
+        ),
         "checkpoints": progress.checkpoints,
         "snapshots": progress.snapshots,
         "seconds": round(seconds, 3),
@@ -165,13 +183,15 @@ def plan(
     accept_gap: Sequence[str] = (),
     rewind_to: Sequence[str] = (),
     from_snapshot: Sequence[str] = (),
+    skip_record: Sequence[str] = (),
 ) -> None:
     """Where `run` would begin. Nothing is written; the source is asked which partitions it has.
 
     details: name every topic and partition, however many there are.
     """
     loaded = load_config(Path(config), settings)
-    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, [table.name for table in loaded.tables])
+    tables = [table.name for table in loaded.tables]
+    flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
     planned = _plan(loaded, asyncio.run(pipeline.plan()))
     if out.is_json:

@@ -97,6 +97,17 @@ async def test_every_record_of_every_partition_comes_once(kafka_broker: KafkaBro
     assert next_offsets(batches) == {0: 1_500, 2: 3}
 
 
+async def test_reading_ends_before_the_first_record_of_a_time(kafka_broker: KafkaBroker) -> None:
+    topic = await asyncio.to_thread(kafka_broker.create_topic, None, 2)
+    async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address) as producer:
+        for time_ms in (1_000, 2_000, 3_000, 4_000):
+            await producer.send_and_wait(topic, b"at %d" % time_ms, partition=0, timestamp_ms=time_ms)
+        await producer.send_and_wait(topic, b"at 10", partition=1, timestamp_ms=10)
+    batches = await read_to_end(kafka_broker, topic, until_timestamp_ms=3_000)
+    assert values_of(batches) == {0: ["at 1000", "at 2000"], 1: ["at 10"]}
+    assert next_offsets(batches) == {0: 2, 1: 1}
+
+
 async def test_a_batch_that_inflates_beyond_max_record_bytes_is_refused_by_its_place(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 3)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
