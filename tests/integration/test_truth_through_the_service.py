@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 import tidelake
 from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
-from tests.support.cases import recorded_lines
+from tests.support.cases import recorded_lines, recorded_topics
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 
@@ -81,6 +81,66 @@ async def test_a_capture_read_from_kafka_gives_the_truth(
     progress = await run(config_for(recorded, tmp_path / "lake", source, topics, format_options))
     assert progress.ended == "end of source"
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
+
+
+VARIANTS: Final = sorted({(r.capture, r.variant) for r in RECORDED_TABLES if r.variant is not None})
+
+
+@pytest.fixture
+def options_of_variant(capture: str, variant: str) -> Iterator[dict[str, str]]:
+    with format_options_for(tables_of(capture, variant)[0]) as options:
+        yield options
+
+
+def tables_of(capture: str, variant: str) -> list[RecordedTable]:
+    return [r for r in RECORDED_TABLES if (r.capture, r.variant) == (capture, variant)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("capture", "variant"), VARIANTS)
+async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
+    capture: str, variant: str, options_of_variant: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    """As a router at the connector merges them, with the records that are no rows among them."""
+    tables = tables_of(capture, variant)
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    await asyncio.to_thread(catalog.create_database, "shop")
+    for recorded in tables:
+        await asyncio.to_thread(
+            catalog.create_table,
+            f"shop.{recorded.name}",
+            recorded.schema,
+            primary_key=recorded.primary_key,
+            options={"bucket": "1"} if recorded.primary_key else {},
+        )
+    topic = await asyncio.to_thread(replay_merged, capture, variant, kafka_broker)
+    config = Config(
+        pipeline="merged",
+        warehouse=str(tmp_path / "lake"),
+        source=KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[topic], until="end"),
+        format=tables[0].format,
+        format_options={**options_of_variant, "truncates": "skip"},
+        tables=[
+            TableSettings(
+                name=f"shop.{r.name}", match=[f"*.{r.name}"], topics=[topic], source_types=dict(r.source_types)
+            )
+            for r in tables
+        ],
+    )
+    assert (await run(config)).ended == "end of source"
+    for recorded in tables:
+        scan = await asyncio.to_thread(lambda name: catalog.table(name).scan(), f"shop.{recorded.name}")
+        held = await asyncio.to_thread(scan.to_arrow)
+        assert await asyncio.to_thread(differences, recorded, held) == []
+
+
+def replay_merged(capture: str, variant: str, broker: KafkaBroker) -> str:
+    """Every topic of a variant in one, in the order of time."""
+    lines = [line for path in recorded_topics(capture, variant).values() for line in recorded_lines(path)]
+    topic = f"merged-{uuid4().hex[:8]}"
+    broker.create_topic(topic, partitions=1)
+    broker.send([{**line, "partition": 0} for line in sorted(lines, key=lambda line: line["timestamp_ms"])], topic)
+    return topic
 
 
 def copy_files(recorded: RecordedTable, log: Path) -> None:
