@@ -135,11 +135,11 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
 
 
 def replay_merged(capture: str, variant: str, broker: KafkaBroker) -> str:
-    """Every topic of a variant in one, in the order of time."""
+    """Every topic of a variant in one, in the order of time; each record in the partition it came from."""
     lines = [line for path in recorded_topics(capture, variant).values() for line in recorded_lines(path)]
     topic = f"merged-{uuid4().hex[:8]}"
-    broker.create_topic(topic, partitions=1)
-    broker.send([{**line, "partition": 0} for line in sorted(lines, key=lambda line: line["timestamp_ms"])], topic)
+    broker.create_topic(topic, partitions=1 + max(line["partition"] for line in lines))
+    broker.send(sorted(lines, key=lambda line: line["timestamp_ms"]), topic)
     return topic
 
 
