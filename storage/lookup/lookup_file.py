@@ -185,8 +185,8 @@ class LookupFile:
             self._touched_bytes += self.disk_bytes // self._reader.num_record_batches
             first_row = self._first_rows[number]
             yield find_in_block(block, first_row, self._words_of(number, block), keys.part(start, stop))
-        if self._touched_bytes > _RELEASED_BYTES:
-            self._release_pages()
+            if self._touched_bytes > _RELEASED_BYTES:
+                self._release_pages()
 
     def _words_of(self, number: int, block: pa.RecordBatch) -> list[NormalizedKey]:
         if number not in self._words:
