@@ -35,6 +35,7 @@ from storage.read.predicate import Column, Predicate, col
 from storage.read.stream.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
+from tidelake.consumers import ConsumerPosition, TableConsumers
 from tidelake.scan import Scan
 from tidelake.table import Table
 from tidelake.writer import Writer
@@ -52,6 +53,7 @@ __all__ = [
     "CommitConflict",
     "CommitOutcomeUnknown",
     "CompactionReport",
+    "ConsumerPosition",
     "CorruptFile",
     "DropColumn",
     "PositionRefused",
@@ -63,6 +65,7 @@ __all__ = [
     "Snapshot",
     "SnapshotExpired",
     "Table",
+    "TableConsumers",
     "TidelakeError",
     "UnsupportedFeature",
     "UpdateColumnDefault",

@@ -85,7 +85,7 @@ class PipelineCollector(Collector):
 
     def _of_tables(self) -> dict[str, Iterable[Sample]]:
         tables = sorted(self._observed.tables.copy().items())
-        now_ms = epoch_ms()
+        now_ms, held_back = epoch_ms(), self._observed.problems()
 
         def of(value: Callable[[TableObservation], float | None]) -> list[Sample]:
             found = (((name,), value(table)) for name, table in tables)
@@ -109,7 +109,7 @@ class PipelineCollector(Collector):
             "table_files": [(at, files.files) for at, files in levels],
             "table_file_bytes": [(at, files.nbytes) for at, files in levels],
             "table_sorted_runs_max": of(lambda t: None if t.levels is None else t.levels.sorted_runs_max()),
-            "table_held_back": [((name,), float(name in self._observed.problems)) for name, _ in tables],
+            "table_held_back": [((name,), float(name in held_back)) for name, _ in tables],
             "compactions": of(lambda t: t.compactions),
             "compaction_written_bytes": of(lambda t: t.compacted_bytes),
         }

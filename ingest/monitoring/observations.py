@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -73,9 +73,9 @@ class TopicCounts:
 class RunObservations:
     """interval_ms: how far apart checkpoints are meant to be.
 
-    state: what the run does, as `run_states.RunState` calls it. waiting_since_ms: monotonic time since when something
-    has waited to be committed; None when nothing does. problems: table to why it is held back, from whoever holds it
-    back.
+    state: what the run does, as `run_states.RunState` calls it.
+    waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
+    problems: tells of each table that is held back why, as whoever holds it back knows it.
     """
 
     interval_ms: int
@@ -94,7 +94,7 @@ class RunObservations:
     compaction_durations: DurationHistogram = field(default_factory=DurationHistogram)
     waiting_since_ms: int | None = None
     last_checkpoint_ms: int | None = None
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: Callable[[], Mapping[str, str]] = dict
     source_problem: str | None = None
     _activities: dict[str, int] = field(default_factory=dict)
     _rows_uncommitted: int = 0

@@ -28,7 +28,7 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
     if (stall := _stall(observed)) is not None:
         reasons.append(stall)
-    problems = dict(observed.problems)
+    problems = observed.problems()
     for table, reason in sorted(problems.items())[:_TABLES_TOLD]:
         reasons.append(NotReady("table_held_back", f"{table}: {reason}", (table,)))
     if len(problems) > _TABLES_TOLD:

@@ -17,7 +17,7 @@ BUCKETS_SHOWN: Final = 64  # of a table, those with the most sorted runs
 def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: str, version: str) -> dict[str, Any]:
     """Times that end in `_ms` are durations, those in `_at_ms` epoch milliseconds; what isn't known is null."""
     now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
-    reasons = not_ready(observed)
+    reasons, held_back = not_ready(observed), observed.problems()
     waiting = observed.waiting_since_ms
     return {
         "pipeline": pipeline,
@@ -56,7 +56,7 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
             for partition, progress in sorted(observed.partitions.items())
         ],
         "tables": [
-            {"name": name, **_table(table, now_epoch_ms), "held_back": observed.problems.get(name)}
+            {"name": name, **_table(table, now_epoch_ms), "held_back": held_back.get(name)}
             for name, table in sorted(observed.tables.items())
         ],
     }

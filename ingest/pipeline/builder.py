@@ -278,6 +278,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     owner = owner_of(router)
     kept = None if quarantine is None else quarantine.connect(router, moved, clock)
     failed = {} if kept is None else kept.failed
+    observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
     writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed))
     checkpoints = Checkpointer(

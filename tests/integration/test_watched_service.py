@@ -158,7 +158,7 @@ async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
         assert re.search(r"level 0", text)
         assert re.search(r"shop 0 24 24 – 0 0", text)  # the partition: committed, read, end, lag, time lag
 
-        pipeline.observed.problems["db.orders"] = "<b>offset 7</b> is bad"
+        pipeline.observed.problems = lambda: {"db.orders": "<b>offset 7</b> is bad"}
         text = text_of((await to_thread(browse, url, tmp_path, "--dump-dom")).stdout)
         assert "not ready" in text
         assert "db.orders: &lt;b&gt;offset 7&lt;/b&gt; is bad table_held_back" in text  # text, never markup

@@ -222,7 +222,7 @@ async def test_probes_and_status_answer_while_it_runs(tmp_path: Path, new_ms: in
         assert status["partitions"][0] | {"lag_ms": 0} == {
             "topic": "shop", "partition": 0, "committed": 1, "read": 1, "end": None, "lag": 0, "lag_ms": 0,
         }  # fmt: skip
-        pipeline.observed.problems["db.orders"] = "offset 7 is bad"
+        pipeline.observed.problems = lambda: {"db.orders": "offset 7 is bad"}
         async with client.get("ready") as answer:
             assert answer.status == 503
             (reason,) = (await answer.json())["reasons"]

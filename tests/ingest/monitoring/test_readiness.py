@@ -91,9 +91,9 @@ async def test_records_that_are_in_the_log_and_never_come_are_a_stall_too() -> N
 def test_a_table_that_is_held_back_is_named_and_many_are_counted() -> None:
     observed = Rig(FakeSource([]), [FakeTable("t")]).pipeline.observed
     observed.state = RunState.RUNNING.name
-    observed.problems = {f"db.t{number}": "quarantined: offset 3 is bad" for number in range(8)}
+    observed.problems = lambda: {f"db.t{number}": "quarantined: offset 3 is bad" for number in range(8)}
     found = not_ready(observed)
     assert [one.code for one in found] == ["table_held_back"] * 6
     assert found[0].reason == "db.t0: quarantined: offset 3 is bad"
     assert found[-1].reason == "3 more tables are held back"
-    assert [table for one in found for table in one.tables] == sorted(observed.problems)
+    assert [table for one in found for table in one.tables] == sorted(observed.problems())

@@ -56,9 +56,9 @@ def sentence(summary: str) -> str:
 
 
 def table_command(
-    verbs: Verbs, name: str, summary: str, details: str = "", *, module: str = "table"
+    verbs: Verbs, name: str, summary: str, details: str = "", *, module: str = "table", function: str | None = None
 ) -> argparse.ArgumentParser:
-    parser = command(verbs, name, f"{module}:{name}", summary, details)
+    parser = command(verbs, name, f"{module}:{function or name}", summary, details)
     parser.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
     add_warehouse(parser)
     return parser

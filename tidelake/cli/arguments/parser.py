@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelake.cli.arguments.common import noun
-from tidelake.cli.arguments.pipelines import add_dead_letters, add_demo, add_ingest, add_spark
+from tidelake.cli.arguments.pipelines import add_completion, add_dead_letters, add_demo, add_ingest, add_spark
 from tidelake.cli.arguments.tables import add_table
 
 if TYPE_CHECKING:
@@ -107,5 +107,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_ingest(noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
     add_dead_letters(noun(nouns, "dead-letters", "records that a pipeline has set aside: look at them, replay them"))
     add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
+    add_completion(nouns)
     add_table(noun(nouns, "table", "create tables, read them, follow their changes"))
     return parser

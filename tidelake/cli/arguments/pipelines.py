@@ -51,10 +51,26 @@ def add_ingest(verbs: Verbs) -> None:
     plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
     _add_ways_out(plan)
 
-    status = command(
-        verbs, "status", "ingest:status", "which tables are in quarantine, and why; reads the warehouse only"
+    _add_status(verbs)
+
+
+def add_completion(nouns: Verbs) -> None:
+    summary = "a script that completes commands and options"
+    parser = command(
+        nouns,
+        "completion",
+        "completion:completion",
+        summary,
+        "bash: put it into ~/.local/share/bash-completion/completions/tidelake",
     )
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def _add_status(verbs: Verbs) -> None:
+    status = command(verbs, "status", "status:status", "ask a running pipeline how it does; exit code 1: not well")
     _add_config(status)
+    status.add_argument("--url", help="of its endpoint; default: what `metrics` says, on this machine")
+    status.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
 
 
 def add_dead_letters(verbs: Verbs) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidelake.cli.arguments.common import Verbs, add_projection, add_warehouse, command, table_command
+from tidelake.cli.arguments.common import Verbs, add_projection, add_warehouse, command, noun, table_command
 from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, start
 
 
@@ -13,6 +13,17 @@ def add_table(verbs: Verbs) -> None:
     _add_table_management(verbs)
     _add_table_reading(verbs)
     _add_table_maintenance(verbs)
+    _add_consumers(verbs)
+
+
+def _add_consumers(verbs: Verbs) -> None:
+    consumers = noun(verbs, "consumers", "readers whose positions the table keeps: expiry spares what they still need")
+    table_command(consumers, "list", "where they stand", module="consumers", function="list_")
+    reset = table_command(consumers, "reset", "have one go on elsewhere; stop it first", module="consumers")
+    reset.add_argument("consumer", metavar="CONSUMER")
+    reset.add_argument("--to", type=positive, required=True, metavar="ID", help="the snapshot that it reads next")
+    delete = table_command(consumers, "delete", "forget one: nothing is spared for it any more", module="consumers")
+    delete.add_argument("consumer", metavar="CONSUMER")
 
 
 def _add_table_management(verbs: Verbs) -> None:

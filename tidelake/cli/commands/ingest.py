@@ -235,20 +235,7 @@ def quarantined_tables(config: Config) -> list[dict[str, Any]]:
     return [{**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)} for notice in notices]
 
 
-def status(out: CommandOutput, *, config: str, settings: Sequence[str]) -> None:
-    """Which tables of the pipeline are in quarantine, and why. Only the warehouse is asked."""
-    loaded = load_config(Path(config), settings)
-    quarantined = quarantined_tables(loaded)
-    if out.is_json:
-        tables = [table.name for table in loaded.tables]
-        out.document({"pipeline": loaded.pipeline, "tables": tables, "quarantine": quarantined})
-    elif quarantined:
-        _print_quarantine(out, quarantined)
-    else:
-        out.note(f"{loaded.pipeline}: no table is in quarantine")
-
-
-def _print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) -> None:
+def print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) -> None:
     from rich.text import Text
 
     for table in quarantined:
@@ -305,7 +292,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     ]
     for shown_part in (facts, Text(), grid, *([Text()] if moved_rows_lines else []), *moved_rows_lines):
         out.console.print(shown_part)
-    _print_quarantine(out, planned["quarantine"])
+    print_quarantine(out, planned["quarantine"])
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))

@@ -1,0 +1,106 @@
+"""`tidelake ingest status`: what a running pipeline says of itself, and what the warehouse says without one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ingest.monitoring.metrics import ProcessGauges
+from ingest.monitoring.observations import RunObservations
+from ingest.monitoring.status import status_document
+from tests.support.command_line import Call
+from tests.support.manual_clock import ManualClock
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Answers as a pipeline would, with what the test put there."""
+
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/status" else 404)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def observed() -> RunObservations:
+    observed = RunObservations(1_000, ManualClock(), state="RUNNING")
+    observed.was_written("shop.orders", 1_234, 1)
+    observed.committed("shop.orders", 7, 12, 1)
+    return observed
+
+
+def serve(observed: RunObservations) -> None:
+    gauges = ProcessGauges(lambda: 5 << 20, 1, lambda: 0, lambda: 0)
+    Endpoint.body = msgspec.json.encode(status_document(observed, gauges, "shop", "1"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"warehouse: {tmp_path}/lake\nsource: {{type: change-log-folder, path: x}}\ntables: [{{name: a.b}}]"
+    )
+    return path
+
+
+def test_a_running_pipeline_is_shown_with_its_tables(config: Path, call: Call, port: int, observed: Any) -> None:
+    serve(observed)
+    said = call("ingest", "status", config, "--set", f"metrics.port={port}", "--set", "metrics.host=0.0.0.0")
+    assert (said.code, said.err) == (0, "")
+    assert "shop  ready  running" in said.out
+    assert [word for word in ("shop.orders", "1,234", "#7", "12 ms", "5.0 MiB") if word not in said.out] == []
+    (document,) = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}", "--json").lines
+    assert (document["running"]["tables"][0]["rows"], document["quarantine"]) == (1_234, [])
+
+
+def test_one_that_is_not_ready_exits_with_1_and_says_why(config: Path, call: Call, port: int, observed: Any) -> None:
+    observed.problems = lambda: {"shop.orders": "offset 7 is bad"}
+    serve(observed)
+    said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
+    assert said.code == 1
+    assert "not ready" in said.out
+    assert "shop.orders: offset 7 is bad" in said.out
+
+
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b"[]"])
+def test_what_answers_and_is_no_pipeline_is_told(config: Path, call: Call, port: int, body: bytes) -> None:
+    Endpoint.body = body
+    said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
+    assert said.code == 1
+    assert f"http://127.0.0.1:{port}/status" in said.err
+
+
+def test_without_an_answer_the_warehouse_is_asked(config: Path, call: Call) -> None:
+    said = call("ingest", "status", config, "--set", "metrics.port=1")
+    assert said.code == 1
+    assert "no answer at http://127.0.0.1:1/status: " in said.err
+    assert "no table is in quarantine" in said.err
+
+
+def test_without_an_endpoint_only_the_warehouse_is_asked(config: Path, call: Call) -> None:
+    said = call("ingest", "status", config)
+    assert said.code == 0
+    assert "names no `metrics.port`" in said.err
+    (document,) = call("ingest", "status", config, "--json").lines
+    assert document == {"pipeline": "shop", "tables": ["a.b"], "quarantine": [], "running": None}

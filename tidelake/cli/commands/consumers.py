@@ -1,0 +1,47 @@
+"""`tidelake table consumers …`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+from tidelake.consumers import TableConsumers
+
+
+def list_(out: CommandOutput, *, name: str, catalog: CatalogAddress) -> None:
+    found = TableConsumers(catalog.open().table(name)).list()
+    if out.is_json:
+        out.lines(map(asdict, found))
+        return
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    grid.add_column("consumer", overflow="fold")
+    grid.add_column("next snapshot", justify="right")
+    grid.add_column("behind", justify="right")
+    for one in found:
+        grid.add_row(Text(printable(one.name)), f"{one.next_snapshot_id:,}", f"{one.behind:,}")
+    out.console.print(grid)
+
+
+def reset(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str, to: int) -> None:
+    TableConsumers(catalog.open().table(name)).reset(consumer, to)
+    _done(out, consumer, to)
+
+
+def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str) -> None:
+    TableConsumers(catalog.open().table(name)).delete(consumer)
+    _done(out, consumer, None)
+
+
+def _done(out: CommandOutput, consumer: str, next_snapshot_id: int | None) -> None:
+    if out.is_json:
+        out.document({"consumer": consumer, "next_snapshot_id": next_snapshot_id})
+    elif next_snapshot_id is None:
+        out.note(f"{consumer} is forgotten: nothing is spared for it")
+    else:
+        out.note(f"{consumer} goes on with snapshot {next_snapshot_id}")

@@ -1,0 +1,166 @@
+"""`tidelake ingest status`: a running pipeline, asked at its endpoint; tables in quarantine, from the warehouse."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ingest.config.config import load_config
+from ingest.settings import Config
+from storage.errors import BadInput, TidelakeError
+from tidelake.cli.commands.ingest import print_quarantine, quarantined_tables
+from tidelake.cli.exits import ExitCode
+from tidelake.cli.formatting import age_text, size_text
+from tidelake.cli.output import CommandOutput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_LIMIT_S: Final = 10
+_EVERY_S: Final = 2.0
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+class PipelineUnreachable(TidelakeError):
+    """Nobody answers at a pipeline's endpoint. It may not run, or run without one."""
+
+
+def status(
+    out: CommandOutput, *, config: str, settings: Sequence[str], url: str | None = None, watch: bool = False
+) -> ExitCode:
+    """Exit code 1 when a pipeline that was asked is not ready or doesn't answer, or a table is in quarantine.
+
+    watch: again and again, until Ctrl-C.
+    """
+    loaded = load_config(Path(config), settings)
+    address = url or _address(loaded)
+    while True:
+        running, reason = _asked(address)
+        quarantined = quarantined_tables(loaded)
+        if out.is_json:
+            members = {"pipeline": loaded.pipeline, "tables": [table.name for table in loaded.tables]}
+            out.lines([{**members, "quarantine": quarantined, "running": running}])
+        else:
+            if watch and out.console.is_terminal:
+                out.console.clear()
+            _print_status(out, loaded.pipeline, running, reason, quarantined)
+        if not watch:
+            is_well = not quarantined and (address is None or (running is not None and running["ready"]))
+            return ExitCode.DONE if is_well else ExitCode.FAILED
+        time.sleep(_EVERY_S)
+
+
+def _asked(address: str | None) -> tuple[dict[str, Any] | None, str]:
+    """What the pipeline says of itself; without an answer, why there is none."""
+    if address is None:
+        reason = "the configuration names no `metrics.port`, so a running pipeline can't be asked"
+        return None, f"{reason}; --url says where one listens"
+    try:
+        return _ask(address), ""
+    except PipelineUnreachable as error:
+        return None, str(error)
+
+
+def _print_status(
+    out: CommandOutput,
+    pipeline: str,
+    running: dict[str, Any] | None,
+    reason: str,
+    quarantined: Sequence[dict[str, Any]],
+) -> None:
+    if running is None:
+        out.note(reason)
+        if not quarantined:
+            out.note(f"{pipeline}: no table is in quarantine")
+    else:
+        out.console.print(_rendered(running))
+    print_quarantine(out, quarantined)
+
+
+def _address(config: Config) -> str | None:
+    """None where the configuration doesn't tell."""
+    metrics = config.metrics
+    return f"http://{_ANY_ADDRESS.get(metrics.host, metrics.host)}:{metrics.port}" if metrics.port else None
+
+
+def _ask(address: str) -> dict[str, Any]:
+    url = f"{address.rstrip('/')}/status"
+    if not url.startswith(("http://", "https://")):
+        raise BadInput(f"--url {address}: not an http address. Example: http://host:9404")
+    try:
+        with urllib.request.urlopen(url, timeout=_LIMIT_S) as answer:
+            found = json.load(answer)
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise PipelineUnreachable(
+            f"no answer at {url}: {reason}. Does the pipeline run, on this machine, with this `metrics.port`? "
+            "--url says where else"
+        ) from error
+    if not isinstance(found, dict) or "pipeline" not in found or "tables" not in found:
+        raise PipelineUnreachable(f"what answers at {url} is no pipeline of Tidelake. --url says where it is")
+    return found
+
+
+def _rendered(found: dict[str, Any]) -> RenderableType:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    head = Text.assemble(
+        (found["pipeline"], "bold"),
+        "  ",
+        ("ready", "green") if found["ready"] else ("not ready", "bold red"),
+        f"  {found['state'].lower().replace('_', ' ')} for {age_text(found['now_ms'] - found['started_at_ms'])}",
+    )
+    reasons = [Text(f"  {one['reason']}", "red") for one in found["reasons"]]
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    grid.add_column("table", overflow="fold")
+    for title in ("freshness", "rows", "snapshot", "commit", "files", "size", "sorted runs"):
+        grid.add_column(title, justify="right")
+    for table in found["tables"]:
+        grid.add_row(*_table_cells(table))
+    return Group(head, *reasons, _totals(found), Text(), grid)
+
+
+def _totals(found: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    recent = found["checkpoint"]["recent"]
+    parts = [
+        f"lag {found['lag']:,}" + (f" ({age_text(found['lag_ms'])})" if found["lag"] else ""),
+        f"{found['records']:,} records ({size_text(found['bytes'])})",
+        f"{found['checkpoint']['count']:,} checkpoints"
+        + (f", the last took {recent[-1]['took_ms']:,} ms" if recent else ""),
+        f"buffers {size_text(found['write_buffer']['bytes'])}",
+        f"compactions {found['compactions']['running']} running, {found['compactions']['waiting']} waiting",
+        f"dead letters {sum(found['dead_letters'].values()):,}",
+    ]
+    return Text(" · ".join(parts))
+
+
+def _table_cells(table: dict[str, Any]) -> list[Text]:
+    from rich.text import Text
+
+    def known(value: Any, text: str) -> str:
+        return "–" if value is None else text
+
+    name = Text(table["name"])
+    if table["held_back"]:
+        name.append(f"\n{table['held_back']}", "red")
+    cells = [
+        known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
+        f"{table['rows']:,}",
+        known(table["snapshot_id"], f"#{table['snapshot_id']}"),
+        known(table["commit_ms"], f"{table['commit_ms']} ms"),
+        known(table["files"], f"{table['files']}"),
+        known(table["file_bytes"], size_text(table["file_bytes"] or 0)),
+        known(table["sorted_runs_max"], f"{table['sorted_runs_max']}"),
+    ]
+    return [name, *map(Text, cells)]

@@ -1,0 +1,68 @@
+"""The consumers of a table: readers whose positions it keeps, and for whom expiry spares snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.arguments import checked
+from storage.errors import BadInput
+from storage.snapshots.consumers import Consumer, consumer_names
+from tidelake.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPosition:
+    """next_snapshot_id: the first that it has still to read.
+    behind: how many snapshots there are for it to read.
+    """
+
+    name: str
+    next_snapshot_id: int
+    behind: int
+
+
+class TableConsumers:
+    """`TableConsumers(catalog.table("shop.orders")).list()`."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._context = table.context
+
+    def list(self) -> list[ConsumerPosition]:
+        """By name. Raises CorruptFile for a consumer's file that holds something else."""
+        newest = self._context.snapshots.latest_id() or 0
+        found = []
+        for name in consumer_names(self._context.io, self._context.paths):
+            at = self._consumer(name).next_snapshot_id()
+            if at is not None:  # gone meanwhile
+                found.append(ConsumerPosition(name, at, max(0, newest + 1 - at)))
+        return found
+
+    @checked
+    def reset(self, name: str, next_snapshot_id: int) -> None:
+        """Have the consumer go on with this snapshot. A new name is made. Its readers must not run meanwhile.
+
+        Raises BadInput for a snapshot that is not there, and is not the next to come.
+        """
+        consumer, snapshots = self._consumer(name), self._context.snapshots
+        newest = snapshots.latest_id() or 0
+        if next_snapshot_id != newest + 1 and self._context.history.find(next_snapshot_id) is None:
+            earliest = snapshots.earliest_id()
+            there = "no snapshot" if earliest is None else f"snapshots {earliest} to {newest}"
+            raise BadInput(
+                f"{self._table.name} has no snapshot {next_snapshot_id}; it has {there}. Name one of them, or "
+                f"{newest + 1} for only what comes from now on"
+            )
+        consumer.write(next_snapshot_id)
+
+    @checked
+    def delete(self, name: str) -> None:
+        """Forget the consumer: nothing is spared for it any more. Raises BadInput when there is none."""
+        consumer = self._consumer(name)
+        if consumer.read() is None:
+            there = ", ".join(one.name for one in self.list()) or "none"
+            raise BadInput(f"{self._table.name} has no consumer {name!r}; it has: {there}")
+        consumer.forget()
+
+    def _consumer(self, name: str) -> Consumer:
+        return Consumer(self._context.io, self._context.paths, name)
