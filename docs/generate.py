@@ -210,9 +210,12 @@ def errors() -> str:
     rows += ["", "## Records", "", "In `error_code` of [dead letters](dead-letters.md), in the log and in metrics."]
     rows += ["", "| Code | Becomes a dead letter | |", "|---|---|---|"]
     for failure in FailureKind:
-        tolerated = (
-            "as `errors.tolerance` says" if failure is FailureKind.BAD_RECORD else "never: it stops the pipeline"
-        )
+        tolerated = {
+            FailureKind.BAD_RECORD: "as `errors.tolerance` says",
+            FailureKind.UNKNOWN_COLUMN: "never: `schema_evolution` decides",
+            FailureKind.NARROW_COLUMN: "never: `schema_evolution` decides",
+            FailureKind.SCHEMA_CHANGE: "never: `schema_evolution` decides",
+        }.get(failure, "never: it stops the pipeline")
         rows.append(f"| `{failure.name}` | {tolerated} | {failure.value} |")
     rows += [
         "",

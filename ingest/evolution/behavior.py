@@ -61,6 +61,10 @@ class SchemaBehavior:
     def follows_types(self) -> bool:
         return self.action(ChangeKind.ALTER_COLUMN_TYPE) in (Action.APPLY, Action.TRY)
 
+    @property
+    def drops_columns(self) -> bool:
+        return self.action(ChangeKind.DROP_COLUMN) in (Action.APPLY, Action.TRY)
+
     def __str__(self) -> str:
         """As `plan` prints it: `evolve: add.column, alter.column.type`."""
         applied = [kind.value for kind in ChangeKind if self.action(kind) in (Action.APPLY, Action.TRY)]

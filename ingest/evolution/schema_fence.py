@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from ingest.evolution.behavior import Action, SchemaBehavior
 from ingest.evolution.needed_changes import NeededChange, needed_changes
+from ingest.evolution.statement_changes import dropped_columns, statement_changes
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, DecodeFailure, Target
 from ingest.tables.column_types import ColumnTypes
@@ -67,6 +68,8 @@ class SchemaFence:
         nothing could be done; "" where there is nothing to say.
         """
         target = failure.target
+        if target is not None and failure.statements:
+            return await self._follow_statements(failure, target, commit)
         if target is None or not failure.needed:
             return ""
         self._count_round(failure, target)
@@ -84,6 +87,10 @@ class SchemaFence:
             (change, Action.IGNORE if change.is_unwanted else behavior.action(change.kind))
             for change in needed_changes(failure.needed, target.schema, types)
         ]
+        if any(change.column.found is None for change, _ in wanted):
+            # an older record of another partition never brings a dropped column back
+            dropped = dropped_columns(newest) if behavior.drops_columns else frozenset()
+            wanted = [(c, Action.IGNORE if c.column.path[0] in dropped else action) for c, action in wanted]
         if any(action is Action.STOP for _, action in wanted):
             return ""
         made = [change for change, action in wanted if action is not Action.IGNORE and change.change is not None]
@@ -99,6 +106,34 @@ class SchemaFence:
             if action is Action.APPLY:
                 return change.reason
         self._leave(target, [change for change, _ in wanted], failure)
+        return None
+
+    async def _follow_statements(self, failure: DecodeFailure, target: Target, commit: Commit) -> str | None:
+        """What the source's DDL does. It is read again after a crash, and then has been done."""
+        newest = await run_uncancellable(self._tables.newest, target.name)
+        plan = statement_changes(
+            failure.statements,
+            newest,
+            self._behaviors[target.name],
+            self._column_types[target.name],
+        )
+        if plan.stops:
+            return ""
+        for left in plan.left:
+            _log.warning("schema change ignored", table=target.name, change=left, offset=failure.offset)
+        if not plan.changes:
+            return None
+        await commit()
+        try:
+            altered = await run_uncancellable(self._tables.alter, target.name, plan.changes)
+        except BadInput as error:
+            if plan.must_be_made:
+                return str(error)
+            _log.warning("schema change ignored", table=target.name, reason=str(error), offset=failure.offset)
+            return None
+        await run_uncancellable(self._tables.adopt, altered)
+        texts = [str(statement) for statement in failure.statements]
+        _log.info("schema changed", table=target.name, changes=texts, schema=altered.schema.id, offset=failure.offset)
         return None
 
     async def _alter(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import SourceType
+from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -140,6 +141,7 @@ class FailureKind(StrEnum):
     UNKNOWN_VALUE = "unknown value"  # the record left out a value that is nowhere to be found: likewise
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
     NARROW_COLUMN = "narrow column"  # a good value that the column's type can't hold exactly: likewise
+    SCHEMA_CHANGE = "schema change"  # no fault of the record: `schema_evolution` decides
     TRUNCATE = "truncate"  # the source emptied its table: somebody has to decide
 
     @property
@@ -176,6 +178,7 @@ class DecodeFailure:
     columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
     needed: the same columns, with what they would have to be.
     target: the table, as it was when the record didn't fit.
+    statements: for SCHEMA_CHANGE, what the source's DDL does to columns.
     """
 
     row: int
@@ -186,6 +189,7 @@ class DecodeFailure:
     columns: tuple[str, ...] = ()
     needed: tuple[NeededColumn, ...] = ()
     target: Target | None = None
+    statements: tuple[ColumnStatement, ...] = ()
 
     @property
     def code(self) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target
 from ingest.formats.changed_row import ChangedRow
+from ingest.formats.ddl_statements import column_statements
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.narrow_columns import NarrowColumns
 from ingest.formats.record_schema import UnknownColumns
@@ -49,6 +50,19 @@ class FoundRows:
             case Truncated():
                 kind = FailureKind.TRUNCATE
         self.failures.append(DecodeFailure(row, offset, kind, str(error), source))
+
+    def skip_schema_change(
+        self, row: int, offset: int, source: SourceTable, target: Target | None, sql: str | None
+    ) -> None:
+        """A record of DDL: counted, unless columns are added, renamed or dropped in a table of the pipeline."""
+        statements = () if target is None else column_statements(sql)
+        if target is None or not statements:
+            self.skip(Skipped.SCHEMA_CHANGE)
+            return
+        reason = f"columns of {source} change at the source: {', '.join(map(str, statements))}"
+        kind = FailureKind.SCHEMA_CHANGE
+        failure = DecodeFailure(row, offset, kind, reason, source, target=target, statements=statements)
+        self.failures.append(failure)
 
     def take_pieces(self) -> list[DecodedRows]:
         """The rows found since the last call, one piece a target."""

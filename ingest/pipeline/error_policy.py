@@ -17,6 +17,7 @@ _REMEDIES: Final = {
     "the value: write the column anew (`UPDATE … SET doc = doc || ''`)",
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
+    FailureKind.SCHEMA_CHANGE: "Change the table likewise and start again, or let `schema_evolution` include it",
     FailureKind.TRUNCATE: "Decide what becomes of the rows; `--skip-record` passes this one over, "
     "`truncates: skip` in `format_options` all of them",
 }

@@ -10,7 +10,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
 from ingest.evolution.schema_fence import NoFence, SchemaFence
-from ingest.formats.base import DecodedBatch
+from ingest.formats.base import DecodedBatch, FailureKind
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
@@ -143,7 +143,9 @@ class WriteStage:
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
                 await self._refused(written, coordinator)
-                await self._decode_head_again(partition, written.next_offset)
+                failure = written.refused.failure
+                is_done = failure is not None and failure.kind is FailureKind.SCHEMA_CHANGE  # it has no row
+                await self._decode_head_again(partition, written.next_offset + is_done)
                 continue
             found.update(written.unblocked)
             if written.awaited is not None:

@@ -154,6 +154,8 @@ class RawRecords:
     def _set_aside(self, raw: RawBatch, failures: Sequence[DecodeFailure], statistics: BatchStatistics) -> None:
         """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
         for failure in failures:
+            if failure.kind is FailureKind.SCHEMA_CHANGE:
+                continue  # the table is left as it is; a column that it then lacks stops the query
             if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
             if not self.keeps_dead_letters:

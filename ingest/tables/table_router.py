@@ -6,6 +6,7 @@ of a row are `storage.write`'s business.)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,8 @@ from storage.errors import BadInput
 
 _WILDCARDS: Final = frozenset("*?[")  # of shell patterns
 
+_SHADOW: Final = re.compile(r"_.+_(gho|ghc|del|new|old)")
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -24,6 +27,9 @@ class Route:
 
     match: shell patterns over source table names and topics, as `SourceTable.matches` reads them; one must fit.
     topics: shell patterns over topics; one must fit, too.
+
+    The tables that gh-ost and pt-online-schema-change copy rows through are only taken where they are named without
+    wildcards: their rows are those of the table that they stand for.
     """
 
     table: str
@@ -31,7 +37,12 @@ class Route:
     topics: Sequence[str] = ("*",)
 
     def takes(self, source: SourceTable) -> bool:
-        return takes_topic(self.topics, source.topic) and any(source.matches(pattern) for pattern in self.match)
+        if not takes_topic(self.topics, source.topic):
+            return False
+        fitting = [pattern for pattern in self.match if source.matches(pattern)]
+        if _SHADOW.fullmatch(source.table or ""):
+            return any(_WILDCARDS.isdisjoint(pattern) for pattern in fitting)
+        return bool(fitting)
 
 
 class TableRouter:

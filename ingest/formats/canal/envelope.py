@@ -62,6 +62,9 @@ class CanalEnvelope(Envelope):
     def source_table(self, topic: str) -> SourceTable:
         return SourceTable(topic, self.database or None, None, self.table or None)
 
+    def ddl_text(self) -> str | None:
+        return self.sql
+
     def shape(self) -> Hashable:
         is_change = self.type in _OPS and not self.is_ddl
         return (self.database, self.table, bytes(self.mysql_type)) if is_change else (self.database, self.table, None)

@@ -50,6 +50,7 @@ class DebeziumEnvelope(msgspec.Struct):
     before: msgspec.Raw = msgspec.Raw(b"null")
     after: msgspec.Raw = msgspec.Raw(b"null")
     source: SourceInfo = SourceInfo()
+    ddl: str | None = None
 
 
 _read_wrapped: Final = msgspec.json.Decoder(_Wrapped).decode

@@ -47,7 +47,13 @@ class RowDecoder:
             envelope = read_envelope(payload)
             source = envelope.source.source_table(self._topic)
             if envelope.op != TRUNCATE_OP and envelope.op not in ROW_OPS:
-                self.found.skip(control_record_kind(envelope, payload))
+                kind = control_record_kind(envelope, payload)
+                if kind is Skipped.SCHEMA_CHANGE and envelope.ddl:
+                    known = self._record_schema_of(source, "", None, None)
+                    target = None if known is None else known.target
+                    self.found.skip_schema_change(row, offset, source, target, envelope.ddl)
+                else:
+                    self.found.skip(kind)
             elif (
                 record_schema := self._record_schema_of(source, envelope.source.connector or "", schema, key)
             ) is None:

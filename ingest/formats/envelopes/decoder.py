@@ -227,7 +227,10 @@ class EnvelopeDecoder:
             event = record.event()
             source = record.source_table(state.batch.topic)
             record = record.keyed(state.batch.keys[row].as_py())
-            if not isinstance(event, Op):
+            if event is Skipped.SCHEMA_CHANGE:
+                offset = int(state.batch.offsets[row])
+                state.found.skip_schema_change(row, offset, source, self._target(state, source), record.ddl_text())
+            elif not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:
                 state.found.skip_unrouted(row, source)

@@ -97,6 +97,10 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         """Column to what the record declares of it; empty where it declares nothing. Raises BadValue."""
         return {}
 
+    def ddl_text(self) -> str | None:
+        """The statement of a schema change; None where the format has none."""
+        return None
+
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         """Columns of the source table's primary key, as far as the record, or its key, says."""
         return ()

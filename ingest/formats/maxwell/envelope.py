@@ -39,6 +39,10 @@ class MaxwellEnvelope(Envelope):
     database: str | None = None
     table: str | None = None
     primary_key_columns: list[str] | None = None
+    sql: str | None = None
+
+    def ddl_text(self) -> str | None:
+        return self.sql
 
     def event(self) -> Op | Skipped:
         event = _OPS.get(self.type or "") or _SKIPPED.get(self.type or "")
