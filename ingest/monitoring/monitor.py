@@ -18,7 +18,7 @@ from ingest.monitoring.server import MonitoringServer
 from ingest.monitoring.status import status_document
 from ingest.monitoring.table_levels import TableLevelsReader
 from ingest.settings import MetricsSettings
-from ingest.sources.base import Source
+from ingest.sources.base import Source, SourceUnavailable
 from storage.logs import get_logger
 from storage.table import TableContext
 from storage.threads import run_uncancellable
@@ -88,9 +88,12 @@ class PipelineMonitor:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
         except TimeoutError:
-            self._observed.source_problem = f"no answer within {_SOURCE_LIMIT_S:g} s"
+            self._observed.source_failed(f"no answer within {_SOURCE_LIMIT_S:g} s")
             raise TimeoutError(f"the source gave no answer within {_SOURCE_LIMIT_S:g} s") from None
-        self._observed.source_problem = None
+        except SourceUnavailable as error:
+            self._observed.source_failed(str(error))
+            raise
+        self._observed.source_answered()
         self._observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
 
     async def _look_at_table(self, name: str, reader: TableLevelsReader) -> None:

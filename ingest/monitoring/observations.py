@@ -96,6 +96,7 @@ class RunObservations:
     last_checkpoint_ms: int | None = None
     problems: Callable[[], Mapping[str, str]] = dict
     source_problem: str | None = None
+    source_problem_since_ms: int | None = None
     _activities: dict[str, int] = field(default_factory=dict)
     _rows_uncommitted: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -137,6 +138,16 @@ class RunObservations:
             self.waiting_since_ms = now_ms
         elif self.lag == 0:
             self.waiting_since_ms = None
+
+    def source_answered(self) -> None:
+        """Also after it didn't."""
+        self.source_problem = self.source_problem_since_ms = None
+
+    def source_failed(self, problem: str) -> None:
+        """Asked how far it goes, the source gave no answer."""
+        self.source_problem = problem
+        if self.source_problem_since_ms is None:
+            self.source_problem_since_ms = self.clock.now_ms()
 
     @property
     def lag(self) -> int:
