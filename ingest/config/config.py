@@ -68,13 +68,14 @@ def parse_config(
 
 def shown(config: Config) -> Any:
     """The configuration with all defaults, as plain values for printing: secrets are hidden."""
-    return _without_secrets(msgspec.to_builtins(config, enc_hook=str, str_keys=True))
+    return without_secrets(msgspec.to_builtins(config, enc_hook=str, str_keys=True))
 
 
-def _without_secrets(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
+    """Plain values for printing."""
     if isinstance(value, dict):
-        return {k: HIDDEN if v is not None and SECRET_NAME.search(k) else _without_secrets(v) for k, v in value.items()}
-    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+        return {k: HIDDEN if v is not None and SECRET_NAME.search(k) else without_secrets(v) for k, v in value.items()}
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
 def _decode(wanted: type, value: Any) -> Any:

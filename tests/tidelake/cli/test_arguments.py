@@ -38,7 +38,7 @@ def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...
     common = {"help", "json", "debug", "log_level", "log_format"}
     options = {action.dest for action in parser._actions} - common
     options |= {"passed_on"} & parser._defaults.keys()
-    if "warehouse" in options:
+    if "catalog_options" in options:
         options = options - {"warehouse", "catalog_options"} | {"catalog"}
     assert options == parameters
 

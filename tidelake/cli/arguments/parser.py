@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelake.cli.arguments.common import noun
-from tidelake.cli.arguments.pipelines import add_completion, add_dead_letters, add_demo, add_ingest, add_spark
+from tidelake.cli.arguments.pipelines import (
+    add_completion,
+    add_dead_letters,
+    add_demo,
+    add_ingest,
+    add_spark,
+    add_sync_table,
+)
 from tidelake.cli.arguments.tables import add_table
 
 if TYPE_CHECKING:
@@ -70,7 +77,7 @@ def parse(arguments: Sequence[str] | None = None) -> Invocation:
     level = options.pop("log_level") or options.pop("default_log_level", "warning")
     for name in ("default_log_level", "parser", "version"):
         options.pop(name, None)
-    if "warehouse" in options:
+    if "catalog_options" in options:
         options["catalog"] = CatalogAddress(options.pop("warehouse"), tuple(options.pop("catalog_options")))
     return Invocation(
         options.pop("command"),
@@ -106,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_demo(nouns)
     add_ingest(noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
     add_dead_letters(noun(nouns, "dead-letters", "records that a pipeline has set aside: look at them, replay them"))
+    add_sync_table(nouns)
     add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
     add_completion(nouns)
     add_table(noun(nouns, "table", "create tables, read them, follow their changes"))

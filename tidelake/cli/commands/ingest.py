@@ -17,7 +17,7 @@ from checkpoint.moved_rows_state import MovedRowsState
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
-from ingest.pipeline.recovery_flags import parse_recovery_flags
+from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.quarantine.notices import read_notices
 from ingest.settings import HIDDEN, SECRET_NAME, Config
@@ -64,9 +64,17 @@ def run(
     loaded = load_config(Path(config), [*settings, *bounds])
     tables = [table.name for table in loaded.tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
+    run_config(out, loaded, flags, _command(config, settings))
+
+
+def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command: str) -> None:
+    """Run a pipeline, and show how it goes. Raises as `run` does.
+
+    command: runs it again, for messages.
+    """
+    tables = [table.name for table in loaded.tables]
     watch = _ProgressLine()
     with _live(out, watch):
-        command = _command(config, settings)
         try:
             progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
         except Exception as error:

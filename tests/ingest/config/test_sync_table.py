@@ -1,0 +1,102 @@
+"""Paimon's arguments say what a configuration would, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ingest.config.config import parse_config
+from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
+from ingest.settings import Config, KafkaSettings
+from storage.errors import BadInput
+
+KAFKA = {"properties.bootstrap.servers": "a:1,b:2", "topic": "t", "value.format": "canal-json"}
+
+
+def parsed(kafka: dict[str, str] | None = None, **others: Any) -> Config:
+    conf = tuple({**KAFKA, **(kafka or {})}.items())
+    arguments = SyncTableArguments("/lake", "shop", "orders", kafka_conf=conf, **others)
+    return parse_config(json.dumps(sync_table_configuration(arguments)), "sync-table")
+
+
+def source(**kafka: str) -> KafkaSettings:
+    found = parsed({key.replace("__", "-").replace("_", "."): value for key, value in kafka.items()}).source
+    assert isinstance(found, KafkaSettings)
+    return found
+
+
+def test_everything_has_its_place() -> None:
+    config = parsed(
+        {"topic": "t-1;t-2", "properties.isolation.level": "read_uncommitted"},
+        primary_keys=["id"],
+        partition_keys=["id"],
+        type_mapping=["to-string"],
+        computed_column=[("dt", "date_format(created, yyyy-MM-dd)")],
+        metadata_column=["topic", "offset"],
+        metadata_column_prefix="_",
+        catalog_conf=[("s3.endpoint", "http://x")],
+        table_conf=[("bucket", "4")],
+    )
+    (table,) = config.tables
+    assert (config.pipeline, config.warehouse, config.format) == ("shop.orders", "/lake", "canal-json")
+    assert isinstance(config.source, KafkaSettings)
+    assert config.source.bootstrap_servers == ["a:1", "b:2"]
+    assert config.source.topic_names == ["t-1", "t-2"]
+    assert config.source.isolation_level == "read_uncommitted"
+    assert config.warehouse_options == {"s3.endpoint": "http://x"}
+    assert (table.name, table.match_patterns) == ("shop.orders", ["*"])  # shards are merged
+    assert (table.primary_key, table.partition_by, table.option_texts) == (["id"], ["id"], {"bucket": "4"})
+    assert table.type_mapping == ["to-string"]
+    assert table.computed_columns == {"dt": "date_format(created, yyyy-MM-dd)"}
+    assert (table.metadata_columns, table.metadata_column_prefix) == (["topic", "offset"], "_")
+
+
+def test_the_registry_belongs_to_the_format() -> None:
+    config = parsed({"value.format": "debezium-avro", "schema.registry.url": "http://x"})
+    assert config.format_options == {"schema.registry.url": "http://x"}
+
+
+def test_where_reading_begins_and_ends() -> None:
+    assert source().start == "earliest"
+    assert source(scan_startup_mode="latest-offset").start == "latest"
+    at = source(**{"scan.startup.mode": "timestamp", "scan.startup.timestamp__millis": "5"})
+    assert getattr(at.start, "timestamp_ms", None) == 5
+    offsets = source(
+        **{
+            "scan.startup.mode": "specific-offsets",
+            "scan.startup.specific__offsets": "partition:0,offset:42;partition:1,offset:300",
+        }
+    )
+    assert getattr(offsets.start, "offsets", None) == {"t": {0: 42, 1: 300}}
+    group = source(scan_startup_mode="group-offsets", properties_group_id="g")
+    assert (getattr(group.start, "group", None), group.group_id) == ("g", "g")
+    assert source(scan_bounded_mode="latest-offset").until == "end"
+    assert source(**{"scan.bounded.mode": "timestamp", "scan.bounded.timestamp__millis": "7"}).until_timestamp_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("kafka", "said"),
+    [
+        ({"value.format": ""}, "format"),
+        ({"scan.startup.mode": "soon"}, "scan.startup.mode=soon: it is earliest-offset"),
+        ({"scan.startup.mode": "timestamp"}, "scan.startup.timestamp-millis is missing"),
+        ({"scan.startup.mode": "group-offsets"}, "of which group"),
+        (
+            {"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:1"},
+            "write partition:0,offset:42",
+        ),
+        ({"properties.acks": "all"}, "properties.acks: no such setting here"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_by_name(kafka: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        parsed(kafka)
+
+
+@pytest.mark.parametrize("missing", ["properties.bootstrap.servers", "value.format"])
+def test_what_is_needed_is_named(missing: str) -> None:
+    conf = tuple((key, value) for key, value in KAFKA.items() if key != missing)
+    with pytest.raises(BadInput, match=f"{missing} is missing"):
+        sync_table_configuration(SyncTableArguments("/lake", "shop", "orders", kafka_conf=conf))

@@ -1,0 +1,55 @@
+"""`tidelake sync-table`: from a topic into one table by Paimon's arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tidelake
+from tests.ingest.formats.debezium.changes import change
+from tests.support.command_line import Call
+from tests.support.kafka_broker import KafkaBroker
+
+
+def test_shards_of_two_topics_become_one_table(call: Call, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    topics = [kafka_broker.create_topic() for _ in range(2)]
+    for number, topic in enumerate(topics):
+        record = change("c", after={"id": number, "note": f"n{number}"}, source={"db": f"shard{number}", "table": "o"})
+        assert record.key is not None
+        assert record.value is not None
+        line = {"partition": 0, "timestamp_ms": 1, "key": record.key.decode(), "headers": []}
+        kafka_broker.send([{**line, "value": record.value.decode()}], topic)
+    arguments = [
+        *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders", "--primary_keys", "id"),
+        *("--kafka_conf", f"properties.bootstrap.servers={kafka_broker.address}"),
+        *("--kafka_conf", f"topic={';'.join(topics)}", "--kafka_conf", "value.format=debezium-json"),
+        *("--kafka-conf", "scan.bounded.mode=latest-offset", "--table_conf", "bucket=2"),
+    ]
+    said = call(*arguments)
+    assert said.code == 0, said.err
+    table = tidelake.open_catalog(str(tmp_path)).table("shop.orders")
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert rows == [{"id": "0", "note": "n0"}, {"id": "1", "note": "n1"}]
+    assert table.options["bucket"] == "2"
+    again = call("ingest", *arguments, "--json")
+    assert (again.code, again.document["records"]) == (0, 0)  # it goes on where it was
+
+
+def test_the_file_that_it_is_hides_secrets(call: Call, tmp_path: Path) -> None:
+    said = call(
+        *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders", "--show"),
+        *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),
+        *("--kafka-conf", "value.format=json", "--catalog-conf", "s3.secret-access-key=hush"),
+    )
+    assert said.code == 0
+    assert "hush" not in said.out
+    assert '"topics"' in said.out
+
+
+def test_what_has_no_counterpart_is_a_failure_by_name(call: Call, tmp_path: Path) -> None:
+    said = call(
+        *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders"),
+        *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),
+        *("--kafka-conf", "value.format=json", "--kafka-conf", "properties.acks=all"),
+    )
+    assert said.code == 1
+    assert "properties.acks: no such setting here" in said.err

@@ -1,0 +1,70 @@
+"""`tidelake sync-table`: Paimon's `kafka_sync_table`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from ingest.config.config import parse_config, without_secrets
+from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
+from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.settings import HIDDEN, SECRET_NAME
+from tidelake.cli.commands.ingest import run_config
+from tidelake.cli.output import CommandOutput
+
+
+def sync_table(  # noqa: PLR0913 - as many as Paimon's action has
+    out: CommandOutput,
+    *,
+    warehouse: str,
+    database: str,
+    table: str,
+    primary_keys: Sequence[str] = (),
+    partition_keys: Sequence[str] = (),
+    type_mapping: Sequence[str] = (),
+    computed_column: Sequence[tuple[str, str]] = (),
+    metadata_column: Sequence[str] = (),
+    metadata_column_prefix: str = "",
+    kafka_conf: Sequence[tuple[str, str]] = (),
+    catalog_conf: Sequence[tuple[str, str]] = (),
+    table_conf: Sequence[tuple[str, str]] = (),
+    pipeline: str | None = None,
+    show: bool = False,
+    settings: Sequence[str] = (),
+) -> None:
+    """show: print the configuration, and do nothing. The rest: see `SyncTableArguments`."""
+    configuration = sync_table_configuration(
+        SyncTableArguments(
+            warehouse=warehouse,
+            database=database,
+            table=table,
+            primary_keys=primary_keys,
+            partition_keys=partition_keys,
+            type_mapping=type_mapping,
+            computed_column=computed_column,
+            metadata_column=metadata_column,
+            metadata_column_prefix=metadata_column_prefix,
+            kafka_conf=kafka_conf,
+            catalog_conf=catalog_conf,
+            table_conf=table_conf,
+            pipeline=pipeline,
+        )
+    )
+    text = json.dumps(configuration, indent=2, ensure_ascii=False)  # a subset of YAML
+    loaded = parse_config(text, "sync-table", settings, os.environ)
+    if show:
+        out.document(without_secrets(configuration))
+    else:
+        run_config(out, loaded, RecoveryFlags(), _command())
+
+
+def _command() -> str:
+    """What runs this again, to be pasted; secrets are to be filled in."""
+    parts = []
+    for part in sys.argv[1:]:
+        name, equals, _ = part.partition("=")
+        parts.append(f"{name}={HIDDEN}" if equals and SECRET_NAME.search(name) else part)
+    return shlex.join(["tidelake", *parts])
