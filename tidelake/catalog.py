@@ -10,12 +10,12 @@ import pyarrow as pa
 from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.identifier import Identifier
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
 from storage.system_tables.registry import system_table
 from storage.types import DataField
-from tidelake.system_table import ReadOnlyTable
+from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 
 
@@ -96,9 +96,11 @@ class Catalog:
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such
-        table. `database.table$audit_log` and the like are system tables, to be read only.
+        table. `database.table$audit_log` and the like are system tables, to be read only; so is `sys.tables`.
         """
         identifier = Identifier.parse(name)
+        if identifier.database == SYSTEM_DATABASE:
+            return WarehouseTable(self._inner.warehouse_table(identifier, options))
         if identifier.system_table is None:
             return Table(self._inner.load(name, options))
         context = self._inner.load(str(replace(identifier, system_table=None)), options)

@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from storage.catalog.identifier import SYSTEM_DATABASE
 from storage.errors import BadInput, UnsupportedFeature
 from storage.format import RowKind
 from storage.read.changes import ChangeBatch
 from storage.read.follow import Follower
 from storage.read.predicate import Predicate
 from storage.read.split import Split
+from storage.snapshots.snapshot import Snapshot
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.types.row_kinds import with_kind
 from tidelake.scan import Scan, projection
@@ -87,6 +89,26 @@ class ReadOnlyTable(Table):
         return BadInput(f"{self.name} is a system table: it can't be {what}; name the table: {super().name}")
 
 
+class WarehouseTable(ReadOnlyTable):
+    """`sys.tables` and the like: about all tables, so there is no snapshot to go back to."""
+
+    @property
+    def name(self) -> str:
+        return f"{SYSTEM_DATABASE}.{self._system_table.name}"
+
+    def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
+        """columns, filter: as of `Table.scan`; it takes no other."""
+        if named := [name for name, value in arguments.items() if value is not None]:
+            raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
+        return self._scan_at(ReadAt(self._context, None), columns, filter)
+
+    def snapshots(self) -> list[Snapshot]:
+        return []
+
+    def tags(self) -> dict[str, Snapshot]:
+        return {}
+
+
 class SystemScan(Scan):
     """Read as a whole, not by splits."""
 
@@ -120,7 +142,8 @@ class SystemScan(Scan):
     def _rows(self) -> Iterator[pa.RecordBatch]:
         schema = self._system_table.schema(self._at.context)
         condition = None if self._predicate is None else self._predicate.expression(schema)
-        for rows in self._system_table.read(self._at):
+        needed = frozenset(self._columns) | (frozenset() if self._predicate is None else self._predicate.columns)
+        for rows in self._system_table.read(replace(self._at, columns=needed, predicate=self._predicate)):
             kept = rows if condition is None else rows.filter(condition)
             if kept.num_rows:
                 yield kept.select(self._columns)

@@ -7,7 +7,8 @@ Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +32,8 @@ from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.branches import branch_names
 from storage.snapshots.snapshot import SnapshotStore
+from storage.system_tables.all_tables import warehouse_table
+from storage.system_tables.base import SystemTable
 from storage.table import TableContext
 from storage.types import DataField
 
@@ -48,6 +51,7 @@ class FileSystemCatalog:
         this moment.
     now_ms: the clock that dates schemas.
     table_defaults: options of new tables that don't say otherwise.
+    options: as the catalog was opened, for `sys.catalog_options`.
     """
 
     def __init__(
@@ -57,8 +61,10 @@ class FileSystemCatalog:
         now_ms: Callable[[], int] = epoch_ms,
         *,
         table_defaults: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._io = io
+        self.options = dict(options or {})
         self._table_defaults = dict(table_defaults or {})
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
@@ -248,6 +254,21 @@ class FileSystemCatalog:
             )
         except BadInput:
             raise self._no_table(identifier) from None
+
+    # ------------------------------------------------------------ system tables
+
+    def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
+        """identifier: of a table in database `sys`. Raises BadInput when there is none."""
+        nothing = TableSchema(0, (), -1)
+        context = TableContext(self._io, self.warehouse, str(identifier), nothing, TableOptions(options or {}))
+        return warehouse_table(context, identifier.table, self._all_tables, self.options)
+
+    def _all_tables(self) -> Iterator[TableContext]:
+        """Those that can be opened: one may be dropped meanwhile."""
+        for database in self.list_databases():
+            for table in self.list_tables(database):
+                with suppress(BadInput):
+                    yield self.load(f"{database}.{table}")
 
     # ------------------------------------------------------------ where things lie
 

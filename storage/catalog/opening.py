@@ -31,4 +31,7 @@ def open_catalog(
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
         raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
-    return FileSystemCatalog(io or open_file_io(warehouse, given.store), warehouse, table_defaults=given.table_defaults)
+    store = io or open_file_io(warehouse, given.store)
+    return FileSystemCatalog(
+        store, warehouse, table_defaults=given.table_defaults, options={"warehouse": warehouse, **(options or {})}
+    )

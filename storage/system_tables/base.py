@@ -15,6 +15,7 @@ import pyarrow as pa
 from storage.errors import UnsupportedFeature
 from storage.read.changes import ChangeBatch
 from storage.read.increment import NO_INCREMENT, Increment, NoIncrement
+from storage.read.predicate import Predicate
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
@@ -27,12 +28,16 @@ class ReadAt:
     snapshot: None for a table without snapshots.
     increment: what came between two snapshots, instead.
     files_since_ms: only files that were made at this time or later; None is all.
+    columns: those that are needed; None is all. A table may give more.
+    predicate: what rows are asked for. A table may give more.
     """
 
     context: TableContext
     snapshot: Snapshot | None
     increment: Increment | NoIncrement = NO_INCREMENT
     files_since_ms: int | None = None
+    columns: frozenset[str] | None = None
+    predicate: Predicate | None = None
 
 
 class SystemTable(ABC):
@@ -50,7 +55,7 @@ class SystemTable(ABC):
 
     @abstractmethod
     def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
-        """All rows, with the columns of `schema`."""
+        """All rows, with the columns of `schema`: at least the rows and columns that `at` names."""
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:
         """Rows for the changes of the table. Raises UnsupportedFeature."""

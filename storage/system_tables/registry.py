@@ -5,7 +5,7 @@ Source: Java `table/system/SystemTableLoader.java`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from storage.errors import UnsupportedFeature
@@ -13,21 +13,31 @@ from storage.messages.suggestions import did_you_mean
 from storage.system_tables.audit_log import AuditLog
 from storage.system_tables.base import SystemTable
 from storage.system_tables.binlog import Binlog
+from storage.system_tables.files import FileKeyRanges, Files
+from storage.system_tables.manifests import Manifests, TableIndexes
+from storage.system_tables.partitions import Buckets, Partitions
 from storage.system_tables.read_optimized import ReadOptimized
+from storage.system_tables.references import Branches, Consumers, Tags
+from storage.system_tables.schemas import AggregationFields, Options, Schemas
+from storage.system_tables.snapshots import Snapshots, Statistics
 from storage.table import TableContext
 
-SYSTEM_TABLES: Final[Mapping[str, type[SystemTable]]] = {
-    table.name: table for table in (AuditLog, Binlog, ReadOptimized)
-}
+_TABLES: Final[Sequence[type[SystemTable]]] = (
+    *(AuditLog, Binlog, ReadOptimized),
+    *(Snapshots, Schemas, Options, AggregationFields, Statistics),
+    *(Files, FileKeyRanges, Partitions, Buckets),
+    *(Manifests, TableIndexes, Tags, Branches, Consumers),
+)
+SYSTEM_TABLES: Final[Mapping[str, type[SystemTable]]] = {table.name: table for table in _TABLES}
 
 
 def system_table(context: TableContext, name: str) -> SystemTable:
     """Raises UnsupportedFeature for one that is not here."""
-    found = SYSTEM_TABLES.get(name)
+    found = SYSTEM_TABLES.get(name.lower())
     if found is None:
         raise UnsupportedFeature(
             f"{context.name}${name}",
             f"of system tables, {', '.join(SYSTEM_TABLES)} can be read{did_you_mean(name, SYSTEM_TABLES)}",
-            f"Open {context.name} and ask it: snapshots(), tags(), options, schema",
+            "Name one of these",
         )
     return found(context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import FLINK, FORMAT_TABLE, SPEED, SYSTEM_TABLES
+from storage.options.definitions.reasons import FLINK, FORMAT_TABLE, SPEED
 from storage.options.option import (
     CREATE,
     IS_TRUE,
@@ -125,7 +125,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("io-cache.enabled", BOOLEAN, "false", SPEED),
     without_effect("io-cache.whitelist-path", TEXT, "bucket,manifest,index", SPEED),
     without_effect("io-cache.policy", TEXT, None, SPEED),
-    without_effect("catalog-options-table.enabled", BOOLEAN, "false", SYSTEM_TABLES),
+    acts("catalog-options-table.enabled", BOOLEAN, "false", OPEN),
     without_effect("format-table.enabled", BOOLEAN, "true", FORMAT_TABLE),
     without_effect("default-database", TEXT, "default", FLINK),
     without_effect("disable-create-table-in-default-db", BOOLEAN, "false", FLINK),

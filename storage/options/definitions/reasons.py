@@ -9,4 +9,3 @@ SPEED: Final = "it only changes how fast, in how much memory or in how many piec
 LAYOUT: Final = "it only changes how rows lie in files"
 FLINK: Final = "only jobs of Flink act on it"
 FORMAT_TABLE: Final = "it belongs to format tables, which every operation refuses"
-SYSTEM_TABLES: Final = "it belongs to system tables, which can't be read yet"

@@ -118,6 +118,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "metastore",
         ),
     },
+    "tests/storage/system_tables/test_metadata_tables.py": {
+        "test_the_options_of_a_catalog_are_shown_on_request_only": ("catalog-options-table.enabled",),
+    },
     "tests/storage/files/formats/test_avro.py": {
         "test_the_codec_option_of_avro_comes_before_the_tables": ("avro.codec",),
     },

@@ -218,7 +218,8 @@ public final class Main {
                 return;
             }
             case "system": {
-                Table t = lake.any(name + "$" + arg(3, "SYSTEMTABLE"));
+                String of = arg(3, "SYSTEMTABLE");
+                Table t = lake.any(name.startsWith("sys.") ? name : name + "$" + of);
                 if (!options.isEmpty()) {
                     t = t.copy(options);
                 }

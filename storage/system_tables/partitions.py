@@ -1,0 +1,185 @@
+"""`t$partitions`, `t$buckets`: what the live files of a snapshot come to, by partition, and by partition and bucket.
+
+Rows are counted as they lie in files, unmerged.
+
+Source: Java `table/system/PartitionsTable.java`, `BucketsTable.java`, `manifest/PartitionEntry.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, TypeVar
+
+import pyarrow as pa
+
+from storage.binary_row import decode_rows
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.snapshots.snapshot import Snapshot
+from storage.system_tables.base import ReadAt
+from storage.system_tables.files import files_at
+from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
+from storage.system_tables.row_text import sql_row_texts, sql_texts
+from storage.table import TableContext
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(slots=True)
+class FileTotals:
+    """updated_ms: of the youngest file, the wall clock of its writer as if it were UTC; None where no file says so.
+
+    total_buckets: of the file that was added last.
+    deleted_rows: marked in deletion vectors; None where some vector doesn't say.
+    """
+
+    partition: bytes
+    bucket: int
+    partition_text: str = ""
+    row_count: int = 0
+    size_bytes: int = 0
+    file_count: int = 0
+    updated_ms: int | None = None
+    total_buckets: int = 0
+    deleted_rows: int | None = 0
+
+    @property
+    def updated_epoch_ms(self) -> int | None:
+        """If the writer's clock showed the local time of this process."""
+        if self.updated_ms is None:
+            return None
+        shown = datetime.fromtimestamp(self.updated_ms / 1000, UTC).replace(tzinfo=None)
+        return round(shown.timestamp() * 1000)
+
+    def add(self, entry: ManifestEntry) -> None:
+        file = entry.file
+        self.row_count += file.row_count
+        self.size_bytes += file.file_size
+        self.file_count += 1
+        self.total_buckets = entry.total_buckets
+        if file.creation_time_ms is not None:
+            self.updated_ms = max(self.updated_ms or file.creation_time_ms, file.creation_time_ms)
+
+
+def totals(entries: Iterable[ManifestEntry], key: Callable[[ManifestEntry], Key]) -> dict[Key, FileTotals]:
+    found: dict[Key, FileTotals] = {}
+    for entry in entries:
+        of_key = key(entry)
+        if of_key not in found:
+            found[of_key] = FileTotals(entry.partition, entry.bucket)
+        found[of_key].add(entry)
+    return found
+
+
+def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[FileTotals]:
+    """Of each partition, in the order of their texts: `dt=2024-05-14/hour=7`, "" for an unpartitioned table.
+
+    Rows whose bucket was postponed don't count.
+    """
+    readable = (entry for entry in files_at(context, snapshot) if entry.bucket >= 0)
+    found = totals(readable, lambda entry: entry.partition)
+    if context.options.deletion_vectors_enabled and snapshot is not None:
+        _count_deleted(found, context, snapshot)
+    for partition, partition_text in zip(found, spec_texts(context, list(found)), strict=True):
+        found[partition].partition_text = partition_text
+    return sorted(found.values(), key=lambda of_one: of_one.partition_text)
+
+
+def spec_texts(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
+    """`dt=2024-05-14/hour=7` of each serialized partition; nulls and blanks by option `partition.default-name`."""
+    fields = context.schema.partition_fields
+    if not fields or not partitions:
+        return [""] * len(partitions)
+    values = decode_rows(partitions, [field.type for field in fields])
+    default = context.options.partition_default_name
+    texts = [sql_texts(column, field.type).to_pylist() for column, field in zip(values, fields, strict=True)]
+    names = [field.name for field in fields]
+    shown = [[value if value and value.strip() else default for value in of_column] for of_column in texts]
+    return [
+        "/".join(f"{name}={value}" for name, value in zip(names, row, strict=True)) for row in zip(*shown, strict=True)
+    ]
+
+
+def _count_deleted(found: Mapping[bytes, FileTotals], context: TableContext, snapshot: Snapshot) -> None:
+    for entry in context.shared(ManifestStore).read_index(snapshot.index_manifest):
+        of_partition = found.get(entry.partition)
+        if of_partition is None or of_partition.deleted_rows is None:
+            continue
+        counts = [vector.cardinality for vector in entry.file.vectors]
+        known = [count for count in counts if count is not None]
+        of_partition.deleted_rows = of_partition.deleted_rows + sum(known) if len(known) == len(counts) else None
+
+
+class Partitions(MetadataTable[FileTotals]):
+    """created_at, created_by, updated_by, options, done: only catalogs that keep them have any."""
+
+    name = "partitions"
+    fields: ClassVar[Sequence[pa.Field]] = (
+        text("partition"),
+        bigint("record_count", nullable=False),
+        bigint("file_size_in_bytes", nullable=False),
+        bigint("file_count", nullable=False),
+        pa.field("last_update_time", TIME),
+        pa.field("created_at", TIME),
+        text("created_by"),
+        text("updated_by"),
+        text("options"),
+        pa.field("total_buckets", pa.int32(), nullable=False),
+        pa.field("done", pa.bool_(), nullable=False),
+        bigint("deleted_record_count"),
+    )
+
+    def items(self, at: ReadAt) -> Sequence[FileTotals]:
+        return partition_totals(at.context, at.snapshot)
+
+    def columns(self, items: Sequence[FileTotals], context: TableContext) -> Columns:
+        unknown = [None] * len(items)
+        return {
+            "partition": lambda: [item.partition_text for item in items],
+            **_counts(items),
+            "created_at": lambda: unknown,
+            "created_by": lambda: unknown,
+            "updated_by": lambda: unknown,
+            "options": lambda: unknown,
+            "total_buckets": lambda: [item.total_buckets for item in items],
+            "done": lambda: [False] * len(items),
+            "deleted_record_count": lambda: [item.deleted_rows for item in items],
+        }
+
+
+class Buckets(MetadataTable[FileTotals]):
+    name = "buckets"
+    fields: ClassVar[Sequence[pa.Field]] = (
+        text("partition"),
+        pa.field("bucket", pa.int32(), nullable=False),
+        bigint("record_count", nullable=False),
+        bigint("file_size_in_bytes", nullable=False),
+        bigint("file_count", nullable=False),
+        pa.field("last_update_time", TIME),
+    )
+
+    def items(self, at: ReadAt) -> Sequence[FileTotals]:
+        context = at.context
+        found = list(totals(files_at(context, at.snapshot), lambda entry: (entry.partition, entry.bucket)).values())
+        texts = sql_row_texts([item.partition for item in found], context.schema.partition_fields, context.name)
+        for item, partition_text in zip(found, texts.to_pylist(), strict=True):
+            item.partition_text = partition_text
+        return sorted(found, key=lambda item: (item.partition_text, item.bucket))
+
+    def columns(self, items: Sequence[FileTotals], context: TableContext) -> Columns:
+        return {
+            "partition": lambda: [item.partition_text for item in items],
+            "bucket": lambda: [item.bucket for item in items],
+            **_counts(items),
+        }
+
+
+def _counts(items: Sequence[FileTotals]) -> Columns:
+    return {
+        "record_count": lambda: [item.row_count for item in items],
+        "file_size_in_bytes": lambda: [item.size_bytes for item in items],
+        "file_count": lambda: [item.file_count for item in items],
+        "last_update_time": lambda: [item.updated_ms for item in items],
+    }
