@@ -10,14 +10,16 @@ from pyspark.sql.types import StructType
 
 from storage.errors import UnsupportedFeature
 from tidelake.spark.batch_writer import AppendWriter
+from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.stream_reader import TableStreamReader
 
 
 def register(spark: SparkSession) -> None:
-    """Make format `tidelake` known to a session. Its Python workers need this package too."""
+    """Make formats `tidelake` and `tidelake-kafka` known to a session. Its Python workers need this package too."""
     spark.dataSource.register(TidelakeDataSource)
+    spark.dataSource.register(KafkaDataSource)
 
 
 class TidelakeDataSource(DataSource):

@@ -5,26 +5,34 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from msgspec import structs
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.storagelevel import StorageLevel
 
+from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.sink import SparkSink, sink
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
+from tidelake.spark.kafka.data_source import KafkaDataSource
+from tidelake.spark.kafka.read_options import options_of
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
+_KAFKA_COLUMNS: Final = (  # what the sink looks at
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+)
 _RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
 
 _MISSING_PACKAGE: Final = re.compile(
@@ -62,7 +70,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     _refuse(config)
     check_differences(configuration_differences(config))
     feed = _ForeachBatch(tuple(_sinks(config)), _topic_filters(config))
-    writer: DataStreamWriter = _source(spark, config.source).writeStream.queryName(config.pipeline)
+    writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
         writer = writer.trigger(availableNow=True)
@@ -73,21 +81,26 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
 
 def unwrap_spark_error(error: StreamingQueryException) -> Exception:
     """What a task on an executor raised on purpose arrives as text within text; anything else stays as it is."""
-    import storage.errors
-
     if (found := _MISSING_PACKAGE.search(str(error))) is not None:
         return UnsupportedFeature(
             "Spark's executors",
             f"their Python has no module {found[1]}",
             "Give them the driver's environment, by --archives or in their image: docs/spark.md says how",
         )
-    for line in str(error).splitlines():
-        module, _, message = line.strip().partition(": ")
-        name = module.rpartition(".")[2]
-        kind = getattr(storage.errors, name, None)
-        if module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError):
-            return TidelakeError(message)
+    lines = str(error).splitlines()
+    for number, line in enumerate(lines):
+        name, _, message = line.strip().partition(": ")
+        if _is_own_error(name):
+            ways_out = takewhile(lambda more: more == "Options:" or more.startswith("  "), lines[number + 1 :])
+            return TidelakeError("\n".join([message, *ways_out]))
     return error
+
+
+def _is_own_error(name: str) -> bool:
+    """name: `storage.errors.BadInput`."""
+    module, _, short = name.rpartition(".")
+    kind = getattr(sys.modules.get(module), short, None)
+    return module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError)
 
 
 @dataclass(frozen=True)
@@ -146,42 +159,29 @@ def _topic_filters(config: Config) -> dict[str, str]:
 # ---------------------------------------------------------------- sources
 
 
-def _source(spark: SparkSession, source: FolderSettings | KafkaSettings) -> DataFrame:
+def _source(spark: SparkSession, config: Config) -> DataFrame:
+    source = config.source
     if isinstance(source, FolderSettings):
         if not source.path.is_dir():
             raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
         lines = spark.readStream.option("pathGlobFilter", "*.{jsonl,jsonl.gz}").option("lineSep", "\n")
         return lines.option("maxFilesPerTrigger", _FILES_A_BATCH).text(source.path.absolute().as_uri())
-    reader = spark.readStream.format("kafka").option("includeHeaders", "true")
-    for name, value in _kafka_options(source).items():
-        reader = reader.option(name, value)
-    try:
-        return reader.load()
-    except AnalysisException as error:
-        if "kafka" not in str(error):
-            raise
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
-        raise UnsupportedFeature(
-            "source.type = kafka",
-            "Spark's Kafka connector isn't in this session",
-            f"Add it: --conf spark.jars.packages={package}",
-        ) from None
+    spark.dataSource.register(KafkaDataSource)
+    has_headers = bool(open_format(config.format, config.format_options).KEPT_HEADERS)
+    schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if has_headers else "")
+    reader = spark.readStream.format(KafkaDataSource.name()).schema(schema)
+    return reader.options(**_kafka_options(source), includeHeaders=str(has_headers).lower()).load()
 
 
 def _kafka_options(source: KafkaSettings) -> dict[str, str]:
-    servers = source.bootstrap_servers
-    options = {
-        "kafka.bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
-        "kafka.isolation.level": source.isolation_level,
-    }
-    if source.topic_pattern is not None:
-        options["subscribePattern"] = source.topic_pattern
-    else:
-        options["subscribe"] = ",".join(source.topic_names)
+    options = options_of(source)
     if not isinstance(source.start, StartSettings):
         options["startingOffsets"] = source.start
     elif source.start.timestamp_ms is not None:
         options["startingTimestamp"] = str(source.start.timestamp_ms)
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    elif source.start.group is not None:
+        options["startingGroup"] = source.start.group
     elif source.start.offsets is not None:
         offsets = {topic: {str(p): at for p, at in ends.items()} for topic, ends in source.start.offsets.items()}
         options["startingOffsets"] = json.dumps(offsets)
@@ -192,18 +192,7 @@ def _kafka_options(source: KafkaSettings) -> dict[str, str]:
 
 
 _HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with values that Spark lacks
-    "source": frozenset(
-        {
-            "path",
-            "bootstrap_servers",
-            "topics",
-            "topic_pattern",
-            "start",
-            "until",
-            "isolation_level",
-            "security_protocol",
-        }
-    ),
+    "source": frozenset({"path"} | {setting.name for setting in structs.fields(KafkaSettings)} - {"group_id"}),
     "checkpoint": frozenset({"interval_ms"}),
     "errors": frozenset({"tolerance", "dead_letters"}),
     "write": frozenset(),
@@ -223,14 +212,7 @@ def _refuse(config: Config) -> None:
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't fill derived columns"))
     source = config.source
-    if isinstance(source, KafkaSettings):
-        from_group = isinstance(source.start, StartSettings) and source.start.group is not None
-        has_security = source.security_protocol != "PLAINTEXT"
-        refused += [
-            (from_group, "source.start.group", "Spark's connector can't start from a consumer group"),
-            (has_security, "source.security_protocol", "it is not passed to Spark's connector yet"),
-        ]
-    elif list(source.path.glob("*.jsonl.zst")):
+    if isinstance(source, FolderSettings) and list(source.path.glob("*.jsonl.zst")):
         refused.append((True, "*.jsonl.zst in source.path", "Spark reads them only with a native library"))
     for is_given, setting, reason in refused:
         if is_given:

@@ -24,16 +24,13 @@ from storage.types.row_kinds import is_retract, row_kinds
 from tidelake.spark.packed_tasks import packed
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
-
-try:  # PySpark 4.2 and later
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # PySpark 4.1 tells a source neither where a batch begins nor how much to take
-    HAS_LIMITS = False
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        pass
-else:
-    HAS_LIMITS = True
+from tidelake.spark.stream_limits import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     from storage.table import TableContext

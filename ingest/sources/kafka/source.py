@@ -155,6 +155,12 @@ class KafkaSource:
             )
         return identity
 
+    async def refresh(self) -> frozenset[TopicPartition]:
+        """The partitions there are now: without those of topics that were deleted."""
+        metadata = await self._retry("list topics", self._metadata)
+        self._add_topics(metadata)
+        return frozenset(_partitions_of(metadata.topics))
+
     async def check_identity(self) -> None:
         """Asks the brokers that the records come from. Raises SourceUnavailable when they stay away.
 

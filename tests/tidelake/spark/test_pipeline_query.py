@@ -15,6 +15,7 @@ from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config, KafkaSettings
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from storage.logs import FIELDS
+from tests.support.kafka_broker import KafkaBroker
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS, STOCK, TABLES
 from tidelake.spark import pipeline_query
@@ -160,26 +161,42 @@ def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSe
         start_query(spark, config(tmp_path), str(tmp_path / "checkpoint"))
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        pytest.param("start: {group: g}", r"source\.start\.group", id="a group's offsets"),
-        pytest.param(
-            "security_protocol: SSL", r"source\.security_protocol: it is not passed to Spark's connector", id="security"
-        ),
-        pytest.param("start: latest", "spark-sql-kafka-0-10_2.13:4", id="no connector"),
-    ],
-)
-def test_kafka_needs_what_spark_s_connector_can_do(
-    spark: SparkSession, tmp_path: Path, source: str, message: str
+@pytest.mark.interop
+def test_a_kafka_topic_feeds_its_tables_without_a_jar(
+    spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    files = sorted((tmp_path / "changes").iterdir())
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    partitions = 1 + max(line["partition"] for line in lines)
+    topics = {topic: kafka_broker.create_topic(partitions=partitions) for topic in {line["topic"] for line in lines}}
+    kafka_broker.send({**line, "topic": topics[line["topic"]], "headers": []} for line in lines)
+    tables = create_shop_tables(tmp_path / "lake")
     text = (
         f"warehouse: {tmp_path}/lake\n"
-        f"source: {{type: kafka, bootstrap_servers: 'localhost:1', topics: [t], {source}}}\n"
+        f"source: {{type: kafka, bootstrap_servers: '{kafka_broker.address}', topics: {list(topics.values())}, "
+        "until: end}\n"
+        "tables: [{name: shop.customers}, {name: shop.orders}, {name: shop.stock}]\n"
+    )
+    for _ in range(2):  # the second finds all there
+        run(spark, parse_config(text, "shop.yaml", pipeline="shop"), tmp_path / "checkpoint")
+        for table in TABLES:
+            found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
+            assert found == shop.expected_rows(table).to_pylist()
+
+
+@pytest.mark.interop
+def test_a_topic_that_is_not_there_is_told_as_the_service_tells_it(
+    spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    create_shop_tables(tmp_path / "lake")
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: kafka, bootstrap_servers: '{kafka_broker.address}', topics: [nothing], until: end}}\n"
         "tables: [{name: shop.orders}]\n"
     )
-    with pytest.raises(UnsupportedFeature, match=message):
-        start_query(spark, parse_config(text, "shop.yaml", pipeline="shop"), str(tmp_path / "checkpoint"))
+    with pytest.raises(TidelakeError, match=r"^Kafka at .*: no such topic: nothing"):
+        run(spark, parse_config(text, "shop.yaml", pipeline="shop"), tmp_path / "checkpoint")
 
 
 def test_a_table_of_a_kafka_source_sees_its_topics_only(

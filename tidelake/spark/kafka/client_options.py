@@ -1,0 +1,146 @@
+"""Options `kafka.…`: those of a Kafka client, as settings of ours, and back.
+
+Names are Java's, and librdkafka's where Java's client means Java's files. Names come in small letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ingest.settings import KafkaSettings, Secret
+from storage.errors import BadInput, UnsupportedFeature
+from storage.messages.suggestions import did_you_mean
+
+PREFIX: Final = "kafka."
+
+SETTING_OF_OPTION: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "isolation.level": "isolation_level",
+    "max.poll.records": "records_max",
+    "metadata.max.age.ms": "discovery_interval_ms",
+    "client.id": "client_id",
+    "client.rack": "client_rack",
+    "request.timeout.ms": "request_timeout_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "fetch.min.bytes": "fetch_min_bytes",
+    "fetch.max.bytes": "fetch_max_bytes",
+    "fetch.max.wait.ms": "fetch_max_wait_ms",
+    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
+    "check.crcs": "check_crcs",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "sasl.kerberos.domain.name": "sasl_kerberos_domain_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+
+_CHECKS_NAMES: Final = "ssl.endpoint.identification.algorithm"
+_JAAS: Final = "sasl.jaas.config"
+_LOGIN: Final = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
+_STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
+_NO_EFFECT: Final = frozenset({"group.id"})  # no group is joined, so none needs to be allowed
+_DECIDED_HERE: Final = {
+    "auto.offset.reset": "startingOffsets says where a query begins, and it never jumps afterwards",
+    "enable.auto.commit": "Spark keeps the offsets, and nothing is committed to Kafka",
+    "key.deserializer": "keys come as they are; decode them with functions of DataFrames",
+    "value.deserializer": "values come as they are; decode them with functions of DataFrames",
+    "interceptor.classes": "they are Java's",
+}
+
+
+def client_settings(options: Mapping[str, str]) -> KafkaSettings:
+    """options: those of the source, with `kafka.`.
+
+    Raises BadInput for values that can't be used, UnsupportedFeature for options that would do something else here.
+    """
+    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
+    settings: dict[str, Any] = {"isolation_level": "read_uncommitted"}  # a Kafka client's own choice
+    for name, value in given.items():
+        if name in SETTING_OF_OPTION:
+            settings[SETTING_OF_OPTION[name]] = value
+        elif name == _JAAS:
+            settings |= _login(value)
+        elif name == _CHECKS_NAMES:
+            settings["ssl_check_hostname"] = bool(value.strip())
+        elif name.startswith(tuple(_STORES)):
+            settings |= _store(name, given)
+        elif name not in _NO_EFFECT:
+            raise _refused(name)
+    if "bootstrap_servers" not in settings:
+        raise BadInput("option kafka.bootstrap.servers is missing: host:port of a broker, or of several (a:1,b:1)")
+    settings["bootstrap_servers"] = [server.strip() for server in settings["bootstrap_servers"].split(",")]
+    try:
+        return msgspec.convert({"type": "kafka", **settings}, KafkaSettings, strict=False, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        for name, setting in SETTING_OF_OPTION.items():
+            text = text.replace(f"`$.{setting}`", f"option {PREFIX}{name}")
+        raise BadInput(text) from None
+
+
+def client_options(settings: KafkaSettings) -> dict[str, str]:
+    """What makes these settings again: what is as it would be anyway is left out."""
+    options = {}
+    for name, setting in SETTING_OF_OPTION.items():
+        value = getattr(settings, setting)
+        default = next(f.default for f in msgspec.structs.fields(settings) if f.name == setting)
+        if setting in ("bootstrap_servers", "isolation_level") or value != default:
+            options[PREFIX + name] = _text(value)
+    if not settings.ssl_check_hostname:
+        options[PREFIX + _CHECKS_NAMES] = ""
+    return options
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    return Secret(value) if kind is Secret else Path(value)
+
+
+def _login(config: str) -> dict[str, str]:
+    """Of Java's `…LoginModule required username="…" password="…";`."""
+    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _LOGIN.findall(config)}
+    if "username" not in found or "password" not in found:
+        raise UnsupportedFeature(
+            f"option {PREFIX}{_JAAS}",
+            'only a login module with username="…" and password="…" is understood',
+            "Give kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password",
+        )
+    return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
+
+
+def _store(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Java's stores, where they are PEM files."""
+    store, _, part = name.rpartition(".")
+    if part == "location" and given.get(f"{store}.type", "JKS").upper() == "PEM" and store in _STORES:
+        return {_STORES[store]: given[name]}
+    if part == "type" and given[name].upper() == "PEM":
+        return {}
+    raise UnsupportedFeature(
+        f"option {PREFIX}{name}",
+        "stores of Java's are not read here, only PEM files",
+        "Give kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location, or "
+        f"{PREFIX}{store}.type=PEM",
+    )
+
+
+def _refused(name: str) -> UnsupportedFeature:
+    known = [PREFIX + known for known in (*SETTING_OF_OPTION, _JAAS, _CHECKS_NAMES)]
+    reason = _DECIDED_HERE.get(name, f"there is no such option here{did_you_mean(PREFIX + name, known)}")
+    return UnsupportedFeature(f"option {PREFIX}{name}", reason, "Leave it out")

@@ -1,0 +1,36 @@
+"""`format("tidelake-kafka")`: what Spark asks first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from storage.errors import UnsupportedFeature
+from tidelake.spark.kafka.read_options import KafkaReadOptions
+from tidelake.spark.kafka.readers import KafkaBatchReader, KafkaStreamReader
+from tidelake.spark.kafka.record_reading import columns_of
+
+
+class KafkaDataSource(DataSource):
+    """See `tidelake.spark.kafka.read_options` for what may be given. Spark keeps it pickled between its calls."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidelake-kafka"
+
+    def schema(self) -> StructType:
+        return columns_of(KafkaReadOptions.of(self.options))
+
+    def reader(self, schema: StructType) -> KafkaBatchReader:
+        return KafkaBatchReader(KafkaReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: N802 - Spark's name
+        return KafkaStreamReader(KafkaReadOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise UnsupportedFeature('write.format("tidelake-kafka")', "topics are only read here", "Use Spark's connector")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)

@@ -1,0 +1,233 @@
+"""Batch and streaming reads: the driver plans ranges of offsets, tasks read them.
+
+Spark does not keep where a query begins before its first batch is done. So the first batch is empty: its end, which
+Spark logs, is where reading starts; and a new partition's first batch ends where the partition begins. From then on
+each range lies between two logged offsets, and a batch that is planned again has the same records.
+
+Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Spark `KafkaMicroBatchStream.scala`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from checkpoint.offsets import TopicPartition
+from storage.errors import BadInput, UnsupportedFeature
+from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_members, to_members
+from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, not_held, ranges_between, tasks
+from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
+from tidelake.spark.kafka.record_reading import columns_of, record_batches, report_change, report_lost
+from tidelake.spark.kafka.topics import Topics
+from tidelake.spark.spark_types import check_columns
+from tidelake.spark.stream_limits import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+_FORMAT: Final = "tidelake-kafka"
+_UNDECIDED: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
+
+
+class RangesPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[RecordRange]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class _RecordReader:
+    """What both have in common. Spark pickles it for each task; a connection is made where it is used."""
+
+    def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
+        check_columns(schema, columns_of(options), _FORMAT)
+        self._options = options
+        self._schema = schema
+        self._topics: Topics | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_topics": None}
+
+    def _connected(self) -> Topics:
+        if self._topics is None:
+            self._topics = Topics(self._options)
+        return self._topics
+
+    def stop(self) -> None:
+        if self._topics is not None:
+            self._topics.close()
+            self._topics = None
+
+    def _starts(self, boundary: Boundary, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        topics = self._connected()
+        starts = topics.offsets(boundary, partitions)
+        if (boundary.timestamp_ms is not None or boundary.timestamps_ms is not None) and self._options.needs_match:
+            topics.check_matches(starts, topics.bounds(partitions))
+        return starts
+
+    def _partitions_of(self, starts: Offsets, ends: Offsets) -> list[InputPartition]:
+        """Raises PositionRefused for records that are gone, or leaves them out with a warning, as the options say."""
+        topics = self._connected()
+        wanted = ranges_between(starts, ends)
+        there = topics.partitions()
+        held = topics.bounds([part.partition for part in wanted if part.partition in there])
+        self._report(not_held(wanted, held))
+        found = tasks(held_parts(wanted, held), self._options.min_partitions, self._options.max_records)
+        return [RangesPartition(ranges) for ranges in found]
+
+    def _report(self, lost: Sequence[RecordRange]) -> None:
+        report_lost(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark makes up a partition of its own where there is none."""
+        if isinstance(partition, RangesPartition):
+            yield from record_batches(self._options, self._schema, partition.ranges)
+
+
+class KafkaBatchReader(_RecordReader, DataSourceReader):
+    """From the earliest to the latest offsets, unless the options say otherwise."""
+
+    def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        if options.has_limits:
+            raise BadInput("options maxOffsetsPerTrigger and minOffsetsPerTrigger are of streams; leave them out")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            there = self._connected().partitions()
+            ends = self._connected().offsets(self._options.end or Boundary(everywhere=LATEST), there)
+            starts = self._starts(self._options.start or Boundary(everywhere=EARLIEST), there)
+            return self._partitions_of(starts, ends)
+        finally:
+            self.stop()
+
+
+class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """From the latest offsets, unless the options say otherwise; new partitions from their first record.
+
+    Spark keeps one in a process of the driver.
+    """
+
+    def __init__(
+        self,
+        options: KafkaReadOptions,
+        schema: StructType,
+        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        super().__init__(options, schema)
+        if options.end is not None:
+            raise BadInput("options endingOffsets, endingTimestamp and endingOffsetsByTimestamp are of batch reads")
+        self._now_ms = now_ms
+        self._target: dict[TopicPartition, int] | None = None  # of trigger availableNow
+        self._is_bounded = False
+        self._last_batch_ms = now_ms()
+        if not HAS_LIMITS and options.has_limits:
+            raise UnsupportedFeature(
+                "maxOffsetsPerTrigger",
+                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
+                "Leave it out, or take PySpark 4.2",
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_now_ms": None}
+
+    # ---------------------------------------------------------------- Spark's calls
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._is_bounded = True
+
+    if HAS_LIMITS:
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            return dict(_UNDECIDED)
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            return ReadMaxRows(self._options.max_offsets or 2**62) if self._options.has_limits else ReadAllAvailable()
+
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            there = self._connected().partitions()
+            if self._is_bounded and self._target is None:
+                self._target = self._ends(there)
+            if not start:
+                return to_members(self._first(there))
+            end = self._next(of_members(start), there, is_limited=not isinstance(limit, ReadAllAvailable))
+            return start if end == of_members(start) else to_members(end)
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+            return to_members(self._ends(self._connected().partitions()))
+
+    else:
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            return to_members(self._first(self._connected().partitions()))
+
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # noqa: N802 - Spark's name
+            return to_members(self._ends(self._connected().partitions()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        starts, ends = of_members(start), of_members(end)
+        if not HAS_LIMITS:
+            starts = self._beginnings_of_new(ends.keys() - starts.keys()) | starts
+        return self._partitions_of(starts, ends)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept outside of Spark's log."""
+
+    # ---------------------------------------------------------------- where a batch ends
+
+    def _first(self, there: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        starts = self._starts(self._options.start or Boundary(everywhere=LATEST), there)
+        if self._target is not None:
+            self._target = {p: max(end, starts[p]) for p, end in self._target.items() if p in starts}
+        return starts
+
+    def _next(self, begin: Offsets, there: frozenset[TopicPartition], *, is_limited: bool) -> dict[TopicPartition, int]:
+        available = self._ends(there)
+        self._check_went_on(begin, available, there)
+        reached = {p: end for p, end in available.items() if p in begin}
+        most = self._options.max_offsets if is_limited else None
+        end = reached if most is None else limited(begin, reached, most)
+        new = self._beginnings_of_new(available.keys() - begin.keys())
+        if is_limited and not self._is_bounded and not new and self._is_too_early(begin, end):
+            return dict(begin)
+        if end != begin:
+            self._last_batch_ms = self._now_ms()
+        return {**end, **new}
+
+    def _ends(self, there: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._target is not None:
+            return {p: end for p, end in self._target.items() if p in there}
+        return self._connected().offsets(Boundary(everywhere=LATEST), there)
+
+    def _check_went_on(self, begin: Offsets, available: Offsets, there: frozenset[TopicPartition]) -> None:
+        """Raises PositionRefused where a partition is gone, or ends before what was read of it, or warns."""
+        gone = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in there]
+        shorter = [
+            f"{p} ends at {available[p]}, and was read up to {at}"
+            for p, at in sorted(begin.items())
+            if available.get(p, at) < at
+        ]
+        if gone or shorter:
+            report_change(str(self._options.settings.bootstrap_servers), [*gone, *shorter], self._options.fails_on_loss)
+
+    def _beginnings_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Raises PositionRefused for a new partition whose first records are gone before it was read, or warns."""
+        found = self._connected().offsets(Boundary(everywhere=EARLIEST), new) if new else {}
+        self._report([RecordRange(p, 0, at) for p, at in sorted(found.items()) if at > 0])
+        return found
+
+    def _is_too_early(self, begin: Offsets, end: Offsets) -> bool:
+        if self._options.min_offsets is None:
+            return False
+        is_late = self._now_ms() - self._last_batch_ms >= self._options.max_delay_ms
+        return not is_late and sum(at - begin[p] for p, at in end.items()) < self._options.min_offsets

@@ -1,0 +1,151 @@
+"""A task's part: ranges of records as Arrow batches.
+
+A Python worker of Spark keeps its consumer for the tasks and batches that come after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from checkpoint.offsets import TopicPartition
+from ingest.settings import KafkaSettings
+from ingest.sources.kafka.range_reader import HEADERS, OffsetsGone, RangeReader, RecordColumns
+from storage.errors import PositionRefused
+from storage.logs import get_logger
+from tidelake.spark.kafka.ranges import RecordRange
+from tidelake.spark.kafka.read_options import KafkaReadOptions
+from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_schema
+
+_log = get_logger(__name__)
+
+COLUMNS: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+HEADERS_COLUMN: Final = pa.field("headers", HEADERS)
+
+
+def columns_of(options: KafkaReadOptions) -> StructType:
+    return spark_schema(COLUMNS.append(HEADERS_COLUMN) if options.has_headers else COLUMNS)
+
+
+def record_batches(
+    options: KafkaReadOptions, schema: StructType, ranges: Sequence[RecordRange]
+) -> Iterator[pa.RecordBatch]:
+    """Raises PositionRefused for records that are gone, or logs which ones, as the options say."""
+    consumer = _Consumer.of(options.settings)
+    form = arrow_form(schema)
+    for part in ranges:
+        position = part.start
+        while position < part.end:
+            try:
+                records, position = consumer.poll(part, position, with_headers="headers" in schema.names)
+            except OffsetsGone as gone:
+                lost, position = _lost(part, gone)
+                report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
+                continue
+            if len(records):
+                yield in_arrow_form(_rows(part.partition, records, schema), form)
+
+
+def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
+    """Raises PositionRefused; if not `fails`, a warning says the same."""
+    if lost:
+        what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
+        report_change(
+            where, [f"{what}. Retention deleted them before they were read, or the topic is another one"], fails
+        )
+
+
+def report_change(where: str, what: Sequence[str], fails: bool) -> None:
+    """The same, in words."""
+    if not fails:
+        _log.warning("records are lost", where=where, what="; ".join(what), option="failOnDataLoss=false")
+        return
+    raise PositionRefused(
+        f"Kafka at {where}: {'; '.join(what)}",
+        [
+            "option failOnDataLoss=false goes on without them, and warns",
+            "a new checkpoint directory, with startingOffsets where the query is to begin",
+        ],
+    )
+
+
+def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
+    """What of the range is lost, and where to go on."""
+    if gone.position < gone.held.start:
+        end = min(part.end, gone.held.start)
+        return RecordRange(part.partition, gone.position, end), end
+    return RecordRange(part.partition, max(gone.position, gone.held.end), part.end), part.end
+
+
+class _Consumer:
+    """A connected consumer, and the event loop that it lives in. The loop runs while a task waits for records only."""
+
+    _kept: tuple[bytes, _Consumer] | None = None  # of this process: a worker runs one task at a time
+
+    @classmethod
+    def of(cls, settings: KafkaSettings) -> _Consumer:
+        """The one of the task before, if it had the same settings."""
+        key = pickle.dumps(settings)
+        if cls._kept is None or cls._kept[0] != key:
+            cls.close_kept()
+            cls._kept = key, cls(settings)
+        return cls._kept[1]
+
+    @classmethod
+    def close_kept(cls) -> None:
+        if cls._kept is not None:
+            (_, consumer), cls._kept = cls._kept, None
+            consumer.close()
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._runner = asyncio.Runner()
+        self._reader = RangeReader(settings)
+        try:
+            self._runner.run(self._reader.open())
+        except BaseException:
+            self._runner.close()
+            raise
+
+    def poll(self, part: RecordRange, position: int, *, with_headers: bool) -> tuple[RecordColumns, int]:
+        return self._runner.run(self._reader.poll(part.partition, position, part.end, with_headers=with_headers))
+
+    def close(self) -> None:
+        self._runner.run(self._reader.close())
+        self._runner.close()
+
+
+def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType) -> pa.RecordBatch:
+    """The columns of `schema`, in its order."""
+    n = len(records)
+    columns: dict[str, Callable[[], pa.Array]] = {
+        "key": lambda: records.keys,
+        "value": lambda: records.values,
+        "topic": lambda: pa.repeat(pa.scalar(partition.topic, pa.string()), n),
+        "partition": lambda: pa.array(np.full(n, partition.partition, np.int32)),
+        "offset": lambda: pa.array(records.offsets),
+        "timestamp": lambda: _timestamps(records),
+        "timestampType": lambda: pa.array(records.timestamp_types),
+        "headers": lambda: records.headers,
+    }
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
+
+
+def _timestamps(records: RecordColumns) -> pa.TimestampArray:
+    """-1, of a record without a time, becomes the last millisecond of 1969, as in Spark's connector."""
+    return pa.array(records.timestamps_ms * 1000).cast(pa.timestamp("us", "UTC"))

@@ -1,0 +1,15 @@
+"""How much a streaming source is asked for, where PySpark asks."""
+
+from __future__ import annotations
+
+try:  # PySpark 4.2 and later
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.1 tells a source neither where a batch begins nor how much to take
+    HAS_LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+else:
+    HAS_LIMITS = True
+
+__all__ = ["HAS_LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
