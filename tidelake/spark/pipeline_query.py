@@ -192,7 +192,9 @@ def _kafka_options(source: KafkaSettings) -> dict[str, str]:
 
 
 _HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with values that Spark lacks
-    "source": frozenset({"path"} | {setting.name for setting in structs.fields(KafkaSettings)} - {"group_id"}),
+    "source": frozenset(
+        {"path"} | {setting.name for setting in structs.fields(KafkaSettings)} - {"group_id", "until_timestamp_ms"}
+    ),
     "checkpoint": frozenset({"interval_ms"}),
     "errors": frozenset({"tolerance", "dead_letters"}),
     "write": frozenset(),
@@ -212,7 +214,10 @@ def _refuse(config: Config) -> None:
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't fill derived columns"))
     source = config.source
-    if isinstance(source, FolderSettings) and list(source.path.glob("*.jsonl.zst")):
+    if isinstance(source, KafkaSettings):
+        stops_early = source.until_timestamp_ms is not None
+        refused.append((stops_early, "source.until_timestamp_ms", "a query ends where the partitions ended"))
+    elif list(source.path.glob("*.jsonl.zst")):
         refused.append((True, "*.jsonl.zst in source.path", "Spark reads them only with a native library"))
     for is_given, setting, reason in refused:
         if is_given:

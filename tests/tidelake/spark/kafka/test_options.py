@@ -110,7 +110,8 @@ def test_java_s_options_of_a_client_are_understood(given: dict[str, str], fields
 
 
 def test_all_that_a_pipeline_can_say_to_its_client_passes_through_the_options() -> None:
-    elsewhere = {"topics", "topic_pattern", "start", "until", "group_id", "unreachable_after_ms", "max_record_bytes"}
+    elsewhere = {"topics", "topic_pattern", "start", "until", "until_timestamp_ms"}
+    elsewhere |= {"group_id", "unreachable_after_ms", "max_record_bytes"}
     others: dict[str, Any] = {
         "bootstrap_servers": ["a:1", "b:2"],
         "isolation_level": "read_uncommitted",
