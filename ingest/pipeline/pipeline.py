@@ -104,9 +104,16 @@ class Pipeline:
         return self.metrics
 
     async def plan(self) -> RecoveredPipeline:
-        """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would."""
+        """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would.
+
+        `observed` then tells how far each partition lags, as far as the source knows where it ends.
+        """
         try:
-            return await self._startup.plan()
+            recovered = await self._startup.plan()
+            self.observed.reading_began(recovered.starts)
+            bounds = await self.source.bounds(list(recovered.starts))
+            self.observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+            return recovered
         finally:
             await self.source.close()
 

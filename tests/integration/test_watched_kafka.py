@@ -60,6 +60,9 @@ async def test_the_lag_is_what_the_broker_holds_beyond_the_commits(tmp_path: Pat
     topic = await to_thread(kafka_broker.create_topic, partitions=2)
     await to_thread(kafka_broker.send, [record(topic, n, "5", n % 2) for n in range(10)])
     await to_thread(make_table, tmp_path)
+    planned = await to_thread(build_pipeline, config(tmp_path, kafka_broker, topic))
+    await planned.plan()
+    assert (planned.observed.lag, [p.end for p in planned.observed.partitions.values()]) == (10, [5, 5])
     pipeline = await to_thread(build_pipeline, config(tmp_path, kafka_broker, topic))
     run = asyncio.create_task(pipeline.run())
     observed, monitor = pipeline.observed, pipeline.monitor

@@ -16,6 +16,7 @@ import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
+from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
@@ -201,7 +202,8 @@ def plan(
     tables = [table.name for table in loaded.tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
-    planned = _plan(loaded, asyncio.run(pipeline.plan()))
+    recovered = asyncio.run(pipeline.plan())
+    planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
     if out.is_json:
         out.document(planned)
     else:
@@ -234,6 +236,12 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         "reads_from": offsets_by_topic(recovered.starts),
         "settings": settings,
     }
+
+
+def _lag(observed: RunObservations) -> dict[str, dict[int, int]] | None:
+    """By topic and partition, how many offsets there are to read; None where the source can't tell."""
+    known = {partition: at.lag for partition, at in observed.partitions.items() if at.end is not None}
+    return offsets_by_topic(known) if known else None
 
 
 def quarantined_tables(config: Config) -> list[dict[str, Any]]:
@@ -284,6 +292,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         ),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
         ("schema", _schema_evolution_text(planned["tables"])),
+        ("lag", _lag_text(planned["lag"])),
         ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
     ):
         facts.add_row(name, Text(str(fact)))
@@ -312,6 +321,13 @@ def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
     if len(set(texts.values())) == 1:
         return str(next(iter(texts.values())))
     return "\n".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _lag_text(lag: dict[str, dict[int, int]] | None) -> str:
+    if lag is None:
+        return "unknown: the source can't tell where it ends, or has nothing yet"
+    total = sum(sum(partitions.values()) for partitions in lag.values())
+    return f"{total:,} records to read, at most" if total else "nothing to read: caught up"
 
 
 def _moved_rows_text(moved: dict[str, Any]) -> str:

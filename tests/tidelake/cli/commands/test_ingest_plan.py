@@ -10,6 +10,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tidelake.cli.commands.ingest import _lag_text
 
 TABLES = 40
 
@@ -83,3 +84,15 @@ def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_re
     assert len(detailed.out.splitlines()) > TABLES * TABLES
     document = call("ingest", "plan", many, "--json").document
     assert all(len(table["next_offsets"]) == TABLES for table in document["tables"])
+
+
+@pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        pytest.param(None, "unknown: the source can't tell where it ends, or has nothing yet", id="a folder"),
+        pytest.param({"a": {0: 0, 1: 0}}, "nothing to read: caught up", id="caught up"),
+        pytest.param({"a": {0: 1_000}, "b": {0: 5}}, "1,005 records to read, at most", id="behind"),
+    ],
+)
+def test_a_plan_says_how_much_there_is_to_read(lag: dict[str, dict[int, int]] | None, said: str) -> None:
+    assert _lag_text(lag) == said
