@@ -154,7 +154,10 @@ def _substring(call: _Call, column: str, column_type: DataType) -> ComputedColum
     if begin < 0 or (end is not None and end <= begin):
         raise BadInput(f"{call.where}: substring begins at 0 or later, and ends behind its beginning")
     if column_type.root not in _PRINTED:
-        raise BadInput(f"{call.where}: {column} is {column_type}, which has no one spelling as a text")
+        raise BadInput(
+            f"{call.where}: {column} is {column_type}, which has no one spelling as a text. Take "
+            "date_format of a time, or a column of texts or integers"
+        )
 
     def evaluate(values: pa.Array) -> pa.Array:
         texts = values.cast(pa.string())

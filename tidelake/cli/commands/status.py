@@ -136,7 +136,7 @@ def _totals(found: dict[str, Any]) -> Text:
     parts = [
         f"lag {found['lag']:,}" + (f" ({age_text(found['lag_ms'])})" if found["lag"] else ""),
         f"{found['records']:,} records ({size_text(found['bytes'])})",
-        f"{found['checkpoint']['count']:,} checkpoints"
+        f"checkpoints: {found['checkpoint']['count']:,}"
         + (f", the last took {recent[-1]['took_ms']:,} ms" if recent else ""),
         f"buffers {size_text(found['write_buffer']['bytes'])}",
         f"compactions {found['compactions']['running']} running, {found['compactions']['waiting']} waiting",
