@@ -28,6 +28,7 @@ from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.read_options import options_of
+from tidelake.spark.table_creation import TableCreation
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
 _KAFKA_COLUMNS: Final = (  # what the sink looks at
@@ -64,12 +65,14 @@ class PipelineQuery:
 
 
 def start_query(spark: SparkSession, config: Config, checkpoint: str) -> PipelineQuery:
-    """Raises BadInput when a table is missing, UnsupportedFeature for settings that would change which rows arrive and
-    can't be had. A warning names those that are without effect.
+    """Tables that don't exist are made after their first record.
+
+    Raises UnsupportedFeature for settings that would change which rows arrive and can't be had. A warning names those
+    that are without effect.
     """
     _refuse(config)
     check_differences(configuration_differences(config))
-    feed = _ForeachBatch(tuple(_sinks(config)), _topic_filters(config))
+    feed = _ForeachBatch(tuple(_sinks(config)), _topic_filters(config), TableCreation(config))
     writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -106,19 +109,24 @@ def _is_own_error(name: str) -> bool:
 @dataclass(frozen=True)
 class _ForeachBatch:
     """For `foreachBatch`: every table takes its part of a batch. topics: a table's regular expression, if it has one.
+    A table that doesn't exist is made with the first record for it; until then there is nothing to write.
 
     A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.
     """
 
     sinks: Sequence[SparkSink]
     topics: Mapping[str, str]
+    creation: TableCreation
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        if len(self.sinks) > 1:
+        if len(self.sinks) > 1 or self.creation.missing:
             batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            for table_sink in self.sinks:
+            if self.creation.missing:
+                self.creation.create(batch)
+            missing = self.creation.missing
+            for table_sink in (one for one in self.sinks if one.table not in missing):
                 topics = self.topics.get(table_sink.table)
                 table_sink(batch if topics is None else batch.filter(col("topic").rlike(topics)), batch_id)
         except TidelakeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from msgspec import structs
 import tidelake
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.builder import run as run_pipeline
 from ingest.settings import Config, KafkaSettings
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from storage.logs import FIELDS
@@ -67,10 +69,39 @@ def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: Spark
     assert {len(table.snapshots()) for table in tables.values()} == {0}
 
 
-def test_a_table_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_are_made_after_their_first_record_as_the_service_makes_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: shop.customers}, {name: shop.orders, options: {bucket: 3}}, {name: shop.others}]\n"
+    )
+    on_spark = parse_config(text, "shop.yaml", pipeline="shop")
+    run(spark, on_spark, tmp_path / "checkpoint")
+    service = structs.replace(on_spark, warehouse=str(tmp_path / "of-service"))
+    asyncio.run(run_pipeline(service))
+    made = tidelake.open_catalog(str(tmp_path / "lake"))
+    assert sorted(made.list_tables("shop")) == ["customers", "orders"]  # no record for the third
+    for name in made.list_tables("shop"):
+        ours = made.table(f"shop.{name}")
+        theirs = tidelake.open_catalog(str(tmp_path / "of-service")).table(f"shop.{name}")
+        assert ours.schema == theirs.schema
+        assert ours.primary_key == theirs.primary_key
+        assert ours.options == theirs.options
+        by_key = [(key, "ascending") for key in ours.primary_key]
+        assert ours.scan().to_arrow().sort_by(by_key) == theirs.scan().to_arrow().sort_by(by_key)
+    assert made.table("shop.orders").scan().to_arrow().num_rows == shop.expected_rows(ORDERS).num_rows
+
+
+def test_a_table_that_can_t_be_made_ends_the_query_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
-    with pytest.raises(BadInput, match="no database 'shop'"):
-        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    settings = config(tmp_path)
+    (orders, *_) = [table for table in settings.tables if table.name == "shop.orders"]
+    wrong = structs.replace(settings, tables=[structs.replace(orders, primary_key=["nothing"])])
+    with pytest.raises(BadInput, match=r"shop\.orders can't be created: .* has no column nothing"):
+        run(spark, wrong, tmp_path / "checkpoint")
     assert tidelake.open_catalog(str(tmp_path / "lake")).list_databases() == []
 
 

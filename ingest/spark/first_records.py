@@ -1,0 +1,91 @@
+"""The first record of each source table in a batch: what a table that doesn't exist yet is made after."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ingest.formats.base import Format
+from ingest.formats.source_table import SourceTable
+from ingest.raw_batch import Headers, RawBatch, binary_column
+from ingest.spark.batch_rows import raw_batches
+from ingest.spark.package_version import check_version, package_version
+
+_SCHEMA: Final = "payload binary"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecord:
+    """Of `source`. timestamp_ms: -1 where the record has none."""
+
+    source: SourceTable
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @staticmethod
+    def of(source: SourceTable, batch: RawBatch, row: int) -> FirstRecord:
+        return FirstRecord(
+            source,
+            batch.topic,
+            batch.partition,
+            int(batch.offsets[row]),
+            int(batch.timestamps_ms[row]),
+            batch.keys[row].as_py(),
+            batch.values[row].as_py(),
+            tuple(batch.headers.get(row, ())),
+        )
+
+    def batch(self) -> RawBatch:
+        """Of one row."""
+        return RawBatch(
+            self.topic,
+            self.partition,
+            np.array([self.offset], np.int64),
+            np.array([self.timestamp_ms], np.int64),
+            binary_column([self.key]),
+            binary_column([self.value]),
+            self.offset + 1,
+            {0: self.headers} if self.headers else {},
+        )
+
+    @property
+    def order(self) -> tuple[int, str, int, int]:
+        return self.timestamp_ms, self.topic, self.partition, self.offset
+
+
+@dataclass(frozen=True)
+class FirstRecordsTask:
+    """For `mapInArrow`. Decodes no rows, only whose they are. version: of this package in the driver."""
+
+    format: Format
+    version: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_version(self.version)
+        decoder = self.format.decoder(lambda source: None)
+        first: dict[SourceTable, FirstRecord] = {}
+        for batch in batches:
+            for raw in raw_batches(batch, self.format.KEPT_HEADERS):
+                for source, row in decoder.decode(raw).unrouted.items():
+                    found = FirstRecord.of(source, raw, row)
+                    if source not in first or found.order < first[source].order:
+                        first[source] = found
+        yield pa.record_batch({"payload": pa.array([pickle.dumps(list(first.values()))], pa.binary())})
+
+
+def first_records(batch: DataFrame, format: Format) -> list[FirstRecord]:
+    """By a small job of its own. One of each source table."""
+    rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
+    found = [record for row in rows for record in pickle.loads(bytes(row.payload))]
+    return list({record.source: record for record in sorted(found, key=lambda r: r.order, reverse=True)}.values())

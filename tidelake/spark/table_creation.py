@@ -1,0 +1,45 @@
+"""Tables of a pipeline on Spark that don't exist yet are made in the driver, after the first record for each."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from ingest.formats.registry import open_format
+from ingest.settings import Config
+from ingest.spark.first_records import first_records
+from ingest.tables.column_types import ColumnTypes
+from ingest.tables.pipeline_tables import PipelineTables
+from ingest.tables.table_sink import StorageTableSink
+from storage.catalog.opening import open_catalog
+from storage.table import TableContext
+from storage.write.memory_budget import MemoryBudget
+
+
+class TableCreation:
+    """Of one query. Blocks."""
+
+    def __init__(self, config: Config) -> None:
+        self._format = open_format(config.format, config.format_options)
+        self._names = {table.name for table in config.tables}
+        memory = MemoryBudget(config.write.memory_bytes)
+
+        def open_sink(context: TableContext) -> StorageTableSink:
+            return StorageTableSink(context, config.pipeline, memory)
+
+        self._tables = PipelineTables(
+            config.tables,
+            open_catalog(config.warehouse, config.warehouse_options),
+            open_sink,
+            self._format.infer_table,
+            column_types={table.name: ColumnTypes.of(table, config.format) for table in config.tables},
+        )
+
+    @property
+    def missing(self) -> set[str]:
+        """Tables that don't exist."""
+        return self._names - self._tables.sinks.keys()
+
+    def create(self, batch: DataFrame) -> None:
+        """Those that the batch has a record for. Raises BadInput when the record doesn't say what a table needs."""
+        for record in first_records(batch, self._format):
+            self._tables.create(record.batch(), {record.source: 0})
