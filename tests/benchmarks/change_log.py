@@ -11,9 +11,9 @@ from typing import Final
 import zstandard
 
 from tests.support.cases import raw_lines
-from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
+from tests.support.recorded_truth import RecordedTable, own_recorded
 
-ORDERS: Final[RecordedTable] = next(table for table in RECORDED_TABLES if table.capture == "orders-100k")
+ORDERS: Final[RecordedTable] = own_recorded("orders-100k/orders")
 RECORDS: Final = 109_551  # in the capture
 CHANGES: Final = 100_000  # of these; the rest are tombstones
 _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+),')

@@ -21,10 +21,10 @@ import tidelake
 from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tests.support.cases import recorded_lines
-from tests.support.recorded_truth import RECORDED_TABLES, differences
+from tests.support.recorded_truth import differences, own_recorded
 from tidelake.verification import inspect_table
 
-ORDERS: Final = next(recorded for recorded in RECORDED_TABLES if recorded.capture == "orders-100k")
+ORDERS: Final = own_recorded("orders-100k/orders")
 PARTITIONS: Final = 4
 _EACH: Final = ("order_id", "customer_id", "status", "amount", "quantity", "note", "created")
 

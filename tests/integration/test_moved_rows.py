@@ -20,10 +20,10 @@ from tests.crash.table_life import COMPACT_AT_TWO
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.memory_log import MemoryLog, MemoryLogSource
-from tests.support.recorded_truth import RECORDED_TABLES, differences
+from tests.support.recorded_truth import differences, own_recorded
 from tests.support.service import Service
 
-INVENTORY = next(recorded for recorded in RECORDED_TABLES if recorded.id == "pg-shop/json-plain/inventory")
+INVENTORY = own_recorded("pg-shop/json-plain/inventory")
 
 
 @pytest.mark.exhaustive

@@ -17,9 +17,9 @@ from checkpoint.offsets import SourcePosition, chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tests.support.cases import recorded_lines, recorded_truth
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.recorded_truth import RECORDED_TABLES, differences
+from tests.support.recorded_truth import differences, own_recorded
 
-ORDERS = next(recorded for recorded in RECORDED_TABLES if recorded.capture == "orders-100k")
+ORDERS = own_recorded("orders-100k/orders")
 PIPELINE = "restarting"
 DEADLINE_S = 120
 

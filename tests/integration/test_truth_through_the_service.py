@@ -14,7 +14,7 @@ import pytest
 import tidelake
 from ingest.pipeline.builder import build_pipeline
 from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
-from tests.support.cases import recorded_lines, recorded_topics
+from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 
@@ -83,26 +83,29 @@ async def test_a_capture_read_from_kafka_gives_the_truth(
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
 
 
-VARIANTS: Final = sorted({(r.capture, r.variant) for r in RECORDED_TABLES if r.variant is not None})
+def tables_by_variant() -> dict[str, list[RecordedTable]]:
+    found: dict[str, list[RecordedTable]] = {}
+    for recorded in RECORDED_TABLES:
+        if recorded.variant is not None:
+            found.setdefault(f"{recorded.capture}/{recorded.variant}", []).append(recorded)
+    return found
+
+
+VARIANTS: Final = tables_by_variant()
 
 
 @pytest.fixture
-def options_of_variant(capture: str, variant: str) -> Iterator[dict[str, str]]:
-    with format_options_for(tables_of(capture, variant)[0]) as options:
+def options_of_variant(tables: list[RecordedTable]) -> Iterator[dict[str, str]]:
+    with format_options_for(tables[0]) as options:
         yield options
 
 
-def tables_of(capture: str, variant: str) -> list[RecordedTable]:
-    return [r for r in RECORDED_TABLES if (r.capture, r.variant) == (capture, variant)]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("capture", "variant"), VARIANTS)
+@pytest.mark.parametrize("tables", VARIANTS.values(), ids=VARIANTS.keys())
 async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
-    capture: str, variant: str, options_of_variant: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
+    tables: list[RecordedTable], options_of_variant: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
     """As a router at the connector merges them, with the records that are no rows among them."""
-    tables = tables_of(capture, variant)
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     await asyncio.to_thread(catalog.create_database, "shop")
     for recorded in tables:
@@ -113,7 +116,7 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
             primary_key=recorded.primary_key,
             options={"bucket": "1"} if recorded.primary_key else {},
         )
-    topic = await asyncio.to_thread(replay_merged, capture, variant, kafka_broker)
+    topic = await asyncio.to_thread(replay_merged, tables[0], kafka_broker)
     config = Config(
         pipeline="merged",
         warehouse=str(tmp_path / "lake"),
@@ -122,7 +125,10 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
         format_options={**options_of_variant, "truncates": "skip"},
         tables=[
             TableSettings(
-                name=f"shop.{r.name}", match=[f"*.{r.name}"], topics=[topic], source_types=dict(r.source_types)
+                name=f"shop.{r.name}",
+                match=[r.source_name, f"*.{r.source_name}"],
+                topics=[topic],
+                source_types=dict(r.source_types),
             )
             for r in tables
         ],
@@ -134,9 +140,9 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
         assert await asyncio.to_thread(differences, recorded, held) == []
 
 
-def replay_merged(capture: str, variant: str, broker: KafkaBroker) -> str:
+def replay_merged(recorded: RecordedTable, broker: KafkaBroker) -> str:
     """Every topic of a variant in one, in the order of time; each record in the partition it came from."""
-    lines = [line for path in recorded_topics(capture, variant).values() for line in recorded_lines(path)]
+    lines = [line for path in sorted(recorded.variant_folder.glob("*.jsonl.zst")) for line in recorded_lines(path)]
     topic = f"merged-{uuid4().hex[:8]}"
     broker.create_topic(topic, partitions=1 + max(line["partition"] for line in lines))
     broker.send(sorted(lines, key=lambda line: line["timestamp_ms"]), topic)

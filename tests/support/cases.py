@@ -175,12 +175,29 @@ def golden_expected(warehouse: Path, name: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- recordings
 
 
+def recorded_folder() -> Path:
+    """Where the captures lie."""
+    return _folder("TIDELAKE_RECORDED", "recorded")
+
+
 def recording(capture: str, variant: str | None = None) -> Path:
-    """Folder of a recording: `recording("pg-shop", "json-plain")`, `recording("orders-100k")`."""
-    path = _folder("TIDELAKE_RECORDED", "recorded") / capture / (variant or "")
-    if not path.is_dir():
-        raise FileNotFoundError(f"no recording {path}")
-    return path
+    """Folder of a recording: `recording("pg-shop", "json-plain")`, `recording("orders-100k")`.
+
+    Ours, where we have one of the name: who names a recording knows what is in it.
+    """
+    for top in (TESTS / "recorded", recorded_folder()):
+        path = top / capture / (variant or "")
+        if path.is_dir():
+            return path
+    raise FileNotFoundError(f"no recording {path}")
+
+
+def sample_folders() -> list[Path]:
+    """Samples of formats in the folder of recordings, one folder a format; a hook's folder may have none."""
+    top = recorded_folder() / "formats"
+    if not top.is_dir() and is_overridden("TIDELAKE_RECORDED"):
+        return []
+    return sorted(path for path in top.iterdir() if path.is_dir())
 
 
 def recorded_topics(capture: str, variant: str | None = None) -> dict[str, Path]:
@@ -213,7 +230,12 @@ def raw_lines(path: Path) -> list[bytes]:
 
 def recorded_truth(capture: str) -> dict[str, Any]:
     """`expected.json` of a capture: what the database itself held at the end."""
-    (path,) = recording(capture).glob("expected.json*")
+    return truth_in(recording(capture))
+
+
+def truth_in(capture: Path) -> dict[str, Any]:
+    """`expected.json` in the folder of a capture."""
+    (path,) = capture.glob("expected.json*")
     with _open(path) as data:
         truth: dict[str, Any] = json.load(data)
     return truth

@@ -30,7 +30,15 @@ def same_value(database_type: str, printed: str | None, held: Any) -> bool:
     return bool(form(printed) == form(held))
 
 
+def comparable(database_type: str, value: Any) -> Any:
+    """A key's value, printed or held, in the form in which both are equal. Of an unsaid type: its text."""
+    form = _form_of(database_type)
+    return str(value) if form is _text else form(value)
+
+
 def _form_of(database_type: str) -> Callable[[Any], Any]:
+    if database_type.endswith("[]"):
+        return _array(_form_of(database_type.removesuffix("[]")))
     for pattern, form in _FORMS:
         if re.fullmatch(pattern, database_type):
             return form
@@ -153,17 +161,14 @@ _FORMS: Final = (
     (r"bit varying|bit\(.*\)", _bits),
     (r"(big|small|medium|tiny)?int(eger)?(\(.*\))?( unsigned)?( zerofill)?|year.*", _number),
     (r"numeric.*|decimal.*|money", _number),
-    (r"real|float", _float32),
+    (r"real|float.*", _float32),
     (r"double.*", _float),
     (r"boolean", _boolean),
     (r"date", _days),
     (r"timestamp.*|datetime.*", timestamp_us),
     (r"time(\(.*\))?( with(out)? time zone)?", _clock_us),
     (r"interval", _interval_us),
-    (r"bytea|(var)?binary.*|blob", _bytes),
-    (r"integer\[\]", _array(_number)),
-    (r"date\[\]", _array(_days)),
-    (r"text\[\]", _array(_text)),
+    (r"bytea|(var)?binary.*|(tiny|medium|long)?blob", _bytes),
     (r"hstore", _hstore),
     (r"set.*", _set),
     (r"point", _point),

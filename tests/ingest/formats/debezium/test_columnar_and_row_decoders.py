@@ -30,7 +30,7 @@ from tests.ingest.formats.debezium.changes import (
 )
 from tests.support.cases import recorded_topics
 from tests.support.change_replay import recorded_batches, target_of
-from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
+from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, own_recorded, own_tables
 
 
 def _carefully(decoder: DebeziumJsonDecoder, batch: RawBatch) -> DecodedBatch:
@@ -51,7 +51,7 @@ def _decoders(recorded: RecordedTable, target: Target) -> tuple[DebeziumJsonDeco
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["after images", "both images"])
 @pytest.mark.parametrize(
     "recorded",
-    [r for r in RECORDED_TABLES if r.capture != "orders-100k" and r.schemas is None],
+    [r for r in RECORDED_TABLES if not r.is_large and r.schemas is None],
     ids=lambda recorded: recorded.id,
 )
 def test_both_ways_read_a_recording_alike(recorded: RecordedTable, emit_update_before: bool) -> None:
@@ -63,7 +63,7 @@ def test_both_ways_read_a_recording_alike(recorded: RecordedTable, emit_update_b
 
 
 def test_both_ways_read_the_orders_alike_and_all_of_them_are_read_fast() -> None:
-    (recorded,) = (r for r in RECORDED_TABLES if r.capture == "orders-100k")
+    recorded = own_recorded("orders-100k/orders")
     fast, careful = _decoders(recorded, target_of(recorded))
     batches = list(recorded_batches(recorded.files[0], 20_000))
     for batch in batches[::6]:
@@ -80,7 +80,7 @@ def test_both_ways_read_the_orders_alike_and_all_of_them_are_read_fast() -> None
 )
 def test_tables_of_many_types_are_read_fast_but_for_the_first_batches(capture: str, variant: str) -> None:
     """What a kernel refuses is learnt: later batches go fast, with the columns at fault cell by cell."""
-    for recorded in (r for r in RECORDED_TABLES if (r.capture, r.variant) == (capture, variant)):
+    for recorded in own_tables(capture, variant):
         fast, _ = _decoders(recorded, target_of(recorded))
         batches = [batch for path in recorded.files for batch in recorded_batches(path, 50)]
         for batch in batches:
@@ -113,7 +113,7 @@ def _merged(paths: Mapping[str, Path]) -> list[RawBatch]:
 @pytest.mark.parametrize("variant", ["json-plain", "json-schema"])
 def test_both_ways_read_a_topic_of_several_tables_alike(variant: str) -> None:
     """Transaction markers and records of tables that nobody wants among them."""
-    targets = {r.name: target_of(r) for r in RECORDED_TABLES if (r.capture, r.variant) == ("pg-shop", variant)}
+    targets = {r.name: target_of(r) for r in own_tables("pg-shop", variant)}
     targets.pop("orders")
     fast, careful = (DebeziumJsonDecoder(lambda source: targets.get(source.table or "")) for _ in range(2))
     skipped = set()

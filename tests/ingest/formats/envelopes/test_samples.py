@@ -26,7 +26,7 @@ from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.schema.table_schema import TableSchema
 from storage.types import INT, DataField, not_null, nullable
-from tests.support.cases import recorded_bytes, recorded_lines, recording
+from tests.support.cases import recorded_bytes, recorded_folder, recorded_lines, sample_folders
 from tests.support.schema_registry import schema_registry
 
 NOT_YET: Final[frozenset[str]] = frozenset()
@@ -110,7 +110,7 @@ def _samples(folder: Path) -> Iterator[Sample]:
         yield Sample(folder.name, record, expected[record["offset"]])
 
 
-FOLDERS: Final = sorted(path for path in recording("formats").iterdir() if path.is_dir())
+FOLDERS: Final = sample_folders()
 SAMPLES: Final = [sample for folder in FOLDERS if folder.name not in NOT_YET for sample in _samples(folder)]
 
 
@@ -151,7 +151,7 @@ def test_a_sample_gives_the_rows_that_paimon_makes_of_it(sample: Sample) -> None
 
 @contextmanager
 def opened(sample: Sample, **options: str) -> Iterator[Format]:
-    schemas = recording("formats") / sample.format / "schemas.json"
+    schemas = recorded_folder() / "formats" / sample.format / "schemas.json"
     with schema_registry(schemas if schemas.exists() else None) as registry:
         if schemas.exists():
             options["schema_registry_url"] = registry.url

@@ -10,25 +10,25 @@ import pytest
 
 import tidelake
 from ingest.formats.registry import FORMATS
-from tests.support.cases import recording
+from tests.support.cases import recorded_folder, sample_folders
 from tests.support.command_line import Call
 from tests.support.schema_registry import schema_registry
 
-SAMPLED = sorted(path.name for path in recording("formats").iterdir() if path.is_dir())
+SAMPLED = [path.name for path in sample_folders()]
 # A column of a sample's table, which the records declare no types of.
 COLUMN = {"debezium-bson": "_id", "ogg-json": "ID"}
 
 
 @pytest.fixture
 def registry_options(name: str) -> Iterator[str]:
-    schemas = recording("formats") / name / "schemas.json"
+    schemas = recorded_folder() / "formats" / name / "schemas.json"
     with schema_registry(schemas if schemas.exists() else None) as registry:
         yield f", schema_registry_url: '{registry.url}'" if schemas.exists() else ""
 
 
 def write_config(tmp_path: Path, name: str, options: str) -> Path:
     (tmp_path / "in").mkdir()
-    shutil.copyfile(recording("formats") / name / "messages.jsonl", tmp_path / "in" / "1.jsonl")
+    shutil.copyfile(recorded_folder() / "formats" / name / "messages.jsonl", tmp_path / "in" / "1.jsonl")
     path = tmp_path / "samples.yaml"
     path.write_text(
         f"warehouse: {tmp_path}/lake\n"
