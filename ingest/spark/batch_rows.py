@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from checkpoint.offsets import OffsetRange, TopicPartition
@@ -233,7 +234,7 @@ def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator
 
 
 def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    block = "\n".join(lines.drop_null().to_pylist()).encode()
+    block = _joined(lines.drop_null())
     try:
         for records in parse_records(block, kept_headers):
             yield _in_offset_order(records).batch(0)
@@ -241,6 +242,13 @@ def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator
         raise BadInput(
             f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
         ) from None
+
+
+def _joined(lines: pa.StringArray) -> bytes:
+    """As in the file, without a Python object a line."""
+    whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
+    text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
+    return bytes(text.as_buffer())
 
 
 def _in_offset_order(records: PartitionRecords) -> PartitionRecords:

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -25,7 +24,15 @@ from ingest.spark.batch_rows import (
     BatchStatistics,
     order_columns,
 )
-from ingest.spark.shuffle import PayloadKind, bucket_of, concat, from_ipc, payload_row, statistics_to_json
+from ingest.spark.shuffle import (
+    BUCKET_COLUMN,
+    PayloadKind,
+    buckets_of,
+    concat,
+    from_ipc,
+    payload_row,
+    statistics_to_json,
+)
 from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable
 from storage.errors import BadInput
@@ -38,8 +45,6 @@ from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
-
-_BUCKET_COLUMN: Final = "_bucket"  # of each row the number of its bucket among those of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class BucketTask:
             for kind, payload in zip(batch.column("kind").to_pylist(), batch.column("payload"), strict=True):
                 if kind == PayloadKind.ROWS:
                     rows = from_ipc(payload.as_buffer())
-                    parts.append(numbered(rows, keys.setdefault(bucket_of(rows), len(keys))))
+                    parts.append(renumbered(rows, [keys.setdefault(key, len(keys)) for key in buckets_of(rows)]))
                 else:
                     yield payload_row(0, PayloadKind(kind), payload.as_py())
         if parts:
@@ -100,13 +105,13 @@ class BucketTask:
         context = self.context
         rows = self._filled(self._in_order(rows), statistics)
         if not self.is_converted:
-            carried = [_BUCKET_COLUMN]
+            carried = [BUCKET_COLUMN]
             converter = RowConverter(context.schema, context.options, context.name, carried, context.location)
             rows = converter.to_table_schema(rows)
         writer = TableWriter(context, compactor_factory=compact_manager_factory())
         try:
-            buckets = rows.column(_BUCKET_COLUMN).to_numpy()
-            writer.write_routed(rows.drop_columns([_BUCKET_COLUMN]), keys, buckets)
+            buckets = rows.column(BUCKET_COLUMN).to_numpy()
+            writer.write_routed(rows.drop_columns([BUCKET_COLUMN]), keys, buckets)
             return pickle.dumps(writer.prepare_commit(self.batch_id, is_last=True))
         finally:
             writer.abort()
@@ -138,7 +143,7 @@ class BucketTask:
         """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""
         table_columns = [*self.context.schema.names, KIND_COLUMN]
         if UNAVAILABLE_COLUMN not in rows.schema.names:
-            return rows.select([*table_columns, _BUCKET_COLUMN])
+            return rows.select([*table_columns, BUCKET_COLUMN])
         table_rows = rows.select(table_columns)
         flagged = np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False))
         missing = rows.column(UNAVAILABLE_COLUMN).take(pa.array(flagged)).to_pylist()
@@ -155,7 +160,7 @@ class BucketTask:
         # A row that left its key in another batch is not known: its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())
         found = fill_unavailable(batch, unavailable, lookup, moved, np.zeros(len(rows), np.bool_))
-        filled, lost = found.rows.append_column(_BUCKET_COLUMN, rows.column(_BUCKET_COLUMN)), found.lost
+        filled, lost = found.rows.append_column(BUCKET_COLUMN, rows.column(BUCKET_COLUMN)), found.lost
         if not lost.any():
             return filled
         if not self.is_single_task:
@@ -175,10 +180,14 @@ class BucketTask:
         return filled.filter(pa.array(~lost))
 
 
-def numbered(rows: pa.RecordBatch, bucket: int) -> pa.RecordBatch:
-    """Rows of the bucket of this number, which each of them bears from now on."""
-    numbers = pa.array(np.full(rows.num_rows, bucket, np.int32))
-    return rows.replace_schema_metadata(None).append_column(_BUCKET_COLUMN, numbers)
+def renumbered(rows: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
+    """Rows of a blob, each with the number of its bucket among those of the task.
+
+    numbers: of the blob's buckets.
+    """
+    found = np.array(numbers, np.int32)[rows.column(BUCKET_COLUMN).to_numpy()]
+    at = rows.schema.get_field_index(BUCKET_COLUMN)
+    return rows.set_column(at, BUCKET_COLUMN, pa.array(found)).replace_schema_metadata(None)
 
 
 def _record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:

@@ -1,18 +1,21 @@
-"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a bucket and 50,000 rows.
+"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a shuffle partition and 50,000 rows.
 
 Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-Every blob names its bucket, so that its rows are not routed again; all blobs of a shuffle partition reach one task.
+Every blob names the buckets of its rows, so that they are not routed again; all blobs of a shuffle partition reach one
+task.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, TopicPartition
@@ -20,13 +23,13 @@ from ingest.spark.batch_rows import BatchInput, BatchStatistics, raw_batches
 from ingest.spark.package_version import check_version, package_version
 from storage.table import TableContext
 from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
-from storage.write.bucket_router import BucketKey, BucketRouter
+from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
 SHUFFLE_SCHEMA: Final = "shuffle_partition int, kind string, payload binary"
 
 _ROWS_A_BLOB: Final = 50_000
-_PARTITION: Final = b"partition"  # in a blob's metadata
-_BUCKET: Final = b"bucket"
+BUCKET_COLUMN: Final = "_bucket"  # of each row the index of its bucket among those that the blob names
+_BUCKETS: Final = b"buckets"  # in a blob's metadata
 
 
 class PayloadKind(StrEnum):
@@ -68,9 +71,12 @@ class ShuffleMap:
             yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
 
     def _parts(self, router: BucketRouter, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for key, of_bucket in router.route(rows):
-            payload = to_ipc(with_bucket(of_bucket, key))
-            yield payload_row(shuffle_partition_of(key, self.shuffle_partitions), PayloadKind.ROWS, payload)
+        rows, keys, buckets = router.numbered(rows)
+        if rows.num_rows:
+            to = np.array([shuffle_partition_of(key, self.shuffle_partitions) for key in keys])
+            numbered = rows.append_column(BUCKET_COLUMN, pa.array(buckets))
+            for shuffle_partition, part in split_by_group(numbered, to[buckets], self.shuffle_partitions):
+                yield payload_row(shuffle_partition, PayloadKind.ROWS, to_ipc(with_buckets(part, keys)))
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,14 +125,17 @@ def payload_row(shuffle_partition: int, kind: PayloadKind, payload: bytes) -> pa
     )
 
 
-def with_bucket(rows: pa.RecordBatch, key: BucketKey) -> pa.RecordBatch:
-    """Rows of one bucket that say so, in the metadata of their schema; see `bucket_of`."""
-    return rows.replace_schema_metadata({_PARTITION: key.partition, _BUCKET: str(key.bucket)})
+def with_buckets(rows: pa.RecordBatch, keys: Sequence[BucketKey]) -> pa.RecordBatch:
+    """Rows that say which buckets their numbers mean, in the metadata of their schema; see `buckets_of`."""
+    found, numbers = np.unique(rows.column(BUCKET_COLUMN).to_numpy(), return_inverse=True)
+    at = rows.schema.get_field_index(BUCKET_COLUMN)
+    rows = rows.set_column(at, BUCKET_COLUMN, pa.array(numbers.astype(np.int32)))
+    named = [(keys[number].partition, keys[number].bucket) for number in found.tolist()]
+    return rows.replace_schema_metadata({_BUCKETS: pickle.dumps(named)})
 
 
-def bucket_of(rows: pa.RecordBatch) -> BucketKey:
-    metadata = rows.schema.metadata
-    return BucketKey(metadata[_PARTITION], int(metadata[_BUCKET]))
+def buckets_of(rows: pa.RecordBatch) -> list[BucketKey]:
+    return [BucketKey(partition, bucket) for partition, bucket in pickle.loads(rows.schema.metadata[_BUCKETS])]
 
 
 def to_ipc(rows: pa.RecordBatch) -> bytes:

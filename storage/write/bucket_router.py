@@ -7,7 +7,7 @@ Source: Java `table/sink/TableWriteImpl.java`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -55,21 +55,35 @@ class BucketRouter:
         """Parts with at least one row each; together they hold every row that the assigner answered with once."""
         if not batch.num_rows:
             return []
+        rows, groups, keys = self._grouped(batch)
+        return [(keys(group), part) for group, part in split_by_group(rows, groups, int(groups.max(initial=0)) + 1)]
+
+    def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketKey], NDArray[np.int32]]:
+        """The rows that the assigner answered with, undivided; the buckets that they go into; and of each row the index
+        of its bucket there.
+        """
+        rows, groups, keys = self._grouped(batch)
+        found, numbers = np.unique(groups, return_inverse=True)
+        return rows, [keys(group) for group in found.tolist()], numbers.astype(np.int32)
+
+    def _grouped(
+        self, batch: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketKey]]:
+        """Rows, a number of each row's bucket, and which bucket such a number stands for."""
         assigned = self._assigner.assign(PartitionedRows(batch, *self._partitions(batch)))
         rows, partitions = assigned.rows.rows, assigned.rows.partitions
         if isinstance(assigned.buckets, int):
-            if len(partitions) == 1:
-                return [(BucketKey(partitions[0], assigned.buckets), rows)]
             first_bucket, num_buckets = assigned.buckets, 1
             groups = assigned.rows.partition_ids
         else:
             first_bucket, num_buckets = 0, int(assigned.buckets.max(initial=0)) + 1
             groups = assigned.rows.partition_ids * num_buckets + assigned.buckets
-        parts = []
-        for group, part in split_by_group(rows, groups, len(partitions) * num_buckets):
+
+        def key(group: int) -> BucketKey:
             partition, bucket = divmod(group, num_buckets)
-            parts.append((BucketKey(partitions[partition], first_bucket + bucket), part))
-        return parts
+            return BucketKey(partitions[partition], first_bucket + bucket)
+
+        return rows, groups, key
 
     def _partitions(self, batch: pa.RecordBatch) -> tuple[Sequence[bytes], NDArray[np.int64]]:
         """Distinct partitions as serialized rows, and which of them each row belongs to."""

@@ -14,8 +14,8 @@ import pytest
 import tidelake
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.spark.batch_rows import BatchStatistics, RawRecords, TypedColumns
-from ingest.spark.bucket_task import BucketTask, numbered
-from ingest.spark.shuffle import ShuffleMap, concat
+from ingest.spark.bucket_task import BucketTask
+from ingest.spark.shuffle import BUCKET_COLUMN, ShuffleMap, concat
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
@@ -64,7 +64,9 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     rows = concat(
         list(RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics))
     )
-    written = task._filled(task._in_order(numbered(rows, 0)), statistics)
+    written = task._filled(
+        task._in_order(rows.append_column(BUCKET_COLUMN, pa.array([0] * len(rows), pa.int32()))), statistics
+    )
     return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 
 
@@ -116,7 +118,7 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     def route(router: BucketRouter, rows: pa.RecordBatch) -> NoReturn:
         raise AssertionError("routed a second time")
 
-    monkeypatch.setattr(BucketRouter, "route", route)
+    monkeypatch.setattr(BucketRouter, "_grouped", route)
     messages = []
     for number in (0, 1):
         mine = [part for part in shuffled if part.column("shuffle_partition")[0].as_py() == number]
