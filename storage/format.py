@@ -96,6 +96,9 @@ EARLIEST_HINT: Final = "EARLIEST"
 AVRO_NAMESPACE: Final = "org.apache.paimon.avro.generated"
 AVRO_RECORD: Final = "record"
 
+# Hashes of the keys of a dynamic bucket (Java: HashIndexFile).
+HASH_INDEX: Final = "HASH"  # `_INDEX_TYPE` of an index manifest's entry
+
 # Deletion vectors (Java: DeletionVectorsIndexFile, BitmapDeletionVector, Bitmap64DeletionVector).
 DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"  # `_INDEX_TYPE` of an index manifest's entry
 DELETION_VECTORS_VERSION: Final = 1  # first byte of an index file. A reader refuses a version it does not know

@@ -117,12 +117,12 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
             "rows wait outside of the buckets until a job of another engine moves them",
             USE_JAVA,
         )
-    if operation is Operation.WRITE and mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
+    if operation is Operation.WRITE and mode is BucketMode.CROSS_PARTITION:
         yield Limitation(
-            "option bucket = -1 (dynamic) on a primary-key table",
+            "option bucket = -1 (dynamic) on a table whose primary key leaves out a partition column",
             operation,
-            "which bucket a key lives in is kept in an index this release doesn't maintain",
-            "Create the table with a fixed number of buckets",
+            "which partition a key lives in is kept in an index this release doesn't maintain",
+            "Put the partition columns into the primary key, or create the table with a fixed number of buckets",
         )
 
 

@@ -125,7 +125,7 @@ class Writer:
             self._writer.set_next_sequence_numbers(newer.next_numbers)
             stale, self._unpublished = self._unpublished, list(newer.messages)
             committable = replace(committable, messages=tuple(newer.messages))
-            self._commit.abort(stale)
+            self._commit.abort([replace(message, new_index_files=()) for message in stale])  # which go on
 
     def _publish(self, committable: Committable) -> int | None:
         if self._overwrite is False:

@@ -34,11 +34,11 @@ from ingest.spark.batch_rows import BatchInput, BatchStatistics, RawRecords, Typ
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.maintenance import maintenance
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets, merge_statistics
-from storage.bucketing import Bucketing, BucketMode
+from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, TidelakeError
+from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.table import TableContext
@@ -123,6 +123,7 @@ class SparkSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         context = open_catalog(self.warehouse, self.options).load(self.table)
+        _check_buckets(context)
         query = _query_id(batch)
         user = self.commit_user or _user_of(query, context)
         commits = BatchCommits(
@@ -193,6 +194,16 @@ class SparkSink:
                 f"{self.table}: records of {' and '.join(sorted(statistics.sources))} in one stream; "
                 "pass match=… to say which of them the table is for"
             )
+
+
+def _check_buckets(context: TableContext) -> None:
+    """Tasks choose buckets apart from each other: it takes a function of the rows."""
+    if bucket_mode(context.schema, context.options) is BucketMode.DYNAMIC:
+        raise UnsupportedFeature(
+            f"{context.name}: option bucket = -1 (dynamic) on a primary-key table",
+            "cannot write with Spark: an index says which bucket a key lives in, and tasks don't share one",
+            "Write with table.writer() or tidelake ingest run, or create the table with a fixed number of buckets",
+        )
 
 
 def _messages(found: Mapping[PayloadKind, list[bytes]]) -> list[CommitMessage]:

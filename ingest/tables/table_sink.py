@@ -238,7 +238,9 @@ class StorageTableSink:
         try:
             landed = self.history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
             if landed:
-                messages = [replace(message, new_files=(), changelog_files=()) for message in messages]
+                messages = [
+                    replace(message, new_files=(), changelog_files=(), new_index_files=()) for message in messages
+                ]
             if landed is not None or isinstance(reason, CommitConflict):
                 self._commit.abort(messages)
         except (OSError, TidelakeError) as error:

@@ -70,7 +70,11 @@ def commit_changes(
 def _index(
     of_messages: Sequence[tuple[CommitMessage, Sequence[IndexFileMeta], Sequence[IndexFileMeta]]],
 ) -> list[IndexEntry]:
-    """of_messages: the files that a message replaces, and those that it adds."""
+    """of_messages: the files that a message replaces, and those that it adds. What one adds and a later one replaces
+    is left out: they are committed together.
+    """
+    passing = {file.file_name for _, _, new in of_messages for file in new}
+    passing &= {file.file_name for _, old, _ in of_messages for file in old}
     added = [IndexEntry(m.partition, m.bucket, file) for m, _, new in of_messages for file in new]
     deleted = [IndexEntry(m.partition, m.bucket, file).as_delete() for m, old, _ in of_messages for file in old]
-    return [*deleted, *added]
+    return [entry for entry in (*deleted, *added) if entry.file.file_name not in passing]

@@ -25,6 +25,8 @@ class CommitMessage:
     compact_*: what a compaction read, what it wrote, the changes it found, the index files, and why it was picked, for
         people. They become a second snapshot.
     compact_tombstones, known_files: see `storage.commit.tombstones`.
+    base_hash_index: of dynamic buckets, the index files of the partition that say where its keys live; None: whatever
+        there is.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
         none.
     """
@@ -42,6 +44,7 @@ class CommitMessage:
     deleted_index_files: tuple[IndexFileMeta, ...] = ()
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    base_hash_index: frozenset[str] | None = None
     base_snapshot_id: int | None = None
     compact_reason: str = ""
     compact_tombstones: tuple[DataFileMeta, ...] = ()

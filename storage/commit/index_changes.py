@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from storage.commit.commit_message import CommitMessage
 from storage.commit.conflicts import Bucket, NamePartition
 from storage.errors import CommitConflict
-from storage.format import FileKind
+from storage.format import HASH_INDEX, FileKind
 from storage.manifests.index_manifest import IndexEntry
 from storage.manifests.manifest_entry import ManifestEntry
 
@@ -63,6 +64,31 @@ def _make_room(index: dict[_Place, IndexEntry], entry: IndexEntry, name_partitio
         )
     for place in there:
         del index[place]
+
+
+def check_hash_index(
+    index: Iterable[IndexEntry], messages: Iterable[CommitMessage], name_partition: NamePartition
+) -> None:
+    """Buckets were chosen by the index that the table has. Another writer may have put the same keys elsewhere.
+
+    index: before the commit. Of several messages of a partition the first counts: the others build on it.
+    Raises CommitConflict.
+    """
+    bases: dict[bytes, frozenset[str]] = {}
+    for message in messages:
+        if message.base_hash_index is not None:
+            bases.setdefault(message.partition, message.base_hash_index)
+    found: dict[bytes, set[str]] = {partition: set() for partition in bases}
+    for entry in index:
+        if entry.partition in found and entry.file.index_type == HASH_INDEX:
+            found[entry.partition].add(entry.file.file_name)
+    for partition, base in bases.items():
+        if found[partition] != base:
+            raise CommitConflict(
+                f"{name_partition(partition)}: another commit changed the index of its dynamic buckets, so a key could "
+                f"get into two of them. {_REMEDY}, and write again what was not committed. Have one job write to a "
+                "partition with dynamic buckets"
+            )
 
 
 def check_vectors(

@@ -50,7 +50,7 @@ from storage.commit.commit_message import Committable
 from storage.commit.concurrent_writes import ConcurrentWrites
 from storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
 from storage.commit.file_system_commit import snapshot_commit_of
-from storage.commit.index_changes import changed_index, check_vectors
+from storage.commit.index_changes import changed_index, check_hash_index, check_vectors
 from storage.commit.owner_process import OwnerProcess
 from storage.commit.partition_statistics import partition_statistics
 from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
@@ -325,6 +325,10 @@ class Publisher:
         if request.bases:
             current = self._concurrent_writes.after(min(request.bases.values()), base)
             check_base_is_current(request.bases, current, self._name_partition)
+        has_index = any(message.base_hash_index is not None for message in request.committable.messages)
+        if has_index and request.is_first and changes.kind is not CommitKind.COMPACT:
+            index_before = self._manifests.read_index(base.index_manifest if base is not None else None)
+            check_hash_index(index_before, request.committable.messages, self._name_partition)
         drop_duplicates = self._options.discard_duplicate_files and changes.kind is CommitKind.APPEND
         if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
             if base is None:

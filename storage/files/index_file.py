@@ -1,6 +1,7 @@
 """Files of a table's index: what a manifest knows of one, and where it lies.
 
-What is in them: `storage.deletion_vectors`; hashes of dynamic buckets, global indexes: not read here.
+What is in them: `storage.deletion_vectors`; hashes of dynamic buckets: `storage.write.assigners`; global indexes
+are not read.
 
 Source: Java `index/IndexFileMeta.java`, `index/IndexFileHandler.java`, `utils/FileStorePathFactory.java`.
 """

@@ -131,6 +131,14 @@ class TableOptions(RetentionOptions, ScanOptions):
             or self.is_on("force-lookup")
         )
 
+    # Keys of a dynamic bucket that make it full
+    dynamic_bucket_target_rows = OptionValue[int]("dynamic-bucket.target-row-num")
+    # How many assigners each partition's keys are spread over, each with buckets of its own
+    dynamic_bucket_initial = OptionValue[int | None]("dynamic-bucket.initial-buckets")
+    dynamic_bucket_assigner_parallelism = OptionValue[int | None]("dynamic-bucket.assigner-parallelism")
+    # Buckets of a partition; -1: as many as there are ids
+    dynamic_bucket_max = OptionValue[int]("dynamic-bucket.max-buckets")
+
     deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
     # Readers of a table with deletion vectors see level 0, too, and merge it
     deletion_vectors_merge_on_read = OptionValue[bool]("deletion-vectors.merge-on-read")

@@ -66,7 +66,7 @@ class TableWriter:
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
         self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
-        self._assigner = bucket_assigner or bucket_assigner_of(context)
+        self._assigner = bucket_assigner or bucket_assigner_of(context, replaces=replaces)
         self._router = BucketRouter(context.schema, self._assigner)
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
@@ -172,7 +172,6 @@ class TableWriter:
         """
         waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._waits_for_lookups
         with self._fatal_errors():
-            self._assigner.prepare_commit(identifier)
             full = self._due_for_full_compaction(identifier, only_written=is_last)
             if self._compacts_replaced:
                 full = set(self._buckets)
@@ -186,13 +185,10 @@ class TableWriter:
                 key, writer = item
                 writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
 
-            if len(writers) == 1:
-                prepare(writers[0])
-            else:
-                with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
-                    list(threads.map(prepare, writers))
+            with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
+                list(threads.map(prepare, writers))
             # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
-            messages = []
+            messages = [*self._assigner.prepare_commit(identifier)]
             for key, writer in writers:
                 increment = writer.take_increment()
                 if self._compacts_replaced:
@@ -213,10 +209,12 @@ class TableWriter:
         Raises nothing, for the commit stands: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
+        self._assigner.committed()
         self._settled()
 
     def dropped(self) -> None:
         """What `prepare_commit` handed over never will be committed: it was in the table already (a replay)."""
+        self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._settled()
 

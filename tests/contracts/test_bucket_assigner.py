@@ -1,10 +1,10 @@
 """What storage/write/assigners/base.py promises, held by every assigner, and by one with an index of keys.
-That one is drawn here as dynamic buckets would be.
+That one is drawn here, as dynamic buckets are with two keys each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 from ingest.spark.batch_rows import BatchStatistics
 from ingest.spark.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
 from storage.bucketing import BucketMode, bucket_ids, bucket_mode
+from storage.commit.commit_message import CommitMessage
 from storage.errors import UnsupportedFeature
 from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
@@ -52,7 +53,13 @@ class IndexedAssigner:
         known = sum(of == partition for of, _ in self._bucket_of)
         return self._bucket_of.setdefault((partition, key), known // 2)
 
-    def prepare_commit(self, identifier: int) -> None:
+    def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
+        return ()
+
+    def committed(self) -> None:
+        pass
+
+    def dropped(self) -> None:
         pass
 
 
@@ -82,6 +89,13 @@ CASES = {
     "fixed, one bucket": Case(lambda: bucket_assigner_of(table(KEYED, bucket="1")), range(1)),
     "fixed, append table": Case(lambda: bucket_assigner_of(table(APPENDED, bucket="3", bucket_key="id")), range(3)),
     "unaware": Case(lambda: bucket_assigner_of(table(APPENDED, bucket="-1")), range(1)),
+    "dynamic": Case(
+        lambda: bucket_assigner_of(table(KEYED, bucket="-1", **{"dynamic-bucket.target-row-num": "2"})), range(5)
+    ),
+    "dynamic, overwriting": Case(
+        lambda: bucket_assigner_of(table(KEYED, bucket="-1", **{"dynamic-bucket.target-row-num": "2"}), replaces=True),
+        range(5),
+    ),
     "an index of keys": Case(IndexedAssigner, range(5)),
 }
 
@@ -136,7 +150,6 @@ def test_a_fixed_bucket_is_the_one_of_its_bucket_function() -> None:
 @pytest.mark.parametrize(
     ("schema", "bucket", "mode"),
     [
-        pytest.param(KEYED, "-1", BucketMode.DYNAMIC, id="dynamic"),
         pytest.param(CROSSING, "-1", BucketMode.CROSS_PARTITION, id="cross-partition"),
         pytest.param(KEYED, "-2", BucketMode.POSTPONE, id="postpone"),
     ],

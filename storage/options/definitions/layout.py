@@ -25,7 +25,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
-_DYNAMIC: Final = "it belongs to bucket = -1 on a primary-key table, which writing refuses"
+_CROSSING: Final = "it belongs to keys that move between partitions of a table with bucket = -1, which writing refuses"
 _POSTPONE: Final = "it belongs to bucket = -2, which every operation refuses"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
@@ -46,12 +46,12 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     acts("bucket-key", TEXT, None, READ | WRITE, immutable=True),
     acts("bucket-function.type", one_of("default", "mod", "hive"), "default", READ | WRITE, immutable=True),
     without_effect("bucket-append-ordered", BOOLEAN, "true", _ORDER_IS_KEPT),
-    without_effect("dynamic-bucket.target-row-num", LONG, "2000000", _DYNAMIC),
-    without_effect("dynamic-bucket.initial-buckets", INT, None, _DYNAMIC, immutable=True),
-    without_effect("dynamic-bucket.max-buckets", INT, "-1", _DYNAMIC),
-    without_effect("dynamic-bucket.assigner-parallelism", INT, None, _DYNAMIC),
-    without_effect("cross-partition-upsert.index-ttl", DURATION, None, _DYNAMIC),
-    without_effect("cross-partition-upsert.bootstrap-parallelism", INT, "10", _DYNAMIC),
+    acts("dynamic-bucket.target-row-num", LONG, "2000000", WRITE),
+    acts("dynamic-bucket.initial-buckets", INT, None, WRITE, immutable=True),
+    acts("dynamic-bucket.max-buckets", INT, "-1", WRITE),
+    acts("dynamic-bucket.assigner-parallelism", INT, None, WRITE),
+    without_effect("cross-partition-upsert.index-ttl", DURATION, None, _CROSSING),
+    without_effect("cross-partition-upsert.bootstrap-parallelism", INT, "10", _CROSSING),
     without_effect("postpone.batch-write-fixed-bucket", BOOLEAN, "true", _POSTPONE),
     without_effect("postpone.merge-on-read", BOOLEAN, "false", _POSTPONE),
     without_effect("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", _POSTPONE),

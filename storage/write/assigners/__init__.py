@@ -12,6 +12,7 @@ from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
 from storage.table import TableContext
 from storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from storage.write.assigners.dynamic import DynamicBucketAssigner
 from storage.write.assigners.fixed import FixedBucketAssigner
 from storage.write.assigners.unaware import UnawareBucketAssigner
 
@@ -19,6 +20,7 @@ __all__ = [
     "AssignedRows",
     "BucketAssigner",
     "BucketAssignerFactory",
+    "DynamicBucketAssigner",
     "FixedBucketAssigner",
     "PartitionedRows",
     "UnawareBucketAssigner",
@@ -30,11 +32,15 @@ BucketAssignerFactory = Callable[[TableContext], BucketAssigner]
 _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
     BucketMode.FIXED: FixedBucketAssigner,
     BucketMode.UNAWARE: UnawareBucketAssigner,
+    BucketMode.DYNAMIC: DynamicBucketAssigner,
 }
 
 
-def bucket_assigner_of(context: TableContext) -> BucketAssigner:
-    """A new one, by the table's bucket mode. Raises UnsupportedFeature for a mode that has none."""
+def bucket_assigner_of(context: TableContext, *, replaces: bool = False) -> BucketAssigner:
+    """A new one, by the table's bucket mode. Raises UnsupportedFeature for a mode that has none.
+
+    replaces: rows will replace those of their partitions.
+    """
     mode = bucket_mode(context.schema, context.options)
     if mode not in _ASSIGNERS:
         raise UnsupportedFeature(
@@ -42,4 +48,6 @@ def bucket_assigner_of(context: TableContext) -> BucketAssigner:
             "no bucket can be chosen for a row",
             "Set bucket to the number of buckets",
         )
+    if replaces and mode is BucketMode.DYNAMIC:
+        return DynamicBucketAssigner(context, replaces=True)
     return _ASSIGNERS[mode](context)

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from storage.commit.commit_message import CommitMessage
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionedRows:
@@ -55,6 +57,29 @@ class BucketAssigner(Protocol):
         """Called once for each batch, in order of arrival; rows has at least one."""
         ...
 
-    def prepare_commit(self, identifier: int) -> None:
-        """The writer flushes what was assigned so far, for this commit."""
+    def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
+        """What the index of buckets becomes with the rows that were assigned so far, all of which are flushed for this
+        commit.
+        """
         ...
+
+    def committed(self) -> None:
+        """What was prepared is in the table."""
+        ...
+
+    def dropped(self) -> None:
+        """What was prepared never will be: it was in the table already."""
+        ...
+
+
+class StatelessAssigner:
+    """The half of a `BucketAssigner` that keeps nothing between commits."""
+
+    def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
+        return ()
+
+    def committed(self) -> None:
+        """Nothing to settle."""
+
+    def dropped(self) -> None:
+        """Nothing to settle."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from storage.bucketing import Bucketing
 from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows
+from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
 
 
-class FixedBucketAssigner:
+class FixedBucketAssigner(StatelessAssigner):
     """See `BucketAssigner`."""
 
     is_function_of_rows = True
@@ -23,6 +23,3 @@ class FixedBucketAssigner:
             return AssignedRows(rows, 0)
         key_columns = [rows.rows.column(name) for name in self._bucketing.key_columns]
         return AssignedRows(rows, self._bucketing.bucket_ids(key_columns))
-
-    def prepare_commit(self, identifier: int) -> None:
-        """Keeps nothing between commits."""

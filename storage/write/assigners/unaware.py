@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows
+from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
 
 _BUCKET: Final = 0
 
 
-class UnawareBucketAssigner:
+class UnawareBucketAssigner(StatelessAssigner):
     """See `BucketAssigner`."""
 
     is_function_of_rows = True
@@ -23,6 +23,3 @@ class UnawareBucketAssigner:
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         return AssignedRows(rows, _BUCKET)
-
-    def prepare_commit(self, identifier: int) -> None:
-        """Keeps nothing between commits."""

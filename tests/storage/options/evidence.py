@@ -67,6 +67,14 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "record-level.time-field",
         ),
     },
+    "tests/storage/write/assigners/test_dynamic.py": {
+        "test_options_say_how_many_buckets_there_are": (
+            "dynamic-bucket.target-row-num",
+            "dynamic-bucket.initial-buckets",
+            "dynamic-bucket.max-buckets",
+            "dynamic-bucket.assigner-parallelism",
+        ),
+    },
     "tests/compaction/merge_tree/test_upgrade_strategy.py": {
         "test_upgrade_strategy": ("file.format.per.level",),
     },

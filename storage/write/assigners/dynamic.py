@@ -1,0 +1,255 @@
+"""Dynamic buckets: an index says which bucket a key lives in, and new keys open buckets as they come.
+
+The index of a partition is read with its first row, kept in memory while rows come, and written whole for each bucket
+that got new keys. One writer at a time may bring new keys to a partition: a commit whose index another one changed
+meanwhile is a conflict (`storage.commit.index_changes`). Between two commits of ours others may write: the index is
+read again then.
+
+Source: Java `index/HashBucketAssigner.java`, `index/DynamicBucketIndexMaintainer.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.binary_row import hash_rows
+from storage.commit.commit_message import CommitMessage
+from storage.errors import CommitConflict, UnsupportedFeature
+from storage.files.bucket_directory import partition_directory
+from storage.files.index_file import IndexFileMeta, index_file_path
+from storage.format import HASH_INDEX
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.paths import IndexFileNames
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.assigners.base import AssignedRows, PartitionedRows
+from storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
+from storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    """The index of one partition.
+
+    files: the index file of each bucket, in the table.
+    prepared: those that were handed over, and are not known to be committed.
+    is_used: rows came since the last commit was prepared.
+    is_outdated: the table has another index than this one.
+    """
+
+    index: PartitionIndex
+    files: dict[int, IndexFileMeta] = field(default_factory=dict)
+    prepared: dict[int, IndexFileMeta] = field(default_factory=dict)
+    is_used: bool = False
+    is_outdated: bool = False
+
+
+class DynamicBucketAssigner:
+    """See `BucketAssigner`. `assign` reads the index of a partition that it meets for the first time.
+
+    replaces: rows replace those of their partitions, so that no index is read.
+    """
+
+    is_function_of_rows = False
+
+    def __init__(self, context: TableContext, *, replaces: bool = False) -> None:
+        self._context = context
+        self._replaces = replaces
+        self._keys = context.schema.trimmed_primary_keys
+        self._key_types = [f.type for f in context.schema.select(self._keys)]
+        self._partition_columns = context.schema.partition_keys
+        self._partition_types = [f.type for f in context.schema.partition_fields]
+        self._rule, self._num_channels = _rule_of(context)
+        self._manifests = context.shared(ManifestStore)
+        self._names = IndexFileNames()
+        self._partitions: dict[bytes, _Partition] = {}
+        self._is_looked_after = False  # whether somebody else changed the index, since the last commit
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        self._look_after_index()
+        hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._key_types)
+        buckets = np.empty(len(hashes), np.int32)
+        for number, at in _rows_of_each(rows.partition_ids, len(rows.partitions)):
+            state = self._partition(rows.partitions[number])
+            state.is_used = True
+            of_partition = hashes if at is None else hashes[at]
+            assigned = state.index.assign(of_partition, self._assigners(rows, at, of_partition))
+            if at is None:
+                buckets = assigned
+            else:
+                buckets[at] = assigned
+        return AssignedRows(rows, buckets)
+
+    def prepare_commit(self, identifier: int) -> list[CommitMessage]:
+        messages: list[CommitMessage] = []
+        try:
+            for partition, state in list(self._partitions.items()):
+                if state.is_used:
+                    messages += self._written(partition, self._partition(partition))
+                elif not state.prepared:
+                    del self._partitions[partition]  # a table with a partition a day must not keep them all
+        except BaseException:
+            self._discard(messages)
+            raise
+        for message in messages:
+            for file in message.new_index_files:
+                self._partitions[message.partition].prepared[message.bucket] = file
+        for state in self._partitions.values():
+            state.index.forget_new()
+            state.is_used = False
+        return messages
+
+    def committed(self) -> None:
+        if self._replaces:
+            self._partitions = {}
+        for state in self._partitions.values():
+            state.files |= state.prepared
+            state.prepared = {}
+        self._is_looked_after = False
+
+    def dropped(self) -> None:
+        """What was prepared was in the table already, maybe in other files."""
+        for state in self._partitions.values():
+            state.is_outdated, state.prepared = True, {}
+        self._is_looked_after = False
+
+    # ------------------------------------------------------------ reading
+
+    def _look_after_index(self) -> None:
+        """Once after each commit."""
+        if self._is_looked_after or self._replaces:
+            return
+        self._is_looked_after = True
+        if not self._partitions or any(state.prepared for state in self._partitions.values()):
+            return
+        files = _hash_files(self._manifests, self._context.snapshots.latest(), self._partitions)
+        for partition, state in self._partitions.items():
+            state.is_outdated |= _names(state.files) != _names(files[partition])
+
+    def _partition(self, partition: bytes) -> _Partition:
+        known = self._partitions.get(partition)
+        if known is None or known.is_outdated:
+            self._partitions[partition] = self._read(partition, known)
+        return self._partitions[partition]
+
+    def _read(self, partition: bytes, known: _Partition | None) -> _Partition:
+        """known: an index whose new keys are to be kept."""
+        if self._replaces:
+            return _Partition(PartitionIndex(self._rule))
+        snapshot = self._context.snapshots.latest()
+        files = _hash_files(self._manifests, snapshot, [partition])[partition]
+        self._check_every_bucket_has_one(partition, files, snapshot)
+        hashes = {bucket: read_hash_file(self._context, partition, bucket, file) for bucket, file in files.items()}
+        state = _Partition(PartitionIndex(self._rule, hashes), files)
+        if known is not None:
+            state.is_used = known.is_used
+            new, buckets = known.index.new_keys()
+            found = state.index.buckets_of(new)
+            if np.any((found >= 0) & (found != buckets)):
+                raise CommitConflict(
+                    f"{self._name(partition)}: another writer put keys into other buckets than this one did. Nothing "
+                    "was published: open the table again, and write again what was not committed. Have one job write "
+                    "to a partition with dynamic buckets"
+                )
+            state.index.add(new[found < 0], buckets[found < 0])
+        return state
+
+    def _check_every_bucket_has_one(
+        self, partition: bytes, files: Mapping[int, IndexFileMeta], snapshot: Snapshot | None
+    ) -> None:
+        live = live_entries_of(self._manifests, snapshot, {partition}, self._context.name)
+        if lacking := sorted({entry.bucket for entry in live} - files.keys()):
+            raise UnsupportedFeature(
+                f"{self._name(partition)}: bucket {lacking[0]} has rows and no hash index",
+                "its keys would be put into a second bucket. Some engine wrote it that keeps no index",
+                "Rewrite the partition with an overwrite",
+            )
+
+    # ------------------------------------------------------------ writing
+
+    def _written(self, partition: bytes, state: _Partition) -> list[CommitMessage]:
+        """An index file for each bucket with new keys. Without any, a message that says which index was asked."""
+        there = state.files | state.prepared
+        base = None if self._replaces else _names(there)
+        _, new_in = state.index.new_keys()
+        messages: list[CommitMessage] = []
+        try:
+            for bucket in np.unique(new_in).tolist():
+                hashes, name = state.index.hashes_of(bucket), self._names.next()
+                file = write_hash_file(self._context, partition, bucket, name, hashes)
+                replaced = (there[bucket],) if bucket in there else ()
+                messages.append(
+                    CommitMessage(
+                        partition, bucket, new_index_files=(file,), deleted_index_files=replaced, base_hash_index=base
+                    )
+                )
+        except BaseException:
+            self._discard(messages)
+            raise
+        return messages or [CommitMessage(partition, min(there, default=0), base_hash_index=base)]
+
+    def _discard(self, messages: Sequence[CommitMessage]) -> None:
+        paths = [index_file_path(self._context, m.partition, m.bucket, f) for m in messages for f in m.new_index_files]
+        self._context.io.delete_all(paths)
+
+    def _assigners(
+        self, rows: PartitionedRows, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
+    ) -> NDArray[np.int32] | int:
+        """hashes: of the rows `at` some places, all of one partition."""
+        if self._rule.num_assigners == 1:
+            return 0
+        first = rows.rows.slice(0 if at is None else int(at[0]), 1)
+        columns = [first.column(name) for name in self._partition_columns]
+        partition_hash = int(hash_rows(columns, self._partition_types)[0]) if columns else 0
+        channels = assigners_of(partition_hash, hashes, self._num_channels, self._rule.num_assigners)
+        return channels % self._rule.num_assigners
+
+    def _name(self, partition: bytes) -> str:
+        directory = partition_directory(self._context, partition)
+        return f"{self._context.name}, partition {directory}" if directory else self._context.name
+
+
+def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:
+    """How keys are spread, and over how many channels: as `dynamic-bucket.assigner-parallelism` says, though all of
+    them are in this writer. An assigner without a bucket could assign none.
+    """
+    options = context.options
+    buckets_max = None if options.dynamic_bucket_max == -1 else options.dynamic_bucket_max
+    num_channels = max(options.dynamic_bucket_initial or 1, options.dynamic_bucket_assigner_parallelism or 1)
+    num_assigners = min(options.dynamic_bucket_initial or num_channels, num_channels, buckets_max or num_channels)
+    return AssignmentRule(options.dynamic_bucket_target_rows, buckets_max, num_assigners), num_channels
+
+
+def _hash_files(
+    manifests: ManifestStore, snapshot: Snapshot | None, partitions: Iterable[bytes]
+) -> dict[bytes, dict[int, IndexFileMeta]]:
+    """Of each partition the index file of each bucket."""
+    found: dict[bytes, dict[int, IndexFileMeta]] = {partition: {} for partition in partitions}
+    for entry in manifests.read_index(snapshot.index_manifest if snapshot is not None else None):
+        if entry.partition in found and entry.file.index_type == HASH_INDEX:
+            found[entry.partition][entry.bucket] = entry.file
+    return found
+
+
+def _names(files: Mapping[int, IndexFileMeta]) -> frozenset[str]:
+    return frozenset(file.file_name for file in files.values())
+
+
+def _rows_of_each(
+    partition_ids: NDArray[np.int64], num_partitions: int
+) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
+    """Of each partition its number, and where its rows are, in their order; None: everywhere."""
+    if num_partitions == 1:
+        yield 0, None
+        return
+    order = np.argsort(partition_ids, kind="stable")
+    ids = partition_ids[order]
+    edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))
+    for start, stop in pairwise(edges.tolist()):
+        yield int(ids[start]), order[start:stop]

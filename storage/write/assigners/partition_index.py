@@ -1,0 +1,173 @@
+"""Which bucket each key of a partition lives in: an index from the hash of the key to the bucket, in columns.
+
+Keys with equal hashes share a bucket. A new key goes into the first bucket with room, in ascending order, then into a
+new bucket; where there may be no more of them, into any.
+
+An entry is one int64, hash << 16 | bucket. Entries lie in a few sorted runs, each larger than the next: a new key costs
+a part of a merge now and then, and eight bytes.
+
+Source: Java `index/PartitionIndex.java`, `index/SimpleHashBucketAssigner.java`, `index/BucketAssigner.java`; vectors
+`dynamic_bucket.json`, `simple_bucket_assigner.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.errors import BadInput
+
+BUCKETS_MAX: Final = 32_767  # bucket ids fit into 16 bits, with sign
+
+_BUCKET_BITS: Final = 16
+_BUCKET_MASK: Final = (1 << _BUCKET_BITS) - 1
+_UNKNOWN: Final = -1
+_GROWTH: Final = 4  # a run is that many times as large as the next one, or they are merged
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentRule:
+    """How new keys are spread.
+
+    target_rows: a bucket with that many keys is full.
+    buckets_max: of the partition; None: as many as bucket ids allow.
+    num_assigners: buckets belong to assigner `bucket % num_assigners`, and each fills its own.
+    """
+
+    target_rows: int
+    buckets_max: int | None = None
+    num_assigners: int = 1
+
+
+class PartitionIndex:
+    """Of one partition. Not thread-safe.
+
+    hashes_by_bucket: what the partition's index files hold.
+    """
+
+    def __init__(self, rule: AssignmentRule, hashes_by_bucket: Mapping[int, NDArray[np.int32]] | None = None) -> None:
+        self._rule = rule
+        self._rows: dict[int, int] = {}  # keys in each bucket
+        self._runs: list[NDArray[np.int64]] = []
+        self._new: list[NDArray[np.int64]] = []
+        self._random = np.random.default_rng()
+        for bucket, hashes in (hashes_by_bucket or {}).items():
+            self._rows[bucket] = len(hashes)
+        if hashes_by_bucket:
+            run = np.concatenate([_entries(hashes, bucket) for bucket, hashes in hashes_by_bucket.items()])
+            run.sort()
+            self._runs.append(run)
+
+    def buckets_of(self, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """(n,) to (n,): -1 for a key that has none."""
+        found = np.full(len(hashes), _UNKNOWN, np.int32)
+        wanted = hashes.astype(np.int64) << _BUCKET_BITS
+        for run in self._runs:
+            if len(run):
+                at = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
+                entries = run[at]
+                hit = entries >> _BUCKET_BITS == hashes
+                found[hit] = entries[hit] & _BUCKET_MASK
+        return found
+
+    def assign(self, hashes: NDArray[np.int32], assigners: NDArray[np.int32] | int = 0) -> NDArray[np.int32]:
+        """The bucket of each key, in order of arrival.
+
+        hashes (n,): of the keys; may repeat.
+        assigners (n,): of each key who gives it a bucket, if it has none: 0 to num_assigners - 1; or one, of all.
+        Raises BadInput when a bucket is needed and no id is left.
+        """
+        # Sorted, the search goes through memory from end to end
+        distinct, first, places = np.unique(hashes, return_index=True, return_inverse=True)
+        buckets = self.buckets_of(distinct)
+        new = np.flatnonzero(buckets == _UNKNOWN)
+        if len(new):
+            arrival = new[np.argsort(first[new])]
+            owners = 0 if isinstance(assigners, int) else assigners[first[arrival]]
+            for owner in [assigners] if isinstance(assigners, int) else np.unique(owners).tolist():
+                mine = arrival if isinstance(assigners, int) else arrival[owners == owner]
+                buckets[mine] = self._choose(int(owner), len(mine))
+            self.add(distinct[new], buckets[new])
+        return buckets[places]
+
+    def add(self, hashes: NDArray[np.int32], buckets: NDArray[np.int32]) -> None:
+        """Keys that are not in the index, each one once."""
+        entries = (hashes.astype(np.int64) << _BUCKET_BITS) | buckets
+        entries.sort()
+        for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
+            self._rows[int(bucket)] = self._rows.get(int(bucket), 0) + int(count)
+        self._new.append(entries)
+        self._runs.append(entries)
+        while len(self._runs) > 1 and len(self._runs[-1]) * _GROWTH >= len(self._runs[-2]):
+            merged = np.concatenate([self._runs.pop(), self._runs.pop()])
+            merged.sort(kind="stable")  # which merges two runs
+            self._runs.append(merged)
+
+    def new_keys(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Hashes and buckets of keys that were added since `forget_new`."""
+        entries = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
+        return _hashes(entries), (entries & _BUCKET_MASK).astype(np.int32)
+
+    def forget_new(self) -> None:
+        self._new = []
+
+    def hashes_of(self, bucket: int) -> NDArray[np.int32]:
+        """All of the bucket: what its index file holds."""
+        return np.concatenate(
+            [np.empty(0, np.int32), *(_hashes(run[run & _BUCKET_MASK == bucket]) for run in self._runs)]
+        )
+
+    def _choose(self, assigner: int, count: int) -> NDArray[np.int32]:
+        chosen: list[NDArray[np.int32]] = []
+        for bucket, room in self._with_room(assigner):
+            taken = min(room, count)
+            chosen.append(np.full(taken, bucket, np.int32))
+            count -= taken
+            if not count:
+                break
+        else:
+            chosen.append(self._any_of(assigner, count))
+        return np.concatenate(chosen)
+
+    def _with_room(self, assigner: int) -> Iterator[tuple[int, int]]:
+        rule = self._rule
+        for bucket in sorted(self._own(assigner)):
+            if (room := rule.target_rows - self._rows[bucket]) > 0:
+                yield bucket, room
+        limit = BUCKETS_MAX if rule.buckets_max is None else rule.buckets_max
+        for bucket in range(assigner, limit, rule.num_assigners):
+            if bucket not in self._rows:
+                yield bucket, max(rule.target_rows, 1)
+
+    def _own(self, assigner: int) -> list[int]:
+        return [bucket for bucket in self._rows if bucket % self._rule.num_assigners == assigner]
+
+    def _any_of(self, assigner: int, count: int) -> NDArray[np.int32]:
+        if self._rule.buckets_max is None:
+            raise BadInput(
+                f"a partition has {len(self._rows)} buckets, and all are full: bucket ids end at {BUCKETS_MAX - 1}. "
+                f"Set dynamic-bucket.target-row-num, now {self._rule.target_rows}, to a larger number"
+            )
+        own = self._own(assigner) or list(self._rows) or [0]
+        return self._random.choice(np.array(own, np.int32), count)
+
+
+def assigners_of(
+    partition_hash: int, hashes: NDArray[np.int32], num_channels: int, num_assigners: int
+) -> NDArray[np.int32]:
+    """Of each key the channel, 0 to num_channels - 1, that gives it a bucket. Remainders have the sign of Java's."""
+    start = abs(int(np.fmod(np.int32(partition_hash), np.int32(num_channels))))
+    channels: NDArray[np.int32] = (start + np.abs(np.fmod(hashes, np.int32(num_assigners)))) % num_channels
+    return channels
+
+
+def _entries(hashes: NDArray[np.int32], bucket: int) -> NDArray[np.int64]:
+    return (hashes.astype(np.int64) << _BUCKET_BITS) | bucket
+
+
+def _hashes(entries: NDArray[np.int64]) -> NDArray[np.int32]:
+    return (entries >> _BUCKET_BITS).astype(np.int32)
