@@ -34,10 +34,10 @@ from storage.read.predicate import Predicate
 from storage.read.skipping.explain import ExplainedFile
 from storage.read.split import Split
 from storage.read.stream.start import StartAt
-from storage.snapshots.snapshot import Snapshot
 from storage.threads import run_uncancellable, run_with_cancel
 from storage.types import DataField
 from storage.write.memory_budget import MemoryBudget
+from tidelake.aio_history import TableHistory
 
 T = TypeVar("T")
 
@@ -139,8 +139,10 @@ class Catalog:
         return Table(await asyncio.to_thread(self._inner.table, name, options))
 
 
-class Table:
+class Table(TableHistory):
     """See `tidelake.Table`."""
+
+    _inner: tidelake.Table
 
     def __init__(self, inner: tidelake.Table) -> None:
         self._inner = inner
@@ -309,12 +311,6 @@ class Table:
         return await run_uncancellable(
             self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
         )
-
-    async def snapshots(self) -> list[Snapshot]:
-        return await asyncio.to_thread(self._inner.snapshots)
-
-    async def tags(self) -> dict[str, Snapshot]:
-        return await asyncio.to_thread(self._inner.tags)
 
 
 class Scan:

@@ -85,6 +85,9 @@ class ReadOnlyTable(Table):
     def expire(self, **arguments: Any) -> Any:
         raise self._refused("expired")
 
+    def _check_changeable(self, what: str) -> None:
+        raise self._refused(what)
+
     def _refused(self, what: str) -> BadInput:
         return BadInput(f"{self.name} is a system table: it can't be {what}; name the table: {super().name}")
 

@@ -51,11 +51,12 @@ from storage.snapshots.tags import TagStore
 from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
+from tidelake.history import TableHistory
 from tidelake.scan import IncrementalScan, Scan, projection
 from tidelake.writer import Writer
 
 
-class Table:
+class Table(TableHistory):
     """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
@@ -386,13 +387,6 @@ class Table:
         return expire_now(
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
-
-    def snapshots(self) -> list[Snapshot]:
-        """All that are there, oldest first."""
-        return self._context.snapshots.all()
-
-    def tags(self) -> dict[str, Snapshot]:
-        return TagStore(self._context.io, self._context.paths).all()
 
     def _travel(
         self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None

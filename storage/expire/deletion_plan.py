@@ -23,7 +23,7 @@ from storage.manifests.index_manifest import index_entry_path, read_index_manife
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ListFile, ManifestStore
-from storage.manifests.snapshot_files import delta_list
+from storage.manifests.snapshot_files import delta_list, live_entries
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
@@ -113,6 +113,10 @@ class DeletionPlanner:
             for path in planned.paths:
                 if path not in kept:
                     expiring[path.rpartition("/")[2]] = PlannedDataFile([path], planned.made_ms)
+
+    def live_data(self, snapshot: Snapshot) -> dict[str, PlannedDataFile]:
+        """Data files of the table at a snapshot. Raises CorruptFile."""
+        return {entry.file.file_name: self._planned_file(entry) for entry in live_entries(self._context, snapshot)}
 
     def changelog_data(self, snapshots: Iterable[Snapshot]) -> dict[str, PlannedDataFile]:
         """Changelog files of these snapshots."""

@@ -52,6 +52,19 @@ class References:
             found |= branch.referenced(candidates)
         return found
 
+    def look(self) -> frozenset[tuple[str, str, int, int]]:
+        """Which branches and tags there are now; another answer later means that some were made, replaced or deleted.
+
+        Of each: branch, tag, size and time of its file.
+        """
+        io, paths = self._context.io, self._context.paths
+        found = set()
+        for branch in all_branches(io, paths):
+            found.add((branch, "", 0, 0))
+            for entry in io.list_directory(paths.for_branch(branch).tag_directory):
+                found.add((branch, entry.name, entry.size_bytes, entry.modified_ms))
+        return frozenset(found)
+
     def brought_back(
         self, candidates: DeletionCandidates, later: Iterable[Snapshot], first: int, latest: int
     ) -> set[str]:

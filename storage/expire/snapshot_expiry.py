@@ -10,6 +10,7 @@ Steps of one round over snapshots begin to end, where `end` is the first that st
        On a full disk the hint LATEST goes first, to make room for it; should that not do, the first snapshot file.
        *Crash: readers list the directory, where all that is left can still be read. Files that only the snapshot named
        whose file went are orphans.*
+       Then tags and branches are looked for once more: who makes one looks for the hint after it.
     2. Data files that the deltas up to that of `end` delete; changelog files.
        *Crash: snapshots below the hint can't be read; the next round finds in their metadata what remains to do.*
     3. Manifests and index files. 4. Lists, which name them. So metadata is found as long as it names something.
@@ -87,6 +88,7 @@ class SnapshotExpiry:
         self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)
         self._earliest: int | None = None  # as of the last round; None: list the directory
+        self._seen_references: frozenset[tuple[str, str, int, int]] | None = None  # before the round was planned
         self._old_enough_at_ms = 0  # when the earliest may go because of its age
         self._pause_until_ms = 0
 
@@ -150,6 +152,8 @@ class SnapshotExpiry:
             return None
         expiring = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
         changelogs_stay = self.keeps_changelogs()
+        if self._seen_references is None:
+            self._seen_references = self._references.look()
         plan = self._deletion_plan(expiring, earliest_kept, latest, changelogs_stay=changelogs_stay)
         if not self._remove(expiring, earliest_kept, plan, changelogs_stay=changelogs_stay):
             return None
@@ -245,6 +249,9 @@ class SnapshotExpiry:
     ) -> bool:
         """False when it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
+        seen, self._seen_references = self._seen_references, self._references.look()
+        if seen != self._seen_references:  # whoever made a tag meanwhile may not have seen the hint
+            plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
             return False
         if changelogs_stay:

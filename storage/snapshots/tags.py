@@ -67,11 +67,12 @@ class TagStore:
         if not name.strip() or "/" in name:
             raise BadInput(f"{name!r} can't name a tag: it is blank or holds a slash")
         check_file_name("tag", name, affix=TAG_PREFIX)
-        members: dict[str, Json] = dict(snapshot.to_members())
-        if retained is not None:
-            members |= {"tagCreateTime": _time_parts(now), "tagTimeRetained": retained.total_seconds()}
-        if not self._io.create_if_absent(self._paths.tag(name), pretty_json(members).encode()):
+        if not self._io.create_if_absent(self._paths.tag(name), _tag_bytes(snapshot, retained, now)):
             raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")
+
+    def replace(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
+        """Write one that is there. now: as of `create`."""
+        self._io.write(self._paths.tag(name), _tag_bytes(snapshot, retained, now))
 
 
 def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
@@ -84,6 +85,13 @@ def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
         except BadInput:
             continue
     return sorted(found, key=lambda snapshot: snapshot.id)
+
+
+def _tag_bytes(snapshot: Snapshot, retained: timedelta | None, now: datetime) -> bytes:
+    members: dict[str, Json] = dict(snapshot.to_members())
+    if retained is not None:
+        members |= {"tagCreateTime": _time_parts(now), "tagTimeRetained": retained.total_seconds()}
+    return pretty_json(members).encode()
 
 
 def _time_parts(time: datetime) -> list[int]:

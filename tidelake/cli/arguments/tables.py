@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tidelake.cli.arguments.common import Verbs, add_projection, add_warehouse, command, noun, table_command
+from tidelake.cli.arguments.history import add_history
 from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, start
 
 
@@ -14,6 +15,7 @@ def add_table(verbs: Verbs) -> None:
     _add_table_reading(verbs)
     _add_table_maintenance(verbs)
     _add_consumers(verbs)
+    add_history(verbs)
 
 
 def _add_consumers(verbs: Verbs) -> None:

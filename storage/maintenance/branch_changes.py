@@ -1,0 +1,123 @@
+"""Branches made, deleted, and taken over by main (fast-forward).
+
+A branch has snapshots, schemas and tags of its own; data, manifests and index files it shares with the others.
+
+Source: Java `utils/FileSystemBranchManager.java`.
+"""
+
+from __future__ import annotations
+
+from storage.errors import BadInput, CommitConflict, SnapshotExpired
+from storage.fileio.base import FileIO
+from storage.format import DEFAULT_BRANCH
+from storage.maintenance.rollback import forget_later_states
+from storage.maintenance.tag_changes import is_kept, snapshot_to_keep
+from storage.paths import check_branch_name
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.branches import branch_names
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+
+def create_branch(
+    context: TableContext, name: str, *, tag: str | None = None, snapshot_id: int | None = None
+) -> Snapshot | None:
+    """A branch that begins with a tag or snapshot of this one; with neither it is empty, under the newest schema.
+
+    Returns what it begins with. Raises BadInput for a name that is taken; SnapshotExpired when the beginning went
+    meanwhile: then there is no branch.
+    """
+    check_branch_name(name)
+    if tag is not None and snapshot_id is not None:
+        raise BadInput("a branch begins with a tag or with a snapshot; name one of them")
+    if name in branch_names(context.io, context.paths):
+        raise BadInput(f"{context.name} has a branch {name!r} already; choose another name, or delete it first")
+    first = None
+    if tag is not None:
+        first = TagStore(context.io, context.paths).get(tag)
+    elif snapshot_id is not None:
+        first = snapshot_to_keep(context, snapshot_id)
+    newest_schema = context.schemas.latest_id() if first is None else first.schema_id
+    target = context.paths.for_branch(name)
+    io = context.io
+    if first is not None:
+        io.create_if_absent(target.snapshot(first.id), first.to_json().encode())
+        if tag is not None:
+            io.create_if_absent(target.tag(tag), io.read(context.paths.tag(tag)))
+    for schema_id in context.schemas.ids():
+        if newest_schema is None or schema_id <= newest_schema:
+            io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
+    if first is not None and not is_kept(context, first):
+        io.delete_directory(target.branch_root(name))
+        raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was made")
+    return first
+
+
+def delete_branch(context: TableContext, name: str) -> None:
+    """Its snapshots, schemas and tags. Data files that only it has become orphans: `storage.maintenance.orphans`.
+
+    Raises BadInput when there is no such branch, or when the table reads what it lacks from it.
+    """
+    _check_other(context, name)
+    if context.options.get("scan.fallback-branch") == name:
+        raise BadInput(f"{context.name} reads from branch {name!r} (option scan.fallback-branch); unset that first")
+    context.io.delete_directory(context.paths.branch_root(name))
+
+
+def fast_forward(context: TableContext, name: str) -> Snapshot:
+    """Make this branch what another is: states from where that one begins are replaced by its own, with its tags and
+    schemas. Stop those who write here first.
+
+    Steps: later states go, the newest first; schemas come, then snapshots, the oldest first, then tags. A crash leaves
+    an older state of this branch, or of the other; the same call then goes on.
+    Returns the newest snapshot. Raises BadInput when snapshots would be missing between, CommitConflict when somebody
+    commits meanwhile.
+    """
+    _check_other(context, name)
+    source, io = context.paths.for_branch(name), context.io
+    theirs = SnapshotStore(io, source)
+    earliest, latest = theirs.earliest_id(), theirs.latest_id()
+    if earliest is None or latest is None:
+        raise BadInput(f"branch {name!r} of {context.name} has no snapshot; nothing to go forward to")
+    own_latest = context.snapshots.latest_id()
+    if own_latest is not None and own_latest < earliest - 1:
+        raise BadInput(
+            f"{context.name} ends with snapshot {own_latest}, branch {name!r} begins with {earliest}: those between "
+            "have expired. Write on the branch, or copy its rows"
+        )
+    forget_later_states(context, earliest - 1)
+    schemas = SchemaStore(io, source)
+    for schema_id in schemas.ids():
+        _put(io, context.paths.schema(schema_id), io.read(source.schema(schema_id)))
+    newest_schema = max(schemas.ids(), default=-1)
+    for schema_id in SchemaStore(io, context.paths).ids():
+        if schema_id > newest_schema:
+            io.delete(context.paths.schema(schema_id))
+    hint = context.snapshots.earliest_hint()
+    if hint is not None and hint > earliest:  # what expired here, and not there, comes back
+        context.snapshots.hint_earliest(earliest)
+    for snapshot_id in range(earliest, latest + 1):
+        data = io.read(source.snapshot(snapshot_id))
+        if not io.create_if_absent(context.paths.snapshot(snapshot_id), data):
+            raise CommitConflict(f"{context.name}: somebody committed snapshot {snapshot_id}; stop writers, try again")
+    for tag in TagStore(io, source).names():
+        _put(io, context.paths.tag(tag), io.read(source.tag(tag)))
+    context.snapshots.hint_latest(latest)
+    return theirs.get(latest)
+
+
+def _put(io: FileIO, path: str, data: bytes) -> None:
+    """Whole or not at all, whatever was there."""
+    if not io.create_if_absent(path, data) and io.read(path) != data:
+        io.delete(path)
+        io.create_if_absent(path, data)
+
+
+def _check_other(context: TableContext, name: str) -> None:
+    check_branch_name(name)
+    names = branch_names(context.io, context.paths)
+    if name not in names:
+        raise BadInput(f"{context.name} has no branch {name!r}; there are: {', '.join(names) or 'none'}")
+    if name in (context.branch, DEFAULT_BRANCH):
+        raise BadInput(f"branch {name!r} is the one that was opened; open another one, {context.name} itself")

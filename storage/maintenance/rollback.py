@@ -1,0 +1,88 @@
+"""A table taken back to an older state. What came later is forgotten: its files are orphans then.
+
+Stop those who write first: ids are given again, and a reader that is ahead fails.
+
+Source: Java `table/AbstractFileStoreTable.java` (rollbackTo), `table/RollbackHelper.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from storage.errors import BadInput, SnapshotExpired
+from storage.maintenance.tag_changes import is_kept
+from storage.snapshots.changelogs import ChangelogStore
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class LaterStates:
+    """What lies after a state: ids, and names of tags."""
+
+    snapshots: Sequence[int]
+    changelogs: Sequence[int]
+    tags: Sequence[str]
+
+
+def later_states(context: TableContext, snapshot_id: int) -> LaterStates:
+    tags = [name for name, tagged in TagStore(context.io, context.paths).all().items() if tagged.id > snapshot_id]
+    return LaterStates(
+        [i for i in context.snapshots.ids() if i > snapshot_id],
+        [i for i in ChangelogStore(context.io, context.paths).ids() if i > snapshot_id],
+        tags,
+    )
+
+
+def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
+    """Returns what went. A snapshot that expired and is kept by a tag comes back.
+
+    Steps: that snapshot's file; the hint EARLIEST; later tags, changelogs and snapshots go, the newest first; the hint
+    LATEST. A crash in between leaves newer states; the same call then goes on.
+    """
+    context.identity.check_before_change()
+    store = context.snapshots
+    if not is_kept(context, target):
+        raise SnapshotExpired(context.name, target.id, "it has begun to expire, and no tag keeps it")
+    if not store.exists(target.id):
+        store.publish(_with_what_is_there(context, target))
+    hint = store.earliest_hint()
+    if hint is not None and hint > target.id:
+        store.hint_earliest(target.id)
+    return forget_later_states(context, target.id)
+
+
+def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
+    """Those after snapshot_id, the newest first. snapshot_id may be 0: all."""
+    gone, io, paths = later_states(context, snapshot_id), context.io, context.paths
+    io.delete(paths.latest_hint)
+    for tag in gone.tags:
+        io.delete(paths.tag(tag))
+    for changelog_id in sorted(gone.changelogs, reverse=True):
+        io.delete(paths.changelog(changelog_id))
+    if gone.changelogs:
+        io.delete(paths.changelog_latest_hint)
+    for later in sorted(gone.snapshots, reverse=True):
+        io.delete(paths.snapshot(later))
+    if context.snapshots.exists(snapshot_id):
+        context.snapshots.hint_latest(snapshot_id)
+    return gone
+
+
+def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
+    """The newest whose watermark is not later. Raises BadInput when there is none."""
+    latest = context.snapshots.latest()
+    for snapshot in context.snapshots.back_from(latest) if latest is not None else ():
+        if snapshot.watermark is not None and snapshot.watermark <= watermark_ms:
+            return snapshot
+    raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or earlier")
+
+
+def _with_what_is_there(context: TableContext, tagged: Snapshot) -> Snapshot:
+    """Its changelog expired with it: a reader of changes would look for files that are gone."""
+    name = tagged.changelog_manifest_list
+    if name is None or context.io.exists(context.paths.manifest(name)):
+        return tagged
+    return replace(tagged, changelog_manifest_list=None, changelog_manifest_list_size=None, changelog_record_count=None)

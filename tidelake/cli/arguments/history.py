@@ -1,0 +1,92 @@
+"""`tidelake table tag`, `branch`, `rollback` and `orphans`."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidelake.cli.arguments.common import Verbs, noun, table_command
+from tidelake.cli.arguments.values import positive
+
+
+def add_history(verbs: Verbs) -> None:
+    _add_tags(verbs)
+    _add_branches(verbs)
+    rollback = table_command(
+        verbs,
+        "rollback",
+        "take the table back to an older state",
+        "Later snapshots, changelogs and tags go; their files are orphans then. Stop writers and readers first: ids\n"
+        "are given again.",
+        module="history",
+    )
+    to = rollback.add_mutually_exclusive_group(required=True)
+    to.add_argument("--snapshot", type=positive, metavar="ID")
+    to.add_argument("--tag", metavar="NAME")
+    to.add_argument("--as-of", metavar="TIME", help="the last one committed by then (2026-05-01T12:00:00Z)")
+    to.add_argument("--watermark", type=int, metavar="MS", help="the last one with this watermark or an earlier one")
+    _dry_run(rollback)
+    orphans = table_command(
+        verbs,
+        "orphans",
+        "delete files of all branches that nothing names",
+        "They are of crashes, lost commits, rollbacks, deleted branches. Writers may go on meanwhile.",
+        module="history",
+    )
+    orphans.add_argument(
+        "--older-than",
+        default="1 d",
+        metavar="DURATION",
+        help="younger files may belong to a commit under way; default: 1 d",
+    )
+    _dry_run(orphans)
+
+
+def _add_tags(verbs: Verbs) -> None:
+    tags = noun(verbs, "tag", "names of snapshots, which are kept whatever expires")
+    for verb, summary in (("create", "keep a snapshot under a name"), ("replace", "the same name, another snapshot")):
+        parser = table_command(tags, verb, summary, module="history", function=f"{verb}_tag")
+        parser.add_argument("tag", metavar="TAG")
+        parser.add_argument("--snapshot", type=positive, metavar="ID", help="default: the latest")
+        parser.add_argument("--retain", metavar="DURATION", help="`tag expire` deletes it after that; default: never")
+    rename = table_command(tags, "rename", "another name, the same snapshot", module="history", function="rename_tag")
+    rename.add_argument("tag", metavar="TAG")
+    rename.add_argument("new_name", metavar="NEW")
+    delete = table_command(
+        tags, "delete", "files that only it keeps go with it", module="history", function="delete_tag"
+    )
+    delete.add_argument("tag", metavar="TAG")
+    _dry_run(delete)
+    expire = table_command(tags, "expire", "delete those whose time is over", module="history", function="expire_tags")
+    expire.add_argument("--older-than", metavar="TIME", help="also those without a time that were made before")
+    _dry_run(expire)
+
+
+def _add_branches(verbs: Verbs) -> None:
+    branches = noun(verbs, "branch", "lines of snapshots beside the main one")
+    create = table_command(
+        branches,
+        "create",
+        "begin one, with a tag, a snapshot, or without rows",
+        module="history",
+        function="create_branch",
+    )
+    create.add_argument("branch", metavar="BRANCH")
+    first = create.add_mutually_exclusive_group()
+    first.add_argument("--tag", metavar="NAME")
+    first.add_argument("--snapshot", type=positive, metavar="ID")
+    delete = table_command(branches, "delete", "its snapshots and tags go", module="history", function="delete_branch")
+    delete.add_argument("branch", metavar="BRANCH")
+    _dry_run(delete)
+    forward = table_command(
+        branches,
+        "fast-forward",
+        "the table becomes what the branch is",
+        "States from where the branch begins are replaced. Stop writers first; interrupted, call it again.",
+        module="history",
+        function="fast_forward",
+    )
+    forward.add_argument("branch", metavar="BRANCH")
+
+
+def _dry_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")

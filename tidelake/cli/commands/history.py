@@ -1,0 +1,144 @@
+"""`tidelake table tag`, `branch`, `rollback` and `orphans`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from storage.errors import BadInput
+from storage.options.values import parse_duration_ms
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import UsageError
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+
+_PATHS_SHOWN = 20
+
+
+def create_tag(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
+) -> None:
+    made = catalog.open().table(name).create_tag(tag, snapshot=snapshot, retain=_retention(retain))
+    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name}")
+
+
+def replace_tag(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
+) -> None:
+    made = catalog.open().table(name).replace_tag(tag, snapshot=snapshot, retain=_retention(retain))
+    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name} now")
+
+
+def rename_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, new_name: str) -> None:
+    catalog.open().table(name).rename_tag(tag, new_name)
+    _say(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is called {new_name}")
+
+
+def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, dry_run: bool) -> None:
+    table = catalog.open().table(name)
+    if dry_run:
+        tags = table.tags()
+        if tag not in tags:
+            raise BadInput(f"{name} has no tag {tag!r}; there are: {', '.join(tags) or 'none'}")
+        kept = table.context.snapshots.exists(tags[tag].id)
+        files = "no file: the snapshot is there" if kept else "files that only it keeps"
+        _say(out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would go, and {files}")
+        return
+    files_gone = table.delete_tag(tag)
+    _say(out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} is gone, with {files_gone:,} files")
+
+
+def expire_tags(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, older_than: str | None, dry_run: bool
+) -> None:
+    before = None if older_than is None else _time("--older-than", older_than).astimezone().replace(tzinfo=None)
+    names = catalog.open().table(name).expire_tags(older_than=before, dry_run=dry_run)
+    shown = ", ".join(names) or "none"
+    _say(out, {"expired": names}, f"tags of {name} that {'would go' if dry_run else 'are gone'}: {shown}")
+
+
+def create_branch(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, tag: str | None, snapshot: int | None
+) -> None:
+    catalog.open().table(name).create_branch(branch, tag=tag, snapshot=snapshot)
+    _say(out, {"branch": branch}, f"{name}$branch_{branch} is there")
+
+
+def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, dry_run: bool) -> None:
+    opened = catalog.open()
+    if dry_run:
+        there = opened.table(f"{name}$branch_{branch}")
+        snapshots, tags = len(there.snapshots()), len(there.tags())
+        text = f"branch {branch} of {name} would go, with {snapshots} snapshots and {tags} tags"
+        _say(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
+        return
+    opened.table(name).delete_branch(branch)
+    _say(out, {"deleted": branch}, f"branch {branch} of {name} is gone")
+
+
+def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
+    newest = catalog.open().table(name).fast_forward(branch)
+    _say(out, {"snapshot": newest.id}, f"{name} is what branch {branch} is: snapshot {newest.id}")
+
+
+def rollback(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    snapshot: int | None,
+    tag: str | None,
+    as_of: str | None,
+    watermark: int | None,
+    dry_run: bool,
+) -> None:
+    time = None if as_of is None else _time("--as-of", as_of)
+    table = catalog.open().table(name)
+    gone = table.rollback(snapshot=snapshot, tag=tag, as_of=time, watermark=watermark, dry_run=dry_run)
+    what = [f"{len(gone.snapshots)} snapshots"]
+    what += [f"{len(gone.changelogs)} changelogs"] if gone.changelogs else []
+    what += [f"tags {', '.join(gone.tags)}"] if gone.tags else []
+    verb = "would go" if dry_run else "are gone"
+    _say(out, {key: list(value) for key, value in asdict(gone).items()}, f"{', '.join(what)} of {name} {verb}")
+
+
+def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_than: str, dry_run: bool) -> None:
+    age_ms = _duration_ms("--older-than", older_than)
+    found = catalog.open().table(name).clean_orphans(older_than_ms=age_ms, dry_run=dry_run)
+    if out.is_json:
+        out.document({"paths": list(found.paths), "size_bytes": found.size_bytes, "young": found.young})
+        return
+    for path in found.paths[:_PATHS_SHOWN]:
+        out.console.print(printable(path), soft_wrap=True)
+    more = len(found.paths) - _PATHS_SHOWN
+    if more > 0:
+        out.note(f"and {more:,} more; --json lists all")
+    verb = "would go" if dry_run else "are gone"
+    young = f"; {found.young:,} are younger" if found.young else ""
+    _say(out, {}, f"{len(found.paths):,} orphans of {name}, {found.size_bytes:,} bytes, {verb}{young}")
+
+
+def _say(out: CommandOutput, document: dict[str, Any], text: str) -> None:
+    if out.is_json:
+        out.document(document)
+    else:
+        out.console.print(printable(text), soft_wrap=True)
+
+
+def _retention(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(milliseconds=_duration_ms("--retain", text))
+
+
+def _duration_ms(option: str, text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except BadInput as e:
+        raise UsageError(f"{option}: {e}") from None
+
+
+def _time(option: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} {text}: not a time such as 2026-05-01T12:00:00Z") from None

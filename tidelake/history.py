@@ -1,0 +1,150 @@
+"""A table's history in the hands of its users: snapshots, tags, branches, rollbacks, and what they leave behind."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from storage.arguments import check_whole_number, checked
+from storage.errors import BadInput
+from storage.maintenance import branch_changes, tag_changes
+from storage.maintenance.orphans import OrphanCleaning, clean_orphans
+from storage.maintenance.rollback import LaterStates, at_watermark, later_states, roll_back
+from storage.snapshots.branches import branch_names
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+from storage.verify.inspection import ORPHAN_AGE_MS
+
+
+class TableHistory:
+    _context: TableContext
+
+    def _check_changeable(self, what: str) -> None:
+        """Raises BadInput for what can only be read. what: "tagged"."""
+
+    def snapshots(self) -> list[Snapshot]:
+        """All that are there, oldest first."""
+        return self._context.snapshots.all()
+
+    # ------------------------------------------------------------ tags
+
+    def tags(self) -> dict[str, Snapshot]:
+        return TagStore(self._context.io, self._context.paths).all()
+
+    @checked
+    def create_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
+        """Keep a snapshot under a name, whatever expires.
+
+        snapshot: its id; None is the latest. retain: `expire_tags` deletes the tag after that; None is never.
+        Raises BadInput for a name that is taken, SnapshotExpired when the snapshot goes at this moment.
+        """
+        self._check_changeable("tagged")
+        return tag_changes.create_tag(self._context, name, snapshot, retain)
+
+    @checked
+    def replace_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
+        """The same name for another snapshot; files that only the old one had go. Arguments as of `create_tag`."""
+        self._check_changeable("tagged")
+        return tag_changes.replace_tag(self._context, name, snapshot, retain)
+
+    @checked
+    def rename_tag(self, name: str, new_name: str) -> None:
+        self._check_changeable("tagged")
+        tag_changes.rename_tag(self._context, name, new_name)
+
+    @checked
+    def delete_tag(self, name: str) -> int:
+        """Returns how many files went: those of a snapshot that expired and that nothing else keeps."""
+        self._check_changeable("tagged")
+        plan = tag_changes.delete_tag(self._context, name)
+        return plan.data_files + plan.metadata_files
+
+    @checked
+    def expire_tags(self, *, older_than: datetime | None = None, dry_run: bool = False) -> list[str]:
+        """Delete tags whose time (`retain`) is over. Returns their names.
+
+        older_than: of tags without one, also those made before; local time.
+        """
+        self._check_changeable("tagged")
+        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=datetime.now())]
+        for name in names if not dry_run else ():
+            tag_changes.delete_tag(self._context, name)
+        return names
+
+    # ------------------------------------------------------------ branches
+
+    def branches(self) -> list[str]:
+        """Names; `main` is not among them. `catalog.table("db.t$branch_NAME")` opens one."""
+        return branch_names(self._context.io, self._context.paths)
+
+    @checked
+    def create_branch(self, name: str, *, tag: str | None = None, snapshot: int | None = None) -> None:
+        """A line of snapshots of its own, beginning with a tag or a snapshot; with neither, without rows."""
+        self._check_changeable("branched")
+        branch_changes.create_branch(self._context, name, tag=tag, snapshot_id=snapshot)
+
+    @checked
+    def delete_branch(self, name: str) -> None:
+        """Its snapshots and tags go; files that only it had are orphans (`clean_orphans`)."""
+        self._check_changeable("changed")
+        branch_changes.delete_branch(self._context, name)
+
+    @checked
+    def fast_forward(self, branch: str) -> Snapshot:
+        """This table becomes what the branch is. Snapshots and tags from where the branch begins are replaced.
+
+        Stop writers first. Interrupted, call it again. Returns the newest snapshot.
+        """
+        self._check_changeable("changed")
+        return branch_changes.fast_forward(self._context, branch)
+
+    # ------------------------------------------------------------ rollback
+
+    @checked
+    def rollback(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        as_of: datetime | int | None = None,
+        watermark: int | None = None,
+        dry_run: bool = False,
+    ) -> LaterStates:
+        """Take the table back to one of: a snapshot's id; a tag; the last snapshot committed at or before a time (a
+        datetime, or epoch milliseconds); the last one with this watermark or an earlier one.
+
+        Later snapshots, changelogs and tags go, and are returned. Stop writers and readers first: ids are given again.
+        """
+        self._check_changeable("rolled back")
+        if sum(way is not None for way in (snapshot, tag, as_of, watermark)) != 1:
+            raise BadInput("rollback() takes one of snapshot, tag, as_of and watermark")
+        target = self._target(snapshot, tag, as_of, watermark)
+        if dry_run:
+            return later_states(self._context, target.id)
+        return roll_back(self._context, target)
+
+    def _target(
+        self, snapshot: int | None, tag: str | None, as_of: datetime | int | None, watermark: int | None
+    ) -> Snapshot:
+        if tag is not None:
+            return TagStore(self._context.io, self._context.paths).get(tag)
+        if snapshot is not None:
+            check_whole_number("rollback(snapshot=…)", snapshot, at_least=1)
+            return tag_changes.snapshot_to_keep(self._context, snapshot)
+        if watermark is not None:
+            return at_watermark(self._context, watermark)
+        time_ms = int(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
+        found = None if time_ms is None else self._context.snapshots.as_of(time_ms)
+        if found is None:
+            raise BadInput(f"{self._context.name} has no snapshot from {as_of} or before")
+        return found
+
+    # ------------------------------------------------------------ orphans
+
+    @checked
+    def clean_orphans(self, *, older_than_ms: int = ORPHAN_AGE_MS, dry_run: bool = False) -> OrphanCleaning:
+        """Delete files of all branches that nothing names and that are older; default: a day. Writers may go on, as
+        long as no commit takes longer than that.
+        """
+        self._check_changeable("cleaned")
+        return clean_orphans(self._context, older_than_ms=older_than_ms, dry_run=dry_run)
