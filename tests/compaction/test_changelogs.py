@@ -18,7 +18,9 @@ from storage.format import CommitKind, FileSource
 from storage.lookup.lookup_file import Found, Keys, LookupFile
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
-from storage.verify import verify
+from storage.read.snapshot_reader import SnapshotReader
+from storage.verify import changelog_check, verify
+from tests.support.changelog_fold import check_changelog
 from tidelake.writer import Writer
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -170,6 +172,25 @@ def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it(producer:
         [(INSERT, 1, 10), (INSERT, 2, 20)],
         [(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11), (DELETE, 2, 20)],
     ]
+
+
+def test_a_bucket_that_is_due_tells_its_changes_while_another_keeps_its_own() -> None:
+    """A job without `full`: a follower has what lies on the highest level, not yet what lies below it."""
+    table = new_table(FULL | {"bucket": "2", "write-only": "true", "num-sorted-run.compaction-trigger": "3"})
+    write(table, [(INSERT, k, 0) for k in range(8)])
+    table.compact(full=True)
+    due, other = (
+        next(SnapshotReader(table.context, ("k",)).read([split]))["k"][0].as_py() for split in table.scan().splits()
+    )
+    write(table, [(DELETE, other, 0), (INSERT, due, 1)], [(INSERT, due, 2)], [(INSERT, due, 3)])
+    table.compact()
+    assert changes(table)[1:] == [[(UPDATE_BEFORE, due, 0), (UPDATE_AFTER, due, 3)]]
+    assert seen(table) == {k: 3 if k == due else 0 for k in range(8) if k != other}
+    assert check_changelog(table) == 2
+    assert changelog_check.check_changelog(table.context).is_sound
+    table.compact(full=True)
+    assert changes(table)[2:] == [[(DELETE, other, 0)]]
+    assert check_changelog(table) == 3
 
 
 def test_an_overwrite_makes_no_changelog_and_what_follows_goes_on_from_it() -> None:
