@@ -9,6 +9,11 @@ except ImportError:  # PySpark 4.1 tells a source neither where a batch begins n
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         pass
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """Nobody makes one."""
+
+    ReadAllAvailable = ReadMaxRows = ReadLimit  # type: ignore[misc,assignment]
 else:
     HAS_LIMITS = True
 
