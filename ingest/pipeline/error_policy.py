@@ -87,4 +87,7 @@ class ErrorPolicy:
                 f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "
                 "at them, and fix the source or raise the number. They count once: the next start goes on from here"
             )
+        elif failure.kind is FailureKind.BAD_RECORD:
+            place = f"{batch.topic}:{batch.partition}:{failure.offset}"
+            remedy += f"; `tidelake ingest run --skip-record {place}` sets this one aside"
         return RecordRefused(f"{failure.describe(batch)}. {remedy}", failure)

@@ -29,6 +29,7 @@ from ingest.quarantine.record_log import RecordLog
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
+from ingest.tables.unusable_table import opened_at_start
 from storage.errors import BadInput
 from storage.threads import map_uncancellable
 
@@ -104,10 +105,10 @@ class PipelineRecovery:
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
         self._logs, self._joined = await asyncio.to_thread(self._open_logs), {}
         table_states = await self._table_states()
-        recovered_tables = {
-            table: recover_table(table, seen, progress, self._routings.get(table))
-            for table, seen in table_states.items()
-        }
+        recovered_tables = dict[str, RecoveredTable]()
+        for table, seen in table_states.items():
+            with opened_at_start(table, is_only=len(table_states) == 1):
+                recovered_tables[table] = recover_table(table, seen, progress, self._routings.get(table))
         if self._source_partitions is None:
             known = resume_offsets(s.position for s in recovered_tables.values()).keys() | self._read_by_others(
                 table_states
@@ -152,7 +153,8 @@ class PipelineRecovery:
     async def _table_states(self) -> dict[str, TableState]:
         def of(table: str) -> TableState:
             sink = self._sinks.get(table)
-            return MISSING_TABLE if sink is None else sink.read_state()
+            with opened_at_start(table, is_only=len(tables) == 1):
+                return MISSING_TABLE if sink is None else sink.read_state()
 
         tables = self._router.tables
         return dict(zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True))

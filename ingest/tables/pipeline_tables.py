@@ -16,6 +16,7 @@ from ingest.tables.table_differences import TableDifference, check_differences, 
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_sink import TableSink
 from ingest.tables.table_targets import TableTargets
+from ingest.tables.unusable_table import opened_at_start
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -52,7 +53,7 @@ class PipelineTables:
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
         self.router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
-        for table, opened in zip(settings, map_parallel(self._opened, settings), strict=True):
+        for table, opened in zip(settings, map_parallel(self._opened_at_start, settings), strict=True):
             if opened is not None:
                 self._register(table, *opened)
                 self.differences += differences(table, opened[0])
@@ -123,6 +124,10 @@ class PipelineTables:
         opened = self._loaded(table)
         check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
         self._register(table, *opened)
+
+    def _opened_at_start(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
+        with opened_at_start(table.name, is_only=len(self._settings) == 1):
+            return self._opened(table)
 
     def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         """None for a table that doesn't exist."""

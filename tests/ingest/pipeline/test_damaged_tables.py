@@ -21,8 +21,9 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.tables.table_sink import StorageTableSink
+from ingest.tables.unusable_table import TableUnusable
 from storage.commit.commit_message import CommitMessage
-from storage.errors import BadInput, CommitConflict, PositionRefused, TidelakeError
+from storage.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
 from tidelake.table import Table
@@ -98,6 +99,42 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
+
+
+# ---------------------------------------------------------------- one that can't be read, beside others that can
+
+
+@pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
+def test_a_start_names_the_table_that_can_not_be_read_and_goes_on_without_it_once_it_is_taken_out(
+    shop: Shop, damaged: str
+) -> None:
+    both = ("orders", "users")
+    shop.create()
+    shop.create("shop.users")
+    shop.send(3)
+    shop.send(2, "users")
+    shop.run(tables=both)
+    file = shop.location / damaged
+    sound = file.read_bytes()
+    file.write_text("{broken")
+    shop.send(4)
+    shop.send(1, "users")
+    with pytest.raises(TableUnusable, match=r"^shop\.orders can't be opened.*take it out of `tables`"):
+        shop.run(tables=both)
+    shop.run(tables=["users"])
+    users = shop.catalog.table("shop.users").scan().to_arrow()["id"].to_pylist()
+    assert sorted(users) == [3, 4, 9]
+    file.write_bytes(sound)
+    shop.run(tables=both)
+    assert shop.counts == Counter([0, 1, 2, 5, 6, 7, 8])
+    assert shop.catalog.table("shop.users").scan().to_arrow().num_rows == 3
+
+
+def test_a_pipeline_of_one_table_says_only_which_file_is_damaged(shop: Shop) -> None:
+    shop.create()
+    (shop.location / "schema" / "schema-0").write_text("{broken")
+    with pytest.raises(CorruptFile, match="schema-0"):
+        shop.run()
 
 
 # ---------------------------------------------------------------- own snapshots that expired

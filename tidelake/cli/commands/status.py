@@ -153,7 +153,7 @@ def _table_cells(table: dict[str, Any]) -> list[Text]:
 
     name = Text(table["name"])
     if table["held_back"]:
-        name.append(f"\n{table['held_back']}", "red")
+        name.append("\nheld back", "red")  # why stands above
     cells = [
         known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
         f"{table['rows']:,}",

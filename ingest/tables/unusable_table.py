@@ -1,0 +1,37 @@
+"""A table that a start can't do without: where it goes on stands in its own snapshots, and these can't be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from storage.errors import AccessDenied, CorruptFile, TidelakeError, UnsupportedFeature
+
+
+class TableUnusable(TidelakeError):
+    """A pipeline of several tables can't start, because it can't read one of them. Nothing was written."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(
+            f"{table} can't be opened, so nobody knows where it goes on: {reason}. Repair it; or, to let the other tables "
+            "go on meanwhile, take it out of `tables`. Put back, it goes on from its own position, if the source still "
+            "has the records from there on"
+        )
+        self.table, self.reason = table, reason
+
+    def __reduce__(self) -> tuple[type[TableUnusable], tuple[str, str]]:
+        return type(self), (self.table, self.reason)
+
+
+@contextmanager
+def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
+    """Says which table it is that can't be read, and what to do.
+
+    is_only: the pipeline has no other table; then what is raised inside stays as it is.
+    """
+    try:
+        yield
+    except (CorruptFile, AccessDenied, UnsupportedFeature) as error:
+        if is_only:
+            raise
+        raise TableUnusable(table, str(error).rstrip(".")) from error
