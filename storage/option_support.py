@@ -110,7 +110,7 @@ def _refused(option: Option, key: str, options: TableOptions, operation: Operati
 
 def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
     mode = bucket_mode(schema, options)
-    if mode is BucketMode.POSTPONE:
+    if mode is BucketMode.POSTPONE and operation in (Operation.WRITE, Operation.COMPACT):
         yield Limitation(
             "option bucket = -2 (postpone)",
             operation,

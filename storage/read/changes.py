@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from storage.errors import BadInput
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
-from storage.format import KIND_COLUMN, CommitKind, FileKind, RowKind
+from storage.format import KIND_COLUMN, POSTPONE_BUCKET, CommitKind, FileKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
@@ -171,7 +171,9 @@ class ChangeReader:
         has_changelog = snapshot.changelog_manifest_list is not None
         match _source_among(files, snapshot.commit_kind, has_changelog=has_changelog):
             case ChangeSource.CHANGELOG:
-                return changelog_entries(self._context, snapshot)
+                entries = changelog_entries(self._context, snapshot)
+                # Postponed rows come again, in the changelog of their buckets
+                return [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
             case ChangeSource.DELTA:
                 return delta_entries(self._context, snapshot)
             case _:

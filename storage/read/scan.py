@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing, BucketMode
+from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.files.statistics import key_bounds, value_bounds
+from storage.format import POSTPONE_BUCKET
 from storage.manifests.index_manifest import deletion_files
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
@@ -39,6 +40,7 @@ class LeftOut(StrEnum):
     """Why a file is not read."""
 
     LEVEL_0 = "level 0"  # its rows are not visible yet
+    POSTPONED = "postponed"  # its rows wait for a job that gives them buckets
     PARTITION = "partition"
     BUCKET = "bucket"
     KEY_RANGE = "key range"
@@ -101,6 +103,11 @@ class TableScan:
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
+        if bucket_mode(self.context.schema, self.context.options) is BucketMode.POSTPONE:
+            for entry in entries:
+                if entry.bucket == POSTPONE_BUCKET:
+                    self.report(entry.file, LeftOut.POSTPONED)
+            entries = [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
         if self.passes_over_level_0:
             for entry in entries:
                 if entry.file.level == 0:

@@ -57,6 +57,8 @@ READ: Final = frozenset(
         "java/pk_partial_update_remove_delete",
         "java/pk_partial_update_remove_group",
         "java/pk_partition_overwrite",
+        "java/pk_postpone",
+        "java/pk_postpone_rescued",
         "java/pk_rowkind_field_ignore_delete",
         "java/pk_sequence_desc",
         "java/pk_sequence_multi",
@@ -102,6 +104,7 @@ READ: Final = frozenset(
         "pypaimon/pk_orc",
         "pypaimon/pk_partial_update",
         "pypaimon/pk_partitioned",
+        "pypaimon/pk_postpone_bucket",
         "pypaimon/pk_sequence_field",
         "pypaimon/tag_and_branch",
     }
@@ -111,12 +114,9 @@ READ: Final = frozenset(
 REFUSED: Final[Mapping[str, str]] = {
     "java/data_evolution": "data-evolution",
     "java/orc_time_quirks": r"TIMESTAMP\(9\)",  # years 0 to 2262 in nanoseconds: more than 64 bits hold
-    "java/pk_postpone": "postpone",
-    "java/pk_postpone_rescued": "postpone",
     "java/types_blob": "data-evolution|BLOB",
     "pypaimon/append_data_evolution": "data-evolution",
     "pypaimon/append_deletion_vectors": "deletion-vectors|data-evolution",
-    "pypaimon/pk_postpone_bucket": "postpone",
 }
 
 TABLES: Final = golden_tables()

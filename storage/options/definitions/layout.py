@@ -26,7 +26,7 @@ from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one
 
 _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
 _CROSSING: Final = "it belongs to keys that move between partitions of a table with bucket = -1, which writing refuses"
-_POSTPONE: Final = "it belongs to bucket = -2, which every operation refuses"
+_POSTPONE: Final = "it belongs to bucket = -2, which writing and compaction refuse"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
 _MATERIALIZED: Final = "it belongs to materialized tables, which every operation refuses"
@@ -53,7 +53,12 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("cross-partition-upsert.index-ttl", DURATION, None, _CROSSING),
     without_effect("cross-partition-upsert.bootstrap-parallelism", INT, "10", _CROSSING),
     without_effect("postpone.batch-write-fixed-bucket", BOOLEAN, "true", _POSTPONE),
-    without_effect("postpone.merge-on-read", BOOLEAN, "false", _POSTPONE),
+    refused(
+        "postpone.merge-on-read",
+        BOOLEAN,
+        "false",
+        Refusal(READ, IS_TRUE, "rows that wait for their buckets are not merged into the others", "Unset it"),
+    ),
     without_effect("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", _POSTPONE),
     without_effect("postpone.default-bucket-num", INT, "1", _POSTPONE),
     without_effect("postpone.target-row-num-per-bucket", LONG, None, _POSTPONE),

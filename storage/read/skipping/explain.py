@@ -49,6 +49,8 @@ class ExplainedFile:
                 return "read: nothing known of it rules a matching row out"
             case LeftOut.LEVEL_0:
                 return "left out: rows of level 0 are visible once they were compacted"
+            case LeftOut.POSTPONED:
+                return "left out: rows of bucket-postpone are visible once a job gave them buckets"
             case LeftOut.INDEX:
                 return "left out by its index: no row may match"
             case _:
