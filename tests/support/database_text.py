@@ -150,7 +150,9 @@ def _set(value: Any) -> list[str]:
 
 
 def _point(value: Any) -> tuple[float, float]:
-    """`(1.5,-2)`, `POINT(1.5 -2)` or Debezium's struct."""
+    """`(1.5,-2)`, `POINT(1.5 -2)` or Debezium's struct, also as JSON."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = json.loads(value)
     if isinstance(value, dict):
         return value["x"], value["y"]
     x, y = re.findall(r"-?[\d.]+", value)

@@ -84,6 +84,7 @@ def test_an_excuse_counts_only_for_the_difference_it_explains() -> None:
         ("set('S','L')", "S,L", ["S", "L"], True),
         ("set('S','L')", "", [], True),
         ("point", "POINT(1.5 -2)", {"x": 1.5, "y": -2.0, "wkb": b"", "srid": None}, True),
+        ("point", "(1.5,-2)", '{"x":1.5,"y":-2.0,"wkb":"AQE4","srid":null}', True),
         ("time(6)", "-00:00:01.500000", -1_500_000, True),
         ("text", "", None, False),
         ("text", None, "", False),
