@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from ingest.spark.sink import sink
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from storage.files.index_file import index_file_path
 from storage.manifests.index_manifest import IndexEntry, read_index_manifest
@@ -227,3 +231,30 @@ def test_rows_are_those_of_a_dict_whoever_writes_next() -> None:
         assert {(row["p"], row["k"]): row["v"] for row in found} == model
         assert len(found) == len(model)
         assert sum(sizes(table).values()) == len(model)
+
+
+def test_rows_may_come_between_preparing_a_commit_and_its_end() -> None:
+    """As in the service, which reads on while it commits."""
+    table = new_table()
+    writer, commit = TableWriter(table.context), TableCommit(table.context, "service")
+    for identifier in range(1, 6):
+        (batch,) = rows(range(identifier * 3, identifier * 3 + 5), f"{identifier}").to_batches()
+        writer.write(batch)
+        messages = writer.prepare_commit(identifier)
+        (between,) = rows([100 + identifier, identifier * 3 + 6]).to_batches()
+        writer.write(between)
+        published = commit.commit(Committable(identifier, messages))
+        assert published is not None
+        writer.committed(published)
+        sizes(table)
+    writer.abort()
+    found = keys_in(table)
+    assert len(found) == len(table.scan().to_arrow()) == len({*range(3, 20), *range(101, 105)})
+
+
+def test_spark_refuses_what_its_tasks_would_have_to_share(tmp_path: Path) -> None:
+    new_table(warehouse=str(tmp_path))
+    write_batch = sink(table="db.t", warehouse=str(tmp_path), commit_user="spark")
+    nothing: Any = None  # refused before the rows are looked at
+    with pytest.raises(UnsupportedFeature, match=r"cannot write with Spark: an index says which bucket"):
+        write_batch(nothing, 0)
