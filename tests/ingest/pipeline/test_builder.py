@@ -53,7 +53,9 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "error", "said"),
     [
-        pytest.param(["format=avro"], UnsupportedFeature, "format = avro.*debezium-json", id="a format we lack"),
+        pytest.param(
+            ["format=protobuf"], UnsupportedFeature, "format = protobuf.*debezium-json", id="a format we lack"
+        ),
         pytest.param(
             ["format_options={truncate: skip}"], BadInput, "no option 'truncate'; did you mean 'truncates'", id="a typo"
         ),

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.formats.base import DecodedBatch, Format, InferredTable, Target
+from ingest.formats.base import DecodedBatch, FailureKind, Format, InferredTable, Target
 from ingest.formats.registry import FORMATS, open_format
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -144,8 +144,9 @@ def test_a_sample_gives_the_rows_that_paimon_makes_of_it(sample: Sample) -> None
         with opened(sample, truncates="skip") as format_:
             decoded = format_.decoder(lambda source: ANY_TABLE).decode(sample.batch)
         assert not decoded.tables
-        assert not decoded.failures
-        assert sum(decoded.skipped.values()) == 1
+        # DDL that changes columns is no row and no bad record: the pipeline decides what it does
+        assert {failure.kind for failure in decoded.failures} <= {FailureKind.SCHEMA_CHANGE}
+        assert sum(decoded.skipped.values()) + len(decoded.failures) == 1
         assert not decoded.unrouted
 
 
