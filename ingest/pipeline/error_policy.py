@@ -89,5 +89,5 @@ class ErrorPolicy:
             )
         elif failure.kind is FailureKind.BAD_RECORD:
             place = f"{batch.topic}:{batch.partition}:{failure.offset}"
-            remedy += f"; `tidelake ingest run --skip-record {place}` sets this one aside"
+            remedy += f"; `--skip-record {place}` sets this one aside"
         return RecordRefused(f"{failure.describe(batch)}. {remedy}", failure)

@@ -202,7 +202,7 @@ def _check_buckets(context: TableContext) -> None:
         raise UnsupportedFeature(
             f"{context.name}: option bucket = -1 (dynamic) on a primary-key table",
             "cannot write with Spark: an index says which bucket a key lives in, and tasks don't share one",
-            "Write with table.writer() or tidelake ingest run, or create the table with a fixed number of buckets",
+            "Write with table.writer() or `tidelake ingest run`, or create the table with a fixed number of buckets",
         )
 
 
