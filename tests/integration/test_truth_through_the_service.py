@@ -66,7 +66,9 @@ async def test_a_capture_read_from_a_folder_gives_the_truth(
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
     await asyncio.to_thread(copy_files, recorded, tmp_path / "log")
     source = FolderSettings(path=tmp_path / "log", until="end")
-    progress = await run(config_for(recorded, tmp_path / "lake", source, list(recorded.topics), format_options))
+    topics = await asyncio.to_thread(lambda: list(recorded.topics))
+    config = await asyncio.to_thread(config_for, recorded, tmp_path / "lake", source, topics, format_options)
+    progress = await run(config)
     assert progress.ended == "end of source"
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
 
@@ -78,7 +80,8 @@ async def test_a_capture_read_from_kafka_gives_the_truth(
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
     topics = await asyncio.to_thread(replay, recorded, kafka_broker)
     source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=topics, until="end")
-    progress = await run(config_for(recorded, tmp_path / "lake", source, topics, format_options))
+    config = await asyncio.to_thread(config_for, recorded, tmp_path / "lake", source, topics, format_options)
+    progress = await run(config)
     assert progress.ended == "end of source"
     assert await asyncio.to_thread(lambda: differences(recorded, table.scan().to_arrow())) == []
 
@@ -117,11 +120,12 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
             options={"bucket": "1"} if recorded.primary_key else {},
         )
     topic = await asyncio.to_thread(replay_merged, tables[0], kafka_broker)
+    format_ = await asyncio.to_thread(lambda: tables[0].format)
     config = Config(
         pipeline="merged",
         warehouse=str(tmp_path / "lake"),
         source=KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[topic], until="end"),
-        format=tables[0].format,
+        format=format_,
         format_options={**options_of_variant, "truncates": "skip"},
         tables=[
             TableSettings(

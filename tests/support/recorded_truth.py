@@ -79,7 +79,7 @@ class RecordedTable:
     def format(self) -> str:
         return "debezium-json" if self.schemas is None else "debezium-avro"
 
-    @property
+    @cached_property
     def schemas(self) -> Path | None:
         """The registry's schemas, where the records are in Avro."""
         path = self.variant_folder / "schemas.json"
