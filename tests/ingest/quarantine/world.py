@@ -33,7 +33,7 @@ pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
 errors: {{tolerance: {tolerance}}}
-quarantine: {{retry_ms_min: 20, retry_ms_max: 50, {quarantine}}}
+quarantine: {{enabled: true, retry_ms_min: 20, retry_ms_max: 50, {quarantine}}}
 tables: [{tables}]
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -68,6 +69,9 @@ def submit(
     command = [_spark_submit(), *passed_on, *(["--files", config] if is_remote else []), _file_of("tidelake.__main__")]
     command += ["spark", "run", given, "--checkpoint", checkpoint or _checkpoint(loaded)]
     command += [f"--set={setting}" for setting in settings]
+    if not is_remote:  # the driver runs here: with this interpreter, which has the packages
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.execv(command[0], command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,9 @@ def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: 
         "--master",
         "local[2]",
     ]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
+    )
     assert run.returncode == 1
     assert "--master local[2], but spark-submit was told local[1]" in run.stderr
 
