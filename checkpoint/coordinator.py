@@ -43,6 +43,8 @@ class CheckpointCoordinator:
     last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none.
     epoch: of this process.
     extra_properties: what each snapshot of a table says besides position and epoch.
+    starts: where the source is read from, which may be past the position of a table whose records are kept elsewhere.
+        None: from the positions.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class CheckpointCoordinator:
         policy: CheckpointPolicy,
         epoch: Epoch,
         extra_properties: Callable[[str], Mapping[str, str]] = lambda _: {},
+        starts: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
@@ -64,7 +67,7 @@ class CheckpointCoordinator:
         self._extra_properties = extra_properties
         self._identifier = last_identifier
         self._published = dict(positions)
-        self._reached: dict[TopicPartition, int] = resume_offsets(positions.values())
+        self._reached: dict[TopicPartition, int] = {**resume_offsets(positions.values()), **(starts or {})}
         self._own: dict[str, dict[TopicPartition, int]] = {}  # of tables that are read for apart from the others
         self._complete: dict[TopicPartition, int] = {}  # what was reached when the last checkpoint was complete
         self._pending: dict[str, TableCommittable] = {}
@@ -130,10 +133,14 @@ class CheckpointCoordinator:
         self._pending.pop(table, None)
         self._own.pop(table, None)
 
-    def own(self, table: str, position: SourcePosition) -> None:
-        """The table is written again, from this position on, and apart from the others until `join`."""
-        self._published[table] = position
-        self._own[table] = position.ends
+    def own(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
+        """The table is written again, apart from the others until `join`.
+
+        position: what its newest snapshot says; the next one starts where that ended.
+        starts: where it is written from, at or past that: between the two is no record of the table.
+        """
+        self._published[table] = position.with_partitions(starts)
+        self._own[table] = {**position.ends, **starts}
 
     def wrote_own(self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         """As `wrote`, for a table apart."""

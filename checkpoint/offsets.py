@@ -95,6 +95,11 @@ class SourcePosition:
         ranges = {p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
         return replace(self, ranges=ranges, accepted=None)
 
+    def extended_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
+        """The same position, its ranges ending at `reached` where that is further: it begins where it began."""
+        ranges = {p: OffsetRange(start, max(end, reached.get(p, end))) for p, (start, end) in self.ranges.items()}
+        return replace(self, ranges=ranges)
+
     def assuming_identity(self, identity: SourceIdentity) -> SourcePosition:
         """The same offsets, taken to count in the source that there is now."""
         return replace(self, identity=SourceIdentity()).with_identity(identity)

@@ -279,7 +279,7 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     retry_ms_max: the longest time between two tries.
     """
 
-    enabled: bool = False
+    enabled: bool = True
     location: Name | None = None
     bytes_max: Positive = 8 << 30
     table_bytes_max: Positive = 2 << 30

@@ -91,7 +91,9 @@ class Checkpointer:
             moved = self._moved.properties(table)
             return moved if routing is None else {**moved, ROUTING_PROPERTY: routing.to_text()}
 
-        coordinator = CheckpointCoordinator(recovered.positions, identifier, self._policy, epoch, extra_properties)
+        coordinator = CheckpointCoordinator(
+            recovered.positions, identifier, self._policy, epoch, extra_properties, recovered.starts
+        )
         empty_commits = [
             TableCommittable(table, identifier, (), recovered.positions[table], epoch, extra_properties(table))
             for table in sorted(self._sinks)
@@ -103,7 +105,9 @@ class Checkpointer:
                 await self._publish(commits, fenced)
             except (TableFailed, ExceptionGroup) as error:
                 self._failed_to_begin(error)
-        await self._tracker.begin(self._source.identity, coordinator.reached, identifier, epoch, recovered.progress)
+        # not how far the source is read: of what is kept of a table in quarantine, the table has nothing yet
+        held = resume_offsets(recovered.positions.values())
+        await self._tracker.begin(self._source.identity, held, identifier, epoch, recovered.progress)
         await self._tracker.register()
         return coordinator
 

@@ -179,7 +179,7 @@ class _Attempt:
                     return
             if self._writes.is_waiting:
                 await self._wait_for_records()
-            elif self._is_read_again():
+            elif self._is_read_again() or self._is_ahead():
                 if self._end.is_set():
                     return  # what is missing is read by the next process
                 await self._parts.clock.sleep_ms(_WAIT_MS)
@@ -202,7 +202,7 @@ class _Attempt:
                     )
                 if newest is not None:
                     self._flow.coordinator.skip_identifiers(newest.identifier)
-                self._flow.coordinator.own(self._table, joined.position)
+                self._flow.coordinator.own(self._table, position, joined.position.ends)
                 self._given = joined.position.ends
                 if opened is not None:
                     self._parts.sinks[self._table], target = opened
@@ -280,6 +280,13 @@ class _Attempt:
         known = coordinator.positions[self._table].ranges
         return any(end > ends.get(p, end) for p, end in coordinator.reached.items() if p in known)
 
+    def _is_ahead(self) -> bool:
+        """Whether the source is yet to bring records again that the log has, and the other tables have not: from there
+        on the table must not take what comes.
+        """
+        reached = self._flow.coordinator.reached
+        return any(end > reached.get(p, end) for p, end in self._log.ends.items())
+
     async def _wait_for_records(self) -> None:
         """Others have yet to bring what records wait for."""
         if not self._end.is_set():
@@ -294,7 +301,7 @@ class _Attempt:
         """Write what is in memory only; then the table has all that the others have. Call it with writing excluded."""
         if self._log.segments_written != self._segments_read:
             return False  # a checkpoint wrote down what was in memory
-        if self._is_read_again():
+        if self._is_read_again() or self._is_ahead():
             return False
         if self._log.held_bytes > _HELD_AT_ONCE:
             await run_uncancellable(self._log.flush, self._log.identity)

@@ -22,7 +22,7 @@ class JoinedLog:
 def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary | None) -> JoinedLog | None:
     """None where records between the two would be missing.
 
-    position: what the table's newest own snapshot says.
+    position: of the table, as its next snapshot without records would have it: it begins where the newest one ended.
     newest: that snapshot; None for none.
 
     Where the log begins after the position, there was no record for the table in between: that was known when the log
@@ -35,7 +35,7 @@ def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary |
         return None
     if newest is None and not is_as_it_was:
         return None  # another table of the name
-    joined = position.with_partitions(log.starts).advanced_to(log.starts)
+    joined = position.with_partitions(log.starts).extended_to(log.starts)
     read = {p: max(end, log.durable_ends.get(p, end)) for p, end in joined.ends.items()}
     ranges = {p: OffsetRange(end, end) for p, end in read.items()}
     identity = log.identity if log.identity.topic_ids or log.identity.cluster_id else position.identity

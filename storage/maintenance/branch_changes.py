@@ -10,7 +10,7 @@ from __future__ import annotations
 from storage.errors import BadInput, CommitConflict, SnapshotExpired
 from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
-from storage.maintenance.rollback import forget_later_states
+from storage.maintenance.rollback import forget_expired_states, forget_later_states
 from storage.maintenance.tag_changes import is_kept, snapshot_to_keep
 from storage.paths import check_branch_name
 from storage.schema.schema_store import SchemaStore
@@ -24,6 +24,8 @@ def create_branch(
     context: TableContext, name: str, *, tag: str | None = None, snapshot_id: int | None = None
 ) -> Snapshot | None:
     """A branch that begins with a tag or snapshot of this one; with neither it is empty, under the newest schema.
+
+    Its schemas come last: a branch without the schema of its first snapshot was not made to the end, and is none.
 
     Returns what it begins with. Raises BadInput for a name that is taken; SnapshotExpired when the beginning went
     meanwhile: then there is no branch.
@@ -45,12 +47,12 @@ def create_branch(
         io.create_if_absent(target.snapshot(first.id), first.to_json().encode())
         if tag is not None:
             io.create_if_absent(target.tag(tag), io.read(context.paths.tag(tag)))
-    for schema_id in context.schemas.ids():
+        if not is_kept(context, first):
+            io.delete_directory(target.branch_root(name))
+            raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was made")
+    for schema_id in sorted(context.schemas.ids()):
         if newest_schema is None or schema_id <= newest_schema:
             io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
-    if first is not None and not is_kept(context, first):
-        io.delete_directory(target.branch_root(name))
-        raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was made")
     return first
 
 
@@ -69,8 +71,8 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     """Make this branch what another is: states from where that one begins are replaced by its own, with its tags and
     schemas. Stop those who write here first.
 
-    Steps: later states go, the newest first; schemas come, then snapshots, the oldest first, then tags. A crash leaves
-    an older state of this branch, or of the other; the same call then goes on.
+    Steps: what an expiry that died left goes; later states go, the newest first; schemas come, then snapshots, the
+    oldest first, then tags. A crash leaves an older state of this branch, or of the other; the same call then goes on.
     Returns the newest snapshot. Raises BadInput when snapshots would be missing between, CommitConflict when somebody
     commits meanwhile.
     """
@@ -80,17 +82,22 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     earliest, latest = theirs.earliest_id(), theirs.latest_id()
     if earliest is None or latest is None:
         raise BadInput(f"branch {name!r} of {context.name} has no snapshot; nothing to go forward to")
+    schemas = SchemaStore(io, source)
+    if not {0, theirs.get(earliest).schema_id} <= set(schemas.ids()):
+        raise BadInput(
+            f"branch {name!r} of {context.name} was not made to the end: it lacks schemas. Delete it, and make it again"
+        )
     own_latest = context.snapshots.latest_id()
     if own_latest is not None and own_latest < earliest - 1:
         raise BadInput(
             f"{context.name} ends with snapshot {own_latest}, branch {name!r} begins with {earliest}: those between "
             "have expired. Write on the branch, or copy its rows"
         )
+    forget_expired_states(context)
     forget_later_states(context, earliest - 1)
-    schemas = SchemaStore(io, source)
     for schema_id in schemas.ids():
         _put(io, context.paths.schema(schema_id), io.read(source.schema(schema_id)))
-    newest_schema = max(schemas.ids(), default=-1)
+    newest_schema = max(schemas.ids())
     for schema_id in SchemaStore(io, context.paths).ids():
         if schema_id > newest_schema:
             io.delete(context.paths.schema(schema_id))

@@ -71,6 +71,15 @@ def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
     return gone
 
 
+def forget_expired_states(context: TableContext) -> None:
+    """Snapshots that began to expire, the oldest first: where all others go, they would come back without files."""
+    hint = context.snapshots.earliest_hint()
+    if hint is not None and context.snapshots.exists(hint):
+        for snapshot_id in sorted(context.snapshots.ids()):
+            if snapshot_id < hint:
+                context.io.delete(context.paths.snapshot(snapshot_id))
+
+
 def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
     """The newest whose watermark is not later. Raises BadInput when there is none."""
     latest = context.snapshots.latest()

@@ -104,7 +104,7 @@ def overdue_tags(context: TableContext, older_than: datetime | None = None, *, n
 
 
 def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot:
-    """Raises BadInput for one that is not there."""
+    """Raises BadInput for one that is not there, SnapshotExpired for one that began to expire."""
     if snapshot_id is None:
         latest = context.snapshots.latest()
         if latest is None:
@@ -116,7 +116,10 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
         earliest, latest_id = context.snapshots.earliest_id(), context.snapshots.latest_id()
         there = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
         raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
-    return found or tagged[0]
+    snapshot = found or tagged[0]
+    if not is_kept(context, snapshot):  # an expiry that died left its file; others of its files may be gone
+        raise SnapshotExpired(context.name, snapshot.id, "its expiry has begun")
+    return snapshot
 
 
 def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = None) -> bool:

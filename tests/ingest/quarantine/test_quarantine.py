@@ -131,9 +131,6 @@ async def to_the_end(world: QuarantineWorld) -> None:
     raise AssertionError("no process got through")
 
 
-@pytest.mark.xfail(
-    reason="records of a table in quarantine may come twice after a kill; docs/quarantine.md", strict=False
-)
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(20)))
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a topic each", "one topic for all"])

@@ -152,10 +152,10 @@ ACTIONS: list[Callable[[Life, Table], None]] = [
 ]
 
 
-@pytest.mark.xfail(reason="one of twenty lives once found the table without its schema; not understood", strict=False)
 @pytest.mark.sampled
 def test_every_retained_state_reads_to_the_end_after_each_step() -> None:
-    for seed in range(examples(20)):
+    found_once = (8, 97, 290)  # a branch that was not made to the end; a tag of what expires; what an expiry left
+    for seed in (*found_once, *range(examples(20))):
         life = Life(Random(seed))
         history = []
         for _ in range(STEPS):
