@@ -8,10 +8,11 @@ from typing import Self
 
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import InferredTable
-from ingest.formats.connect_schema import SourceType
+from ingest.formats.connect_schema import SourceType, spelled_source_type
+from ingest.formats.inferred_types import inferred_type
 from ingest.formats.type_mapping import TypeMapping
 from ingest.settings import TableSettings
-from storage.types import DataField, DataType, not_null, parse_type
+from storage.types import STRING, DataField, DataType, not_null, parse_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,12 @@ class ColumnTypes:
     """Of one table.
 
     declared: by column.
+    spelled: by column, what its values mean at the source where records can't say (`source_types`).
     derived: columns that no record holds.
     """
 
     declared: Mapping[str, DataType] = field(default_factory=dict)
+    spelled: Mapping[str, SourceType] = field(default_factory=dict)
     mapping: TypeMapping = field(default_factory=TypeMapping)
     derived: DerivedColumns = field(default_factory=DerivedColumns)
 
@@ -30,12 +33,16 @@ class ColumnTypes:
     def of(cls, table: TableSettings, format_name: str) -> Self:
         """Raises BadInput for a type, a word or a metadata column that is none."""
         declared = {name: parse_type(text) for name, text in table.columns.items()}
-        return cls(declared, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))
+        spelled = {name: spelled_source_type(name, word) for name, word in table.source_types.items()}
+        return cls(declared, spelled, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))
 
     def type_of(self, name: str, source: SourceType | None, inferred: DataType) -> DataType:
         """Nullable unless it is declared otherwise."""
-        declared = self.declared.get(name)
-        return self.mapping.column_type(source, inferred) if declared is None else declared
+        if (declared := self.declared.get(name)) is not None:
+            return declared
+        if (spelled := self.spelled.get(name)) is not None and (known := inferred_type(spelled)) != STRING:
+            return self.mapping.column_type(spelled, known)
+        return self.mapping.column_type(source, inferred)
 
     def apply(self, inferred: InferredTable, primary_key: tuple[str, ...] | list[str]) -> InferredTable:
         """The columns of a table that is to be made: those of the record, declared ones that it lacks, derived ones.

@@ -18,11 +18,8 @@ JAVA: Final = "Java Paimon"
 JVM: Final = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx4g"
 
 
-class JavaCompaction:
+class _OneJvm:
     """One JVM for all runs. Use it in a `with` block."""
-
-    def __init__(self, input_rows: int) -> None:
-        self._input_rows = input_rows
 
     def __enter__(self) -> Self:
         self._java = JavaOracle(jvm=JVM)
@@ -32,6 +29,13 @@ class JavaCompaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._java.close()
+
+
+class JavaCompaction(_OneJvm):
+    """Full compactions of a table of `input_rows` rows."""
+
+    def __init__(self, input_rows: int) -> None:
+        self._input_rows = input_rows
 
     def of(self, warehouse: str) -> CompactOnce:
         """A full compaction of `bench.rows`."""
@@ -49,8 +53,8 @@ class CompactOnce:
         return Sample(self.input_rows, **cost)
 
 
-class JavaReplay:
-    """One JVM for all runs. Use it in a `with` block.
+class JavaReplay(_OneJvm):
+    """Commits of the same rows.
 
     options: of the table that is written.
     full: each commit compacts everything.
@@ -59,15 +63,6 @@ class JavaReplay:
     def __init__(self, options: Mapping[str, str], *, full: bool) -> None:
         self._options = options
         self._full = full
-
-    def __enter__(self) -> Self:
-        self._java = JavaOracle(jvm=JVM)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._java.close()
 
     def of(self, warehouse: str) -> ReplayOnce:
         """The commits of `bench.changes` into `bench.rows`."""

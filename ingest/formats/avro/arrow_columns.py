@@ -1,7 +1,7 @@
 """Columns of Avro's own types to columns of a table: what the value decoders do to one value, done to a column at once.
 
-A converter may refuse (raise one of NOT_COLUMNAR) whatever it would not read as the value decoder does; its caller then
-goes value by value.
+A converter may refuse (raise one of NOT_CONVERTED) whatever it would not read as the value decoder does; its caller
+then goes value by value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from storage.types import (
 Converter: TypeAlias = Callable[[pa.Array], tuple[pa.Array, Flags | None]]
 """A column of Avro's type to one of the table's, and which cells stand for the old value, or None."""
 
-NOT_COLUMNAR: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
+NOT_CONVERTED: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
 """What is raised for values that can't be converted at once."""
 
 CellsConverter: TypeAlias = Callable[[Cells], tuple[pa.Array, Flags | None]]
@@ -128,7 +128,7 @@ def cells_converter_for(type_: AvroType, source: SourceType, column: RecordColum
 
     def to_arrow(cells: Cells) -> tuple[pa.Array, Flags | None]:
         if fast is not None:
-            with suppress(*NOT_COLUMNAR):
+            with suppress(*NOT_CONVERTED):
                 return fast(cells)
         return column.by_value.to_arrow(cells.to_json())
 

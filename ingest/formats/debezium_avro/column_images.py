@@ -54,7 +54,7 @@ class ColumnImages:
         self._converters: dict[tuple[str, str], CellsConverter] = {}
 
     def read(self, changes: Changes) -> tuple[DecodedRows | None, Places]:
-        """The rows of the changes, and the places of those that are to be read alone. Raises one of NOT_COLUMNAR."""
+        """The rows of the changes, and the places of those that are to be read alone. Raises one of NOT_CONVERTED."""
         alone = self._to_read_alone(changes)
         taken = changes.take(np.flatnonzero(~alone)) if alone.any() else changes
         return self._decoded(taken) if len(taken.rows) else None, np.flatnonzero(alone)

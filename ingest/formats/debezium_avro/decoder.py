@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import NOT_COLUMNAR
+from ingest.formats.avro.arrow_columns import NOT_CONVERTED
 from ingest.formats.avro.avro_schema import AvroType
 from ingest.formats.avro.cells import Cells, Places
 from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
@@ -159,7 +159,7 @@ class DebeziumAvroDecoder:
         places = np.flatnonzero(columnar)
         try:
             by_names = _by_names(columns, places)
-        except NOT_COLUMNAR:  # a name that is no UTF-8
+        except NOT_CONVERTED:  # a name that is no UTF-8
             self._decode_alone(state, rows[places])
             return
         for names, of_table in by_names:
@@ -217,7 +217,7 @@ class DebeziumAvroDecoder:
             return
         try:
             piece, alone = known.columnar.read(changes)
-        except NOT_COLUMNAR:
+        except NOT_CONVERTED:
             if n <= _ALONE_MAX:
                 self._decode_alone(state, changes.rows)
                 return

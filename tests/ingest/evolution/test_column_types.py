@@ -13,8 +13,10 @@ from ingest.formats.connect_schema import SourceType
 from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.type_mapping import TypeMapping
 from ingest.pipeline.error_policy import RecordRefused
+from ingest.settings import TableSettings
+from ingest.tables.column_types import ColumnTypes
 from storage.errors import BadInput
-from storage.types import parse_type
+from storage.types import BIGINT, parse_type
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 
 
@@ -162,3 +164,27 @@ def test_canal_s_declared_lengths_are_followed() -> None:
 
 def test_types_that_nothing_maps_stay() -> None:
     assert TypeMapping.parse(["to-nullable"]).column_type(SourceType("int32"), parse_type("INT")) == parse_type("INT")
+
+
+@pytest.mark.parametrize(
+    ("word", "made"),
+    [
+        ("bigint unsigned", "DECIMAL(20, 0)"),
+        ("date", "DATE"),
+        ("timestamp ms", "TIMESTAMP(3)"),
+        ("bits(12)", "BINARY(2)"),
+        ("base64", "BYTES"),
+        ("time us", "BIGINT"),
+        ("decimal base64", "BIGINT"),
+    ],
+)
+def test_a_new_column_has_the_type_of_what_its_values_are_said_to_mean(word: str, made: str) -> None:
+    """Where Paimon has one for it; `time us` has none, and the digits of a decimal must be declared."""
+    types = ColumnTypes.of(TableSettings(name="a.b", source_types={"no": word}), "debezium-json")
+    assert str(types.type_of("no", None, BIGINT)) == made
+    assert str(types.type_of("other", None, BIGINT)) == "BIGINT"
+
+
+def test_a_declared_type_comes_before_what_values_are_said_to_mean() -> None:
+    settings = TableSettings(name="a.b", source_types={"no": "bigint unsigned"}, columns={"no": "STRING"})
+    assert str(ColumnTypes.of(settings, "debezium-json").type_of("no", None, BIGINT)) == "STRING"
