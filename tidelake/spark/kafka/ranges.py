@@ -58,8 +58,12 @@ def held_parts(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, Offs
 
 
 def limited(starts: Offsets, ends: Offsets, offsets_max: int) -> dict[TopicPartition, int]:
-    """Ends of a batch of at most so many offsets, each partition's share as large as what it has; one at least, so that
-    each gets on: with more partitions than that, the batch is larger.
+    """Ends of a batch of about so many offsets: each partition's share is in proportion to what it has, rounded down.
+
+    A share below one is one, so that each partition gets on: the batch is larger than `offsets_max` by at most the
+    number of such partitions.
+
+    Same as Spark's KafkaMicroBatchStream.rateLimit.
     """
     behind = {p: max(0, end - starts.get(p, end)) for p, end in ends.items()}
     total = sum(behind.values())

@@ -45,12 +45,34 @@ def test_how_many_tasks_there_are(sizes: list[int], partitions_min: int | None, 
 
 
 @given(sizes=SIZES, offsets_max=st.integers(1, 20_000))
-def test_a_limited_batch_gets_on_in_each_partition_and_keeps_to_the_limit(sizes: list[int], offsets_max: int) -> None:
+def test_a_limited_batch_gets_on_in_each_partition_and_passes_the_limit_for_no_other_reason(
+    sizes: list[int], offsets_max: int
+) -> None:
     starts = {r.partition: r.start for r in ranges(*sizes)}
     ends = {r.partition: r.end for r in ranges(*sizes)}
     found = limited(starts, ends, offsets_max)
     assert all(starts[p] < found[p] <= ends[p] for p in ends)
-    assert sum(found[p] - starts[p] for p in ends) <= max(offsets_max, len(sizes))
+    small = sum(size * offsets_max < sum(sizes) for size in sizes)  # their share is less than one offset
+    assert sum(found[p] - starts[p] for p in ends) <= offsets_max + small
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offsets_max", "expected"),
+    [
+        pytest.param([1, 1, 4], 6, [1, 1, 4], id="all fit"),
+        pytest.param([10, 30], 20, [5, 15], id="in proportion"),
+        pytest.param([10, 10, 10], 10, [3, 3, 3], id="rounded down"),
+        pytest.param([1, 1, 4], 3, [1, 1, 2], id="small shares are one, as in Spark's own connector"),
+        pytest.param([5] * 4, 2, [1] * 4, id="more partitions than offsets"),
+    ],
+)
+def test_how_many_offsets_of_each_partition_a_limited_batch_takes(
+    sizes: list[int], offsets_max: int, expected: list[int]
+) -> None:
+    starts = {r.partition: r.start for r in ranges(*sizes)}
+    ends = {r.partition: r.end for r in ranges(*sizes)}
+    found = limited(starts, ends, offsets_max)
+    assert [found[p] - starts[p] for p in ends] == expected
 
 
 @pytest.mark.parametrize(
