@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -47,6 +47,19 @@ _threads: Final = _Threads()
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     """`work`, which mostly waits and starts nothing itself, for all items at once; outcomes in their order. Blocks."""
     return _threads.parallel_io.map(work, items)
+
+
+def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
+    """`work`, which computes much in Arrow, for each item, at once on as many threads as there are cores. Blocks.
+
+    A single item stays in the caller's thread: a new thread fills Arrow's and the interpreter's caches anew, and took a
+    quarter of the CPU time of a small flush. An error is raised when nothing goes on any more; what had not begun by
+    then is left.
+    """
+    if len(items) == 1:
+        return [work(items[0])]
+    with ThreadPoolExecutor(max(1, min(len(items), os.cpu_count() or 1)), "cores") as threads:
+        return list(threads.map(work, items))
 
 
 async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -5,9 +5,7 @@ Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +24,7 @@ from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.table import TableContext
+from storage.threads import map_on_cores
 from storage.types.row_kinds import row_kinds
 from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
@@ -185,8 +184,7 @@ class TableWriter:
                 key, writer = item
                 writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
 
-            with ThreadPoolExecutor(min(len(writers), os.cpu_count() or 1), "flush") as threads:
-                list(threads.map(prepare, writers))
+            map_on_cores(prepare, writers)
             # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
             messages = [*self._assigner.prepare_commit(identifier)]
             for key, writer in writers:

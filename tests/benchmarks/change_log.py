@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import zstandard
 
 from tests.support.cases import raw_lines
@@ -16,7 +19,18 @@ from tests.support.recorded_truth import RecordedTable, own_recorded
 ORDERS: Final[RecordedTable] = own_recorded("orders-100k/orders")
 RECORDS: Final = 109_551  # in the capture
 CHANGES: Final = 100_000  # of these; the rest are tombstones
+_SAY_SCHEMA: Final = """\
+import sys
+from tests.benchmarks.change_log import ORDERS
+sys.stdout.buffer.write(ORDERS.schema.serialize())
+"""
 _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+),')
+
+
+def orders_schema() -> pa.Schema:
+    """As `ORDERS.schema`, from another process: all records are read for it, and a job's peak memory is its own."""
+    said = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
+    return pa.ipc.read_schema(pa.BufferReader(said))
 
 
 def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:

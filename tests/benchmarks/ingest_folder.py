@@ -25,7 +25,7 @@ from ingest.raw_batch import RawBatch
 from ingest.settings import Config
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.write.memory_budget import MemoryBudget
-from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, write_change_log
+from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, orders_schema, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, race_lines, rate_at_least
@@ -157,7 +157,7 @@ def new_orders_table(warehouse: str, options: Mapping[str, str] = WRITE_ONLY) ->
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench", if_not_exists=True)
     catalog.drop_table(TABLE, if_exists=True)
-    return catalog.create_table(TABLE, ORDERS.schema, primary_key=ORDERS.primary_key, options=options)
+    return catalog.create_table(TABLE, orders_schema(), primary_key=ORDERS.primary_key, options=options)
 
 
 def _decoder(table: tidelake.Table) -> DebeziumJsonDecoder:

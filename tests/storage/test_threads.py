@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from storage.threads import map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
+from storage.threads import map_on_cores, map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
 from tests.ingest.pipeline.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
@@ -35,6 +35,39 @@ async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
         "the test",
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("items", "in_threads"), [([], False), ([2], False), ([2, 3], True)], ids=["nothing", "one item", "several"]
+)
+def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool) -> None:
+    """Nearly every flush is of one bucket of few rows."""
+    seen = set[threading.Thread]()
+
+    def work(item: int) -> int:
+        seen.add(threading.current_thread())
+        return item * item
+
+    assert map_on_cores(work, items) == [item * item for item in items]
+    assert bool(seen - {threading.current_thread()}) == in_threads
+
+
+def test_the_error_of_one_item_is_raised_when_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    begun, failing, ended = Gate(), Gate(), list[str]()
+
+    def work(item: str) -> None:
+        if item == "bad":
+            begun()
+            failing.open()
+            raise OSError("disk full")
+        begun.open()
+        failing()
+        ended.append(item)
+
+    with pytest.raises(OSError, match="disk full"):
+        map_on_cores(work, ["bad", "good"])
+    assert ended == ["good"]
 
 
 async def test_outcomes_come_in_the_order_of_the_items() -> None:

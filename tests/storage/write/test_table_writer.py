@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread
 
 import pyarrow as pa
 import pytest
@@ -94,6 +94,24 @@ def test_when_one_bucket_can_not_be_written_the_files_of_the_others_go_too(
         writer.prepare_commit(1)
     writer.abort()
     assert files_below(tmp_path) == []
+
+
+def test_a_single_bucket_is_flushed_in_the_thread_that_commits(
+    table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread made for it took a quarter of the CPU time of a small commit."""
+    flushed_in = list[Thread]()
+    prepare = PrimaryKeyBucketWriter.prepare_commit
+
+    def spied(writer: PrimaryKeyBucketWriter, **how: bool) -> None:
+        flushed_in.append(current_thread())
+        prepare(writer, **how)
+
+    monkeypatch.setattr(PrimaryKeyBucketWriter, "prepare_commit", spied)
+    with table().writer(commit_user="ours") as writer:
+        writer.write(rows(ONE, "a"))
+        writer.commit(1)
+    assert flushed_in == [current_thread()]
 
 
 def files_below(folder: Path) -> list[str]:
