@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from checkpoint.offsets import SourceIdentity, TopicPartition
+from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from ingest.clock import Clock
 from ingest.formats.base import DecodedBatch
 from ingest.quarantine.failures import OwnerOf
@@ -47,6 +47,8 @@ class QuarantineFull(TidelakeError):
 class OwnPositions(Protocol):
     """What is asked of `checkpoint.coordinator.CheckpointCoordinator`."""
 
+    @property
+    def positions(self) -> Mapping[str, SourcePosition]: ...
     def complete_up_to(self, table: str) -> dict[TopicPartition, int]: ...
     def leave_out(self, table: str) -> None: ...
 
@@ -204,11 +206,20 @@ class Quarantine:
                 base_id, manifest_list = entry.base or (None, None)
                 directory = directory_of(self.location, entry.name)
                 entry.log = RecordLog(self.io, directory, entry.name, entry.complete_up_to, base_id, manifest_list)
+            for partition, start in self._begins(entry).items():
+                entry.log.add_partition(partition, start)
             for partition, end in entry.log.ends.items():
                 starts[partition] = min(end, starts.get(partition, end))
         self.read_again.clear()
         self.changed.set()
         return starts
+
+    def _begins(self, entry: QuarantinedTable) -> dict[TopicPartition, int]:
+        """Where records for the table begin that are in it or in its log; a partition may have come up since it
+        failed: then all that was read of it so far passed the table by.
+        """
+        known = None if self.positions is None else self.positions.positions.get(entry.name)
+        return {**(known.ends if known else {}), **entry.complete_up_to}
 
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
         """Keep what may be of quarantined tables, of the records with offsets in [start, stop). Quick.

@@ -120,6 +120,11 @@ class RecordLog:
     def held_bytes(self) -> int:
         return self._held_bytes
 
+    def add_partition(self, partition: TopicPartition, start: int) -> None:
+        """Records of a partition come from there on. Known ones stay."""
+        for offsets in (self.starts, self.durable_ends, self.ends):
+            offsets.setdefault(partition, start)
+
     def append(self, partition: TopicPartition, records: RawBatch | None, next_offset: int) -> None:
         """records: those of the table between the log's end and `next_offset`; None for none."""
         self.starts.setdefault(partition, next_offset if records is None else int(records.offsets[0]))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from functools import partial
 from random import Random
 
 import pytest
 
+from checkpoint.offsets import TopicPartition
 from ingest.quarantine.notices import read_notices
 from ingest.quarantine.quarantine import QuarantineFull
+from ingest.raw_batch import RawBatch
 from storage.errors import CommitConflict
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld, until
-from tests.support.faulty_file_io import FaultyIOError
+from tests.support.faulty_file_io import Call, Fault, FaultyIOError
 from tests.support.levels import sample
+from tests.support.memory_log import MemoryLogSource
 
 
 @pytest.fixture(params=[False, True], ids=["a topic each", "one topic for all"])
@@ -115,6 +120,51 @@ async def test_a_record_that_one_table_cannot_take_stops_that_table_before_it() 
     await to_the_end(world)
     assert not await asyncio.to_thread(world.wrong)
     assert not await asyncio.to_thread(world.breaks)
+
+
+async def test_a_partition_that_comes_up_while_its_table_fails_is_read_from_its_beginning(
+    world: QuarantineWorld,
+) -> None:
+    source = LatePartitionSource(world)
+    io = world.io()
+    world.broken, world.refuses, begin = {"t1"}, lambda call: "/bucket-" in call.path, io.begin
+
+    def begin_late(call: Call) -> Fault | None:
+        if call.name == "open_output" and "/t1/bucket-" in call.path:
+            assert source.has_read_it.wait(20)
+        return begin(call)
+
+    io.begin = begin_late  # type: ignore[method-assign]
+    world.add("t1", 2)
+    pipeline = await asyncio.to_thread(world.pipeline, source, io)
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: world.kept() == ["shop.t1"], running)
+    world.broken = set()
+    await until(lambda: not world.wrong(), running)
+    pipeline.stop()
+    await running
+    assert 1 in await asyncio.to_thread(world.rows, "t1")
+
+
+class LatePartitionSource(GrowingSource):
+    """Partition 1 of `t1` comes up after the first records of partition 0."""
+
+    def __init__(self, world: QuarantineWorld) -> None:
+        super().__init__(world.log)
+        self.world = world
+        self.has_read_it = threading.Event()
+
+    async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+        late, at = TopicPartition(self.world.topic("t1"), 1), dict(positions)
+        if late not in self.world.log.records:
+            async for batch in MemoryLogSource.read(self, positions):
+                at[TopicPartition(batch.topic, batch.partition)] = batch.next_offset
+                yield batch
+            self.world.add("t1", 1)
+        async for batch in super().read(at):
+            yield batch
+            if len(batch) and (batch.topic, batch.partition) == (late.topic, late.partition):
+                self.has_read_it.set()
 
 
 async def to_the_end(world: QuarantineWorld) -> None:
