@@ -105,6 +105,9 @@ class TablePaths:
     def tag(self, name: str) -> str:
         return f"{self.tag_directory}/{TAG_PREFIX}{name}"
 
+    def tag_success_file(self, name: str) -> str:
+        return f"{self.tag_directory}/tag-success-file/{name}_SUCCESS"
+
     @property
     def consumer_directory(self) -> str:
         return f"{self._branch_root}/consumer"

@@ -16,8 +16,9 @@ from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.overwrite import matching_partitions
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.maintenance.batch_tags import tag_batch_write
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
@@ -52,7 +53,7 @@ class Writer:
             replaces=self._overwrite is not False,
         )
         self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
-        self._expiry = ExpiryWorker()
+        self._expiry = MaintenanceWorker()
         self._expire = self._expiry.watch(context)
         self._table_name = context.name
         self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
@@ -106,7 +107,11 @@ class Writer:
             self._writer.dropped()  # before its files go: a compaction may be reading them
             self._commit.discard_replayed(committable)
         compacted = self._commit.compact_left(committable, self._writer.compact_left)
-        return published if published is None or compacted is None else compacted
+        if published is not None and compacted is not None:
+            published = compacted
+        if published is not None and number == BATCH_COMMIT_IDENTIFIER:
+            tag_batch_write(self._context, published)
+        return published
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
         """Publish behind what other writers committed to the same buckets meanwhile: their rows came first, then.

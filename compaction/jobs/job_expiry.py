@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from compaction.cancellation import CancellationToken
-from storage.expire.expiry_worker import Committed, ExpiryWorker
+from storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
 from storage.table import TableContext
 
 
@@ -23,7 +23,7 @@ class JobExpiry:
 
     def __init__(self, cancellation: CancellationToken) -> None:
         self._cancellation = cancellation
-        self._worker = ExpiryWorker()
+        self._worker = MaintenanceWorker()
         # options change with the schema; a table that was created again has another time
         self._tables: dict[tuple[str, int, int], Committed] = {}
 

@@ -57,9 +57,9 @@ from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio import FileIO, open_file_io
 from storage.logs import get_logger
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.table import TableContext
 from storage.threads import map_parallel
 from storage.write.memory_budget import MemoryBudget
@@ -127,7 +127,7 @@ def build_pipeline(
     catalog = open_catalog(config.warehouse, options, io)
     format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
-    expiry = ExpiryWorker()
+    expiry = MaintenanceWorker()
     behaviors = {table.name: SchemaBehavior(config.schema_evolution_of(table)) for table in config.tables}
     column_types = {table.name: ColumnTypes.of(table, config.format) for table in config.tables}
     derived = {name: types.derived for name, types in column_types.items()}
@@ -252,7 +252,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     progress: ProgressFile | None,
     recovery_flags: RecoveryFlags,
     command: str,
-    expiry: ExpiryWorker,
+    expiry: MaintenanceWorker,
     moved: MovedRowsByTable,
     clock: Clock,
     observed: RunObservations | None = None,

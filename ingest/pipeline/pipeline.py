@@ -17,8 +17,8 @@ from ingest.pipeline.startup import Startup
 from ingest.sources.base import Source, SourceUnavailable
 from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput, PositionRefused
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.threads import run_uncancellable, sole_error
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Pipeline:
         next_start: PipelineRecovery,
         source: Source,
         sinks: Mapping[str, TableSink],
-        expiry: ExpiryWorker,
+        expiry: MaintenanceWorker,
         metrics: RunMetrics,
         observed: RunObservations,
         monitor: PipelineMonitor | None = None,

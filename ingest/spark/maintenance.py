@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 
 from ingest.tables.table_history import consumer_name
-from storage.expire.expiry_worker import Committed, ExpiryWorker
 from storage.logs import get_logger
+from storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
 from storage.snapshots.consumers import Consumer
 from storage.table import TableContext
 
@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 class SinkMaintenance:
     """Of all tables that the sinks of one driver write; expiry runs in a thread of its own. Thread-safe."""
 
-    def __init__(self, worker: ExpiryWorker) -> None:
+    def __init__(self, worker: MaintenanceWorker) -> None:
         self._worker = worker
         self._newest: dict[tuple[str, str], int] = {}  # (location, commit user) to its newest snapshot
         self._watching: dict[
@@ -50,4 +50,4 @@ class SinkMaintenance:
         due(snapshot_id)
 
 
-maintenance = SinkMaintenance(ExpiryWorker())  # no thread starts before something is to expire
+maintenance = SinkMaintenance(MaintenanceWorker())  # no thread starts before something is to expire

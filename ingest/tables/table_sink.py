@@ -21,9 +21,9 @@ from ingest.tables.unavailable_values import RowLookup
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.logs import get_logger
 from storage.lookup.row_lookup import lookup_newest_rows
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.table import TableContext
 from storage.write.bucket_router import RoutedRows
 from storage.write.memory_budget import MemoryBudget
@@ -146,7 +146,7 @@ class StorageTableSink:
         commit_user: str,
         memory: MemoryBudget,
         spill_directory: Path | None = None,
-        expiry: ExpiryWorker | None = None,
+        expiry: MaintenanceWorker | None = None,
         shared_with: Collection[str] = (),
         history_snapshots: int = HISTORY_SNAPSHOTS,
         compacted: CompactionListener | None = None,

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from storage.clock import epoch_ms
 from storage.errors import BadInput, SnapshotExpired
 from storage.expire.branch_files import BranchFiles
 from storage.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from storage.expire.retained_states import all_branches, state_lists
+from storage.maintenance.success_file import write_success_file
 from storage.manifests.manifest_store import ManifestStore
+from storage.options.maintenance_options import TagCreation
 from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tag_periods import TagPeriod
 from storage.snapshots.tags import Tag, TagStore, tagged_snapshots
 from storage.table import TableContext
 
@@ -35,10 +39,13 @@ def create_tag(
     Raises BadInput for a name that is taken and a snapshot that is not there, SnapshotExpired when it went meanwhile.
     """
     snapshot = snapshot_to_keep(context, snapshot_id)
+    _check_automatic_name(context, name, snapshot)
     TagStore(context.io, context.paths).create(name, snapshot, retained=retained, now=now())
     if not is_kept(context, snapshot, but_tag=name):
         context.io.delete(context.paths.tag(name))
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was made")
+    if context.options.tag_create_success_file:
+        write_success_file(context.io, context.paths.tag_success_file(name), epoch_ms())
     return snapshot
 
 
@@ -74,7 +81,24 @@ def delete_tag(context: TableContext, name: str) -> DeletionPlan:
     """Returns what went with it: files that nothing else names. Raises BadInput when there is no such tag."""
     tag = TagStore(context.io, context.paths).tag(name)
     context.io.delete(context.paths.tag(name))
+    if context.options.tag_create_success_file:
+        context.io.delete(context.paths.tag_success_file(name))
     return _delete_unnamed(context, tag.snapshot)
+
+
+def _check_automatic_name(context: TableContext, name: str, snapshot: Snapshot) -> None:
+    """One snapshot has at most one tag of the table's schedule. Raises BadInput."""
+    if context.options.tag_creation not in (TagCreation.PROCESS_TIME, TagCreation.WATERMARK):
+        return
+    period, store = TagPeriod.of(context.options), TagStore(context.io, context.paths)
+    if period.time_of(name) is None:
+        return
+    for other in store.names():
+        if other != name and period.time_of(other) is not None and store.get(other).id == snapshot.id:
+            raise BadInput(
+                f"{context.name}: snapshot {snapshot.id} has the automatic tag {other!r}, so {name!r}, which is named "
+                "like one, can't stand for it too; choose a name that is no date"
+            )
 
 
 def overdue_tags(context: TableContext, older_than: datetime | None = None, *, now: datetime) -> list[Tag]:

@@ -149,12 +149,5 @@ class ScanOptions(BaseOptions):
     ignores_consumer_progress = OptionValue[bool]("consumer.ignore-progress")
     # Whether `$audit_log` and `$binlog` have a column `_SEQUENCE_NUMBER`
     reads_sequence_numbers = OptionValue[bool]("table-read.sequence-number.enabled")
-
-    @property
-    def tag_period(self) -> str:
-        """How often automatic tags are made: daily, hourly, two-hours, or by a duration (then they name minutes)."""
-        return "duration" if self.is_given("tag.creation-period-duration") else self._word("tag.creation-period")
-
-    tag_period_format = OptionValue[str]("tag.period-formatter")
     streaming_read_append_overwrite = OptionValue[bool]("streaming-read-append-overwrite")
     streaming_read_overwrite = OptionValue[bool]("streaming-read-overwrite")

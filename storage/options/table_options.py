@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from storage.options.maintenance_options import MaintenanceOptions
 from storage.options.option_value import EnumValue, OptionValue
 from storage.options.retention_options import RetentionOptions
 from storage.options.scan_options import ScanOptions
@@ -39,7 +40,7 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
-class TableOptions(RetentionOptions, ScanOptions):
+class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     """All options this release acts on."""
 
     # ------------------------------------------------------------ merge

@@ -7,6 +7,7 @@ from typing import Final
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
     COMPACT,
+    EXPIRE,
     IS_TRUE,
     READING,
     WRITE,
@@ -22,7 +23,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, TEXT, one_of
 
 _OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
-_OF_TAGS: Final = "it belongs to tags that a job makes or ends by itself, and none are here"
+_OF_METASTORE: Final = "a directory keeps no partitions for tags"
 _MARK_DONE: Final = "it belongs to marking partitions as done, which writing refuses"
 _STATISTICS: Final = "it only reports the size of partitions to a metastore"
 
@@ -52,42 +53,36 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("partition.timestamp-pattern", TEXT, None, _OF_EXPIRED),
     without_effect("partition.timestamp-format.strict", BOOLEAN, "false", _OF_EXPIRED),
     without_effect("end-input.check-partition-expire", BOOLEAN, "false", _OF_EXPIRED),
-    refused(
-        "tag.automatic-creation",
-        one_of("none", "process-time", "watermark", "batch"),
-        "none",
-        Refusal(
-            WRITE,
-            unless_write_only(other_than("none", example="process-time")),
-            "no tags would be made",
-            "Set write-only = true and let Java Paimon's compaction job do it, or unset the option",
-        ),
-        Refusal(
-            COMPACT,
-            other_than("none", example="process-time"),
-            "no tags would be made: this job makes none",
-            "Compact with Java Paimon, or unset the option",
-        ),
-    ),
-    without_effect("tag.create-success-file", BOOLEAN, "false", _OF_TAGS),
-    acts("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", READING),
-    without_effect("tag.creation-delay", DURATION, "0 ms", _OF_TAGS),
+    acts("tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none", WRITE),
+    acts("tag.create-success-file", BOOLEAN, "false", WRITE),
+    acts("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", WRITE | READING),
+    acts("tag.creation-delay", DURATION, "0 ms", WRITE),
     acts(
         "tag.period-formatter",
         one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"),
         "with_dashes",
-        READING,
+        WRITE | READING,
     ),
-    acts("tag.creation-period-duration", DURATION, None, READING),
-    without_effect("tag.num-retained-max", INT, None, _OF_TAGS),
-    without_effect("tag.default-time-retained", DURATION, None, _OF_TAGS),
-    without_effect("tag.time-expire-enabled", BOOLEAN, "true", _OF_TAGS),
-    without_effect("tag.automatic-completion", BOOLEAN, "false", _OF_TAGS),
-    without_effect("tag.batch.customized-name", TEXT, None, _OF_TAGS),
-    without_effect("snapshot.watermark-idle-timeout", DURATION, None, _OF_TAGS),
-    without_effect("sink.watermark-time-zone", TEXT, "UTC", _OF_TAGS),
-    without_effect("sink.process-time-zone", TEXT, None, _OF_TAGS),
-    without_effect("metastore.tag-to-partition", TEXT, None, _OF_TAGS),
+    acts("tag.creation-period-duration", DURATION, None, WRITE | READING),
+    acts("tag.num-retained-max", INT, None, WRITE),
+    acts("tag.default-time-retained", DURATION, None, WRITE),
+    acts("tag.time-expire-enabled", BOOLEAN, "true", EXPIRE),
+    acts("tag.automatic-completion", BOOLEAN, "false", WRITE),
+    acts("tag.batch.customized-name", TEXT, None, WRITE),
+    refused(
+        "snapshot.watermark-idle-timeout",
+        DURATION,
+        None,
+        Refusal(
+            WRITE,
+            is_set("1 h"),
+            "no snapshot is made for a tag while nothing arrives: the tag comes with the next commit",
+            "Unset it",
+        ),
+    ),
+    acts("sink.watermark-time-zone", TEXT, "UTC", WRITE),
+    acts("sink.process-time-zone", TEXT, None, WRITE),
+    without_effect("metastore.tag-to-partition", TEXT, None, _OF_METASTORE),
     refused(
         "partition.end-input-to-done",
         BOOLEAN,

@@ -192,12 +192,11 @@ def test_what_has_an_order_is_not_sorted(keyed: bool, options: dict[str, str], t
         compact_table(table.context, CompactionRequest(order_by=("v",)))
 
 
-def test_a_table_whose_tags_would_not_be_made_is_refused(tmp_path: Path) -> None:
-    """Writing it is fine, for the writer leaves the tags to this job."""
-    table = new_table(tmp_path, keyed=True, options={"tag.automatic-creation": "process-time"})
+def test_a_table_whose_callbacks_would_not_be_called_is_refused(tmp_path: Path) -> None:
+    table = new_table(tmp_path, keyed=True)
     write(table, *commits(1))
-    with pytest.raises(UnsupportedFeature, match=r"tag.automatic-creation = process-time: cannot compact"):
-        compact_table(table.context)
+    with pytest.raises(UnsupportedFeature, match=r"commit.callbacks = org.example.Callback: cannot compact"):
+        compact_table(table.context.with_options({"commit.callbacks": "org.example.Callback"}))
 
 
 def test_a_table_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -333,21 +333,22 @@ def failing(error: Exception) -> Callable[[], list[str]]:
 
 
 def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = new_table(tmp_path, keyed=True, options={"tag.automatic-creation": "process-time"})
+    table = new_table(tmp_path, keyed=True)
     write(table, *commits(1))
+    refused = table.context.with_options({"commit.callbacks": "org.example.Callback"})
     cancellation = SimulatedTime(for_ms=3_600_000)
     watch(
         lambda: ["db.t"],
-        lambda _: table.context,
+        lambda _: refused,
         MINOR,
         cancellation,
         keep_going=True,
         now_ms=lambda: cancellation.now_ms,
     )
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["table"], caplog.text
-    assert "tag.automatic-creation = process-time: cannot compact" in caplog.text
+    assert "commit.callbacks = org.example.Callback: cannot compact" in caplog.text
     with pytest.raises(UnsupportedFeature):
-        watch(lambda: ["db.t"], lambda _: table.context, MINOR, CancellationToken())
+        watch(lambda: ["db.t"], lambda _: refused, MINOR, CancellationToken())
 
 
 def test_watching_does_what_is_due_and_nothing_else() -> None:

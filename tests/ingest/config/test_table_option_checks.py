@@ -50,8 +50,8 @@ class Case:
         Case("no size", "write-buffer-size: big", r"shop\.yaml:8: shop\.orders: option write-buffer-size = 'big'"),
         Case(
             "what this release lacks",
-            "tag.automatic-creation: process-time",
-            r"shop\.yaml:8: .*tag\.automatic-creation = process-time",
+            "commit.callbacks: org.example.Callback",
+            r"shop\.yaml:8: .*commit\.callbacks = org\.example\.Callback",
         ),
         Case("a setting of ours", "primary-key: id", r"says what `primary_key` says"),
     ],

@@ -45,9 +45,9 @@ from ingest.tables.moved_row_files import MovedRowFiles
 from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.table_router import Route, TableRouter
 from storage.commit.commit_message import CommitMessage
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.fileio.memory import MemoryFileIO
 from storage.format import KIND_COLUMN, RowKind
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import BIGINT, STRING, DataField
@@ -430,7 +430,7 @@ class Rig:
             progress=self.progress,
             recovery_flags=RecoveryFlags(),
             command=DEFAULT_COMMAND,
-            expiry=ExpiryWorker(),
+            expiry=MaintenanceWorker(),
             moved=MovedRowsByTable(MovedRowsBudget()),
             clock=self.clock,
         )

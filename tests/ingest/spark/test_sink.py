@@ -15,7 +15,7 @@ import pytest
 import tidelake
 from ingest.spark.maintenance import SinkMaintenance
 from ingest.spark.sink import SparkSink
-from storage.expire.expiry_worker import ExpiryWorker
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import sink
 
@@ -118,7 +118,7 @@ def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> 
 def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = ExpiryWorker()
+    worker = MaintenanceWorker()
     monkeypatch.setattr("ingest.spark.sink.maintenance", SinkMaintenance(worker))
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 ms"}
     table = stream.create(options=options)

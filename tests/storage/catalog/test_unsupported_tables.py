@@ -26,7 +26,7 @@ UNSUPPORTED = [
     pytest.param({"data-file.external-paths": "s3://else"}, KEY, "data-file.external-paths", id="files elsewhere"),
     pytest.param({"row-tracking.enabled": "true"}, (), "row-tracking.enabled", id="row tracking"),
     pytest.param({"metadata.iceberg.storage": "table-location"}, KEY, "metadata.iceberg.storage", id="Iceberg"),
-    pytest.param({"tag.automatic-creation": "process-time"}, KEY, "tag.automatic-creation", id="automatic tags"),
+    pytest.param({"commit.callbacks": "org.example.Callback"}, KEY, "commit.callbacks", id="callbacks"),
     pytest.param({"fields.v.map.storage-layout": "shared-shredding"}, KEY, "map.storage-layout", id="shredded maps"),
     pytest.param({"branch": "dev"}, KEY, "branch = dev", id="another branch"),
 ]
@@ -97,9 +97,9 @@ def test_what_only_a_compaction_job_lacks_may_be_created_for_writers_that_leave_
         table.compact()
 
 
-@pytest.mark.parametrize("key", ["partition.expiration-time", "tag.automatic-creation"])
+@pytest.mark.parametrize("key", ["partition.expiration-time"])
 def test_a_compaction_job_refuses_what_it_would_leave_undone(key: str, catalog: FileSystemCatalog) -> None:
-    value = {"partition.expiration-time": "7 d", "tag.automatic-creation": "process-time"}[key]
+    value = "7 d"
     table = Catalog(catalog).create_table("shop.t", SCHEMA, primary_key=KEY, options={"write-only": "true", key: value})
     with pytest.raises(UnsupportedFeature, match=rf"option {key} = {value}: cannot compact: .*Compact with Java"):
         table.compact(full=True)

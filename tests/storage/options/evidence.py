@@ -297,6 +297,20 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/system_tables/test_audit_log.py": {
         "test_the_audit_log_has_sequence_numbers_on_request": ("table-read.sequence-number.enabled",),
     },
+    "tests/storage/maintenance/test_automatic_tags.py": {
+        "test_which_snapshot_gets_which_tag": (
+            "tag.automatic-creation",
+            "tag.automatic-completion",
+            "tag.creation-delay",
+            "tag.num-retained-max",
+            "sink.watermark-time-zone",
+        ),
+        "test_by_the_wall_clock_nothing_is_looked_at_before_a_period_is_over": ("sink.process-time-zone",),
+        "test_a_tag_has_the_tables_retention_and_goes_after_it": ("tag.default-time-retained",),
+        "test_tags_stay_where_their_time_does_not_count": ("tag.time-expire-enabled",),
+        "test_batch_tags_may_have_a_name_of_their_own_and_a_number": ("tag.batch.customized-name",),
+        "test_a_success_file_stands_beside_the_tag_and_goes_with_it": ("tag.create-success-file",),
+    },
     "tests/storage/read/test_auto_tags.py": {
         "test_the_name_of_an_automatic_tag_says_its_time": (
             "tag.creation-period",

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from storage.options import TableOptions
-from storage.read.auto_tags import tag_time
+from storage.snapshots.tag_periods import TagPeriod
 
 NOON = datetime(2026, 1, 31, 12)
 DAY = datetime(2026, 1, 31)
@@ -39,4 +39,4 @@ NAMES = [
 def test_the_name_of_an_automatic_tag_says_its_time(
     options: Mapping[str, str], name: str, time: datetime | None
 ) -> None:
-    assert tag_time(name, TableOptions(options)) == time
+    assert TagPeriod.of(TableOptions(options)).time_of(name) == time

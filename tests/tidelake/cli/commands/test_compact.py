@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -155,10 +155,13 @@ def test_a_command_says_stopped_only_where_work_is_left(
 
 def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tmp_path: Path) -> None:
     new_table(tmp_path, name="db.empty")
-    refused = new_table(tmp_path, name="db.refused", keyed=True, options={"tag.automatic-creation": "process-time"})
+    refused = new_table(tmp_path, name="db.refused", keyed=True)
     good = new_table(tmp_path, name="db.good", keyed=True)
     write(refused, *commits(1))
     write(good, *commits(6))
+    schema = refused.context.schema  # Java sets what is refused here
+    options = {**schema.options, "commit.callbacks": "org.example.Callback"}
+    refused.context.schemas.publish(replace(schema, id=1, options=options))
     said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
     assert said.code == 0, "what can't be done here is no failure of a nightly job"
     told = json.loads(said.out)
@@ -167,11 +170,11 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
         ("db.good", [7]),
         ("db.refused", []),
     ]
-    assert "tag.automatic-creation = process-time: cannot compact" in told[2]["passed_over"]
+    assert "commit.callbacks = org.example.Callback: cannot compact" in told[2]["passed_over"]
     people = call("table", "compact", "--database", "db", "-w", tmp_path)
     assert "db.empty: nothing was done, it has no snapshot yet\n" in people.err
-    assert "skipped: db.refused: option tag.automatic-creation = process-time: cannot compact" in people.err
-    assert "Compact with Java Paimon, or unset the option" in people.err
+    assert "skipped: db.refused: option commit.callbacks = org.example.Callback: cannot compact" in people.err
+    assert "Unset it" in people.err
     assert people.code == 0
     assert call("table", "compact", "db.refused", "-w", tmp_path).code == 1, "who names it hears of it"
     write(good, *commits(1))

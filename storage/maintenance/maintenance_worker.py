@@ -1,7 +1,10 @@
-"""Expiry beside the commits: one thread for all tables of a process.
+"""What follows the commits of a table, beside them: one thread for all tables of a process.
 
+In this order: automatic tags are made, tags whose time is over go, partitions expire, then snapshots and changelogs do.
 A commit only says that it happened; it never waits, and never fails because of what is done here. What goes wrong is
 logged, once until it changes, and tried again after a later commit.
+
+Source: Java `table/sink/TableCommitImpl.java` (maintain), which does it as a part of the commit.
 """
 
 from __future__ import annotations
@@ -9,21 +12,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from storage.clock import epoch_ms
 from storage.expire.changelog_expiry import ChangelogExpiry
 from storage.expire.retained_states import Pins
 from storage.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
 from storage.logs import get_logger
+from storage.maintenance.maintenance_steps import maintenance_steps
 from storage.table import TableContext
 
 _log = get_logger(__name__)
 
+T = TypeVar("T")
+
+_EFFECTS: Final = {
+    "automatic_tags": "the tag is made later; commits go on",
+    "tag_expiry": "tags stay; commits go on",
+    "partition_expiry": "partitions stay; commits go on",
+    "expiry": "snapshots stay; commits go on",
+}
+
 Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot that was just published
 
 
-class ExpiryWorker:
+class MaintenanceWorker:
     """The thread starts when there is something to do. Thread-safe.
 
     is_closing: no more is taken on.
@@ -31,13 +44,13 @@ class ExpiryWorker:
 
     def __init__(self, *, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._now_ms = now_ms
-        self._tables: list[_ExpiringTable] = []
-        self._waiting: list[_ExpiringTable] = []
+        self._tables: list[_MaintainedTable] = []
+        self._waiting: list[_MaintainedTable] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self.is_closing = False
         self._is_cancelled = False
-        self._working: _ExpiringTable | None = None
+        self._working: _MaintainedTable | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -54,12 +67,12 @@ class ExpiryWorker:
         """
         if context.options.write_only:
             return lambda _: None
-        table = _ExpiringTable(context, pins, self._now_ms, lambda: self._is_cancelled)
+        table = _MaintainedTable(context, pins, self._now_ms, lambda: self._is_cancelled)
         self._tables.append(table)
 
         def committed(snapshot_id: int) -> None:
             table.latest_id = snapshot_id
-            if table.snapshots.is_due(snapshot_id):
+            if table.is_due(snapshot_id):
                 self._submit(table)
 
         return committed
@@ -77,7 +90,7 @@ class ExpiryWorker:
             self.is_closing = not finish
         if finish:
             for table in self._tables:
-                if table.latest_id is not None and table.snapshots.is_due(table.latest_id, patient=False):
+                if table.latest_id is not None and table.is_due(table.latest_id, patient=False):
                     self._submit(table)
         with self._changed:
             self.is_closing = True
@@ -90,13 +103,13 @@ class ExpiryWorker:
         """Whoever waits in `close` goes on as soon as the step at hand is done. From any thread, and quick."""
         self._is_cancelled = True
 
-    def _submit(self, table: _ExpiringTable) -> None:
+    def _submit(self, table: _MaintainedTable) -> None:
         with self._changed:
             if self.is_closing or table in self._waiting:
                 return
             self._waiting.append(table)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="tidelake-expiry", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
@@ -106,7 +119,7 @@ class ExpiryWorker:
             if expired is not None and not self.is_closing and table.is_still_due():
                 self._submit(table)  # behind the others
 
-    def _next(self) -> _ExpiringTable | None:
+    def _next(self) -> _MaintainedTable | None:
         """Waits for a table. None when it is time to end."""
         with self._changed:
             self._working = None
@@ -118,14 +131,15 @@ class ExpiryWorker:
             return self._working
 
 
-class _ExpiringTable:
+class _MaintainedTable:
     def __init__(
         self, context: TableContext, pins: Pins, now_ms: Callable[[], int], is_cancelled: Callable[[], bool]
     ) -> None:
-        self.snapshots = SnapshotExpiry(context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
         self.latest_id: int | None = None
         self._name = context.name
-        self._logged_error = ""
+        self._logged_errors: dict[str, str] = {}
+        self._steps = maintenance_steps(context, now_ms)
+        self._snapshots = SnapshotExpiry(context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
         self._new_changelogs = partial(ChangelogExpiry, context, pins=pins, now_ms=now_ms, is_cancelled=is_cancelled)
 
     @cached_property
@@ -133,24 +147,39 @@ class _ExpiringTable:
         """Made when it is needed: few tables keep changelogs longer than snapshots."""
         return self._new_changelogs()
 
+    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+        """Whether there may be something to do; costs nothing. patient: as of SnapshotExpiry."""
+        return any(step.is_due(patient=patient) for step in self._steps) or self._snapshots.is_due(
+            latest_id, patient=patient
+        )
+
+    def is_still_due(self) -> bool:
+        return self.latest_id is not None and self._snapshots.is_due(self.latest_id)
+
     def round(self) -> ExpiryRound | None:
-        latest_id = self.latest_id
-        assert latest_id is not None
-        try:
-            expired = self.snapshots.run(latest_id)
-            if self.snapshots.keeps_changelogs():
-                self._changelogs.run(latest_id)
-        except Exception as error:
-            if self._logged_error != str(error):
-                self._logged_error = str(error)
-                _log.warning(
-                    "expiry_failed", table=self._name, error=self._logged_error, effect="snapshots stay; commits go on"
-                )
-            return None
-        self._logged_error = ""
+        """What follows a commit, each step whatever becomes of the others."""
+        for step in self._steps:
+            if step.is_due(patient=False):
+                self._try(step.name, step.run)
+        expired = self._try("expiry", self._expire)
         if expired is not None:
             _log.debug("expired", table=self._name, first=expired.first, end=expired.end, snapshots=expired.snapshots)
         return expired
 
-    def is_still_due(self) -> bool:
-        return self.latest_id is not None and self.snapshots.is_due(self.latest_id)
+    def _expire(self) -> ExpiryRound | None:
+        assert self.latest_id is not None
+        expired = self._snapshots.run(self.latest_id)
+        if self._snapshots.keeps_changelogs():
+            self._changelogs.run(self.latest_id)
+        return expired
+
+    def _try(self, what: str, step: Callable[[], T]) -> T | None:
+        try:
+            done = step()
+        except Exception as error:
+            if self._logged_errors.get(what) != str(error):
+                self._logged_errors[what] = str(error)
+                _log.warning(f"{what}_failed", table=self._name, error=str(error), effect=_EFFECTS[what])
+            return None
+        self._logged_errors.pop(what, None)
+        return done

@@ -8,10 +8,10 @@ import uuid
 import pytest
 
 from storage.commit.commit_message import Committable
-from storage.expire.expiry_worker import ExpiryWorker
 from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import SnapshotExpiry
 from storage.fileio.memory import MemoryFileIO
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.table import TableContext
 from tests.storage.snapshots.tables import FakeTime, committer, make_table
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
@@ -43,7 +43,7 @@ def ids(table: TableContext) -> list[int]:
 
 
 def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io: FaultyFileIO) -> None:
-    worker = ExpiryWorker()
+    worker = MaintenanceWorker()
     tables = [new_table(io), new_table(io)]
     for table in tables:
         committed = worker.watch(table)
@@ -53,7 +53,7 @@ def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io:
 
 
 def test_a_write_only_table_is_left_to_others(io: FaultyFileIO) -> None:
-    worker = ExpiryWorker()
+    worker = MaintenanceWorker()
     table = new_table(io, write_only="true")
     worker.watch(table)(commit(table, 9))
     worker.close(finish=True)
@@ -61,7 +61,7 @@ def test_a_write_only_table_is_left_to_others(io: FaultyFileIO) -> None:
 
 
 def test_pins_stay_with_all_that_follows_them(io: FaultyFileIO) -> None:
-    worker = ExpiryWorker()
+    worker = MaintenanceWorker()
     table = new_table(io)
     worker.watch(table, pins=lambda: [5])(commit(table, 9))
     worker.close(finish=True)
@@ -72,7 +72,7 @@ def test_an_error_fails_no_commit_is_told_once_and_the_next_round_tries_again(
     io: FaultyFileIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     time = FakeTime()
-    worker = ExpiryWorker(now_ms=lambda: time.now_ms)
+    worker = MaintenanceWorker(now_ms=lambda: time.now_ms)
     table = new_table(io)
     committed = worker.watch(table)
     latest = commit(table, 9)
@@ -102,7 +102,7 @@ def test_an_error_fails_no_commit_is_told_once_and_the_next_round_tries_again(
 
 @pytest.mark.parametrize("was_to_finish", [False, True], ids=["at once", "hurried later"])
 def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFileIO, was_to_finish: bool) -> None:
-    worker = ExpiryWorker()
+    worker = MaintenanceWorker()
     table = new_table(io)
     committed = worker.watch(table)
     latest = commit(table, 9)

@@ -1,0 +1,161 @@
+"""Tags that a table's schedule makes: one for each day, hour or other period that is over.
+
+A period is over when a snapshot is committed after it, or when a watermark says so, and the delay has passed. That
+snapshot gets the tag of the last complete period. With `tag.automatic-completion` it gets the tag of the first period
+that has none yet, so that one snapshot after the other fills the gap.
+
+Source: Java `tag/TagAutoCreation.java`, `tag/TagTimeExtractor.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from storage.clock import epoch_ms
+from storage.errors import BadInput, SnapshotExpired
+from storage.logs import get_logger
+from storage.maintenance.tag_changes import create_tag, delete_tag
+from storage.options.maintenance_options import TagCreation
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from storage.snapshots.tag_periods import TagPeriod
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+_PERIODIC: Final = (TagCreation.PROCESS_TIME, TagCreation.WATERMARK)
+_NO_WATERMARK: Final = -(2**63)
+
+
+class AutomaticTags:
+    """The schedule of one branch. Looks at each snapshot once. One thread at a time.
+
+    now_ms: wall clock.
+    Raises BadInput for options that make no schedule.
+    """
+
+    name: Final = "automatic_tags"
+
+    def __init__(self, context: TableContext, *, now_ms: Callable[[], int] = epoch_ms) -> None:
+        options = context.options
+        self._context = context
+        self._now_ms = now_ms
+        self._tags = TagStore(context.io, context.paths)
+        self._by_watermark = options.tag_creation is TagCreation.WATERMARK
+        self._zone = options.watermark_time_zone if self._by_watermark else options.process_time_zone
+        self._period = TagPeriod.of(options)
+        self._delay = timedelta(milliseconds=options.tag_creation_delay_ms)
+        self._completes = options.tag_automatic_completion
+        self._check_period(context.name)
+        self._next: datetime | None = None  # the start of the first period without a tag
+        self._next_snapshot: int | None = None  # the first that was not looked at; None: look for tags
+
+    def _check_period(self, table_name: str) -> None:
+        if not self._period.length:
+            raise BadInput(f"{table_name}: option tag.creation-period-duration is 0; set a longer one, or unset it")
+        if not self._delay < self._period.length:
+            raise BadInput(
+                f"{table_name}: option tag.creation-delay makes tags wait for {self._delay}, longer than their period, "
+                f"{self._period.length}; set a shorter one"
+            )
+
+    @staticmethod
+    def made_for(context: TableContext) -> bool:
+        return context.options.tag_creation in _PERIODIC
+
+    def is_due(self, *, patient: bool = True) -> bool:
+        """Whether a snapshot of now may get a tag; costs nothing. patient: no difference."""
+        if self._by_watermark or self._next_snapshot is None or self._next is None:
+            return True
+        now = self._local(self._now_ms())
+        return now is None or self._is_over(self._next, now)
+
+    def run(self) -> None:
+        """Tag what has become due. Raises OSError and CorruptFile; the next run goes on there."""
+        if self._next_snapshot is None:
+            self._restore()
+        store = self._context.snapshots
+        while True:
+            assert self._next_snapshot is not None
+            snapshot = store.find(self._next_snapshot)
+            if snapshot is not None:
+                self._look_at(snapshot)
+                self._next_snapshot += 1
+                continue
+            earliest = store.earliest_id()
+            if earliest is None or earliest <= self._next_snapshot:
+                return
+            self._next_snapshot = earliest
+
+    # ------------------------------------------------------------ which period
+
+    def _restore(self) -> None:
+        """Go on after the last tag of the schedule."""
+        for start, name in sorted(self._named(), reverse=True):
+            try:
+                self._next_snapshot = self._tags.get(name).id + 1
+            except BadInput:  # it went meanwhile
+                continue
+            self._next = start + self._period.length
+            return
+        self._next_snapshot = self._context.snapshots.earliest_id() or FIRST_SNAPSHOT_ID
+
+    def _named(self) -> list[tuple[datetime, str]]:
+        return [(start, name) for name in self._tags.names() if (start := self._period.time_of(name)) is not None]
+
+    def _local(self, time_ms: int) -> datetime | None:
+        """None for a time that no calendar has, as a watermark at the end of all input is."""
+        try:
+            return datetime.fromtimestamp(time_ms / 1000, self._zone).replace(tzinfo=None)
+        except (ValueError, OverflowError, OSError):
+            return None
+
+    def _wall_clock(self) -> datetime:
+        return datetime.fromtimestamp(self._now_ms() / 1000)
+
+    def _is_over(self, start: datetime, time: datetime) -> bool:
+        return time - self._delay >= start + self._period.length
+
+    # ------------------------------------------------------------ tags
+
+    def _look_at(self, snapshot: Snapshot) -> None:
+        time_ms = snapshot.watermark if self._by_watermark else snapshot.time_ms
+        time = None if time_ms in (None, _NO_WATERMARK) else self._local(time_ms)
+        if time is None or (self._next is not None and not self._is_over(self._next, time)):
+            return
+        start = self._period.last_complete(time)
+        if self._completes and self._next is not None:
+            start = self._next
+        self._create(self._period.name_of(start), snapshot)
+        self._next = start + self._period.length
+        self._drop_oldest()
+
+    def _create(self, name: str, snapshot: Snapshot) -> None:
+        if name in self._tags.names():
+            return
+        retained_ms = self._context.options.tag_default_time_retained_ms
+        try:
+            retained = None if retained_ms is None else timedelta(milliseconds=retained_ms)
+            create_tag(
+                self._context, name, snapshot.id, retained, lambda: datetime.fromtimestamp(self._now_ms() / 1000)
+            )
+        except (BadInput, SnapshotExpired) as error:  # somebody else made it, or expired the snapshot
+            _log.info("no automatic tag", table=self._context.name, tag=name, reason=str(error))
+        else:
+            _log.info("tagged", table=self._context.name, tag=name, snapshot=snapshot.id)
+
+    def _drop_oldest(self) -> None:
+        most = self._context.options.tag_num_retained_max
+        if most is None:
+            return
+        by_snapshot: dict[int, list[str]] = {}
+        for _, name in self._named():
+            try:
+                by_snapshot.setdefault(self._tags.get(name).id, []).append(name)
+            except BadInput:
+                continue
+        for snapshot_id in sorted(by_snapshot)[: max(len(by_snapshot) - most, 0)]:
+            for name in by_snapshot[snapshot_id]:
+                delete_tag(self._context, name)

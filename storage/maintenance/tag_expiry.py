@@ -1,0 +1,60 @@
+"""Tags whose time is over go, beside the commits of their table.
+
+Source: Java `tag/TagTimeExpire.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from storage.clock import epoch_ms
+from storage.errors import BadInput
+from storage.maintenance.tag_changes import delete_tag
+from storage.paths import parse_tag_name
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+_PAUSE_MS: Final = 60_000  # between two looks at the list of tags
+
+
+class TagExpiry:
+    """Of one branch. Reads each tag once. One thread at a time.
+
+    now_ms: wall clock.
+    """
+
+    name: Final = "tag_expiry"
+
+    def __init__(self, context: TableContext, *, now_ms: Callable[[], int] = epoch_ms) -> None:
+        self._context = context
+        self._now_ms = now_ms
+        self._next_look_ms = now_ms() + _PAUSE_MS
+        self._ends: dict[tuple[str, int], datetime | None] = {}  # by name, and the time of the file
+
+    def is_due(self, *, patient: bool = True) -> bool:
+        return not patient or self._now_ms() >= self._next_look_ms
+
+    def run(self) -> None:
+        now_ms = self._now_ms()
+        self._next_look_ms = now_ms + _PAUSE_MS
+        now = datetime.fromtimestamp(now_ms / 1000)
+        found: dict[tuple[str, int], datetime | None] = {}
+        for entry in self._context.io.list_directory(self._context.paths.tag_directory):
+            name = None if entry.is_directory else parse_tag_name(entry.name)
+            if name is None:
+                continue
+            key = name, entry.modified_ms
+            try:
+                end = found[key] = self._ends[key] if key in self._ends else self._end(name)
+                if end is not None and end < now:
+                    delete_tag(self._context, name)
+            except BadInput:  # it went meanwhile
+                continue
+        self._ends = found
+
+    def _end(self, name: str) -> datetime | None:
+        """Local wall clock. None for one that stays."""
+        tag = TagStore(self._context.io, self._context.paths).tag(name)
+        return None if tag.created_at is None or tag.retained is None else tag.created_at + tag.retained

@@ -1,0 +1,65 @@
+"""Periods that automatic tags stand for, and how their names say which.
+
+Source: Java `tag/TagPeriodHandler.java`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from storage.options import TableOptions
+
+_DASHES: Final = "with_dashes"
+_DAY: Final = {_DASHES: "%Y-%m-%d"}
+_HOUR: Final = {_DASHES: "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
+_MINUTE: Final = "%Y%m%d%H%M"
+_DAYS: Final = (_DAY[_DASHES], "%Y%m%d")
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TagPeriod:
+    """length: of one period; they are counted from the start of 1970, in the time zone of the tags.
+    text_format: of a name, for `strftime`; names the start of a period.
+    """
+
+    length: timedelta
+    text_format: str
+
+    @classmethod
+    def of(cls, options: TableOptions) -> Self:
+        match options.tag_period:
+            case "duration":
+                return cls(timedelta(milliseconds=options.tag_period_duration_ms or 0), _MINUTE)
+            case "daily":
+                return cls(timedelta(days=1), _DAY.get(options.tag_period_format, "%Y%m%d"))
+            case "hourly":
+                return cls(timedelta(hours=1), _HOUR[options.tag_period_format])
+            case _:
+                return cls(timedelta(hours=2), _HOUR[_DASHES])
+
+    def time_of(self, name: str) -> datetime | None:
+        """None for a name that no automatic tag has."""
+        text = name.partition(" ")[0] if self.text_format in _DAYS else name
+        digits = re.sub(r"%Y", r"\\d{4}", re.sub(r"%[mdHM]", r"\\d{2}", self.text_format))
+        if not re.fullmatch(digits, text):
+            return None
+        try:
+            return datetime.strptime(text, self.text_format)
+        except ValueError:
+            return None
+
+    def name_of(self, start: datetime) -> str:
+        return start.strftime(self.text_format)
+
+    def last_complete(self, time: datetime) -> datetime:
+        """The start of the period before the one that `time` lies in."""
+        return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
+
+    @property
+    def example(self) -> str:
+        """A name."""
+        return self.name_of(datetime(2026, 1, 31, 12))
