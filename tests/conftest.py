@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.support.external_services",
     "tests.support.levels",
     "tests.support.local_zone",
+    "tests.support.postgresql",
     "tests.support.pypaimon",
     "tests.support.s3_server",
     "tests.support.sharing",

@@ -8,7 +8,7 @@ Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +32,7 @@ from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.branches import branch_names
 from storage.snapshots.snapshot import SnapshotStore
+from storage.snapshots.snapshot_commit import SnapshotCommit
 from storage.system_tables.all_tables import warehouse_table
 from storage.system_tables.base import SystemTable
 from storage.table import TableContext
@@ -68,6 +69,7 @@ class FileSystemCatalog:
         self._table_defaults = dict(table_defaults or {})
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
+        self._snapshot_commit: Callable[[TableContext], SnapshotCommit] = FileSystemSnapshotCommit
 
     def __repr__(self) -> str:
         return f"FileSystemCatalog({self.warehouse!r})"
@@ -138,13 +140,14 @@ class FileSystemCatalog:
         schema = self.preview_table(
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
         ).schema
-        if not self._has_schema(identifier):
-            check_creatable(str(identifier), schema)
-            if identifier.database not in self.list_databases():
-                raise self._no_database(identifier.database)
-            self._refuse_leftovers(identifier)
-            if self._schemas(identifier).publish(schema):
-                return
+        with self._excluding_others(identifier):
+            if not self._has_schema(identifier):
+                check_creatable(str(identifier), schema)
+                if identifier.database not in self.list_databases():
+                    raise self._no_database(identifier.database)
+                self._refuse_leftovers(identifier)
+                if self._create(identifier, schema):
+                    return
         if not if_not_exists:
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
 
@@ -176,7 +179,7 @@ class FileSystemCatalog:
             identifier.full_name,
             schema,
             TableOptions(schema.options),
-            snapshot_commit=FileSystemSnapshotCommit,
+            snapshot_commit=self._snapshot_commit,
         )
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
@@ -186,7 +189,12 @@ class FileSystemCatalog:
                 return
             raise self._no_table(identifier)
         self._refuse_links_of(identifier)
-        self._delete(identifier)
+        with self._excluding_others(identifier):
+            self._delete(identifier)
+
+    def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
+        """False when someone else was first."""
+        return self._schemas(identifier).publish(schema)
 
     def _delete(self, identifier: Identifier) -> None:
         """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name.
@@ -207,13 +215,18 @@ class FileSystemCatalog:
             raise self._no_table(old)
         if new.database not in self.list_databases():
             raise self._no_database(new.database)
-        target = self._paths(new).location
         try:
             if new == old:
                 raise FileExistsError
-            self._io.rename_directory(self._paths(old).location, target)
+            with self._excluding_others(*sorted((old, new), key=str)):
+                self._move(old, new)
         except FileExistsError:
+            target = self._paths(new).location
             raise BadInput(f"{new} can't be the new name: {target} is there already; choose another") from None
+
+    def _move(self, old: Identifier, new: Identifier) -> None:
+        """Raises FileExistsError when there is something under the new name."""
+        self._io.rename_directory(self._paths(old).location, self._paths(new).location)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
         """See Catalog. When someone else changes the schema at the same time, the changes are applied to theirs.
@@ -222,6 +235,14 @@ class FileSystemCatalog:
         """
         identifier = Identifier.parse(name)
         _refuse_system_table(identifier)
+        if not self._is_registered(identifier):
+            raise self._no_table(identifier)
+        with self._excluding_others(identifier):
+            evolved = self._alter(identifier, changes)
+            self._altered(identifier, evolved)
+        return evolved
+
+    def _alter(self, identifier: Identifier, changes: Sequence[SchemaChange]) -> TableSchema:
         schemas = self._schemas(identifier)
         for _ in range(_ALTER_ATTEMPTS):
             current = schemas.latest()
@@ -232,6 +253,7 @@ class FileSystemCatalog:
             if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
                 return current
             check_alterable(str(identifier), current, evolved, identifier.branch)
+            self._check_registrable(evolved)
             if schemas.publish(evolved):
                 return evolved
         raise CommitConflict(
@@ -242,6 +264,8 @@ class FileSystemCatalog:
         """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
         identifier = _of_branch(Identifier.parse(name), options or {})
         _refuse_system_table(identifier)
+        if not self._is_registered(identifier):
+            raise self._no_table(identifier)
         location = self._paths(identifier).location
         try:
             return TableContext.open(
@@ -250,7 +274,7 @@ class FileSystemCatalog:
                 identifier.full_name,
                 branch=identifier.branch,
                 options=options,
-                snapshot_commit=FileSystemSnapshotCommit,
+                snapshot_commit=self._snapshot_commit,
             )
         except BadInput:
             raise self._no_table(identifier) from None
@@ -283,7 +307,25 @@ class FileSystemCatalog:
 
     def _has_schema(self, identifier: Identifier) -> bool:
         """Of the branch. Schema 0 is nearly always there; asking for it is cheaper than listing."""
+        if not self._is_registered(identifier):
+            return False
         return self._io.exists(self._paths(identifier).schema(0)) or self._schemas(identifier).latest_id() is not None
+
+    # ------------------------------------------------------------ for catalogs that keep names elsewhere, too
+
+    def _is_registered(self, identifier: Identifier) -> bool:
+        """Whether the catalog has the table's name. Here the directory is all there is."""
+        return True
+
+    def _check_registrable(self, schema: TableSchema) -> None:
+        """Raises BadInput for a schema that the catalog can't keep beside the name."""
+
+    def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
+        """The table, or the branch, has this schema now."""
+
+    def _excluding_others(self, *identifiers: Identifier) -> AbstractContextManager[object]:
+        """While these tables are made, changed or dropped. Here `create_if_absent` is enough."""
+        return nullcontext()
 
     # ------------------------------------------------------------ refusals
 

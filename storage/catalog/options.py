@@ -69,4 +69,5 @@ def _check(key: str, option: Option, own: Mapping[str, str]) -> None:
         raise BadInput(f"catalog option {key} = {own[key]!r}: {e}") from None
     for refusal in option.refusals:
         if Operation.OPEN in refusal.operations and refusal.when.holds(key, TableOptions(own)):
-            raise UnsupportedFeature(f"catalog option {key} = {own[key]}", refusal.reason, refusal.remedy)
+            shown = own[key].partition("?")[0] if key == "uri" else own[key]  # its parameters may hold a password
+            raise UnsupportedFeature(f"catalog option {key} = {shown}", refusal.reason, refusal.remedy)

@@ -242,7 +242,7 @@ class Publisher:
             is_committed = self._snapshot_commit.commit(
                 base, prepared.snapshot, lambda: partition_statistics(changes.entries)
             )
-        except UnsupportedFeature:
+        except (UnsupportedFeature, CommitConflict):
             self._discard(prepared, unknown)
             raise
         return self._resolve(prepared, unknown, is_committed)

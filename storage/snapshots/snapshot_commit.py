@@ -45,8 +45,9 @@ class SnapshotCommit(Protocol):
 
     Both calls say True when the snapshot is the next after `base`, and readers will find it. They say False when it
     surely isn't and never will be: another one is in its place. Then the files that only it names may be deleted.
-    UnsupportedFeature says the same, and why no snapshot can ever be committed here. CommitOutcomeUnknown ends the
-    attempts. After any other error the outcome is unknown: the snapshot may appear at any time.
+    UnsupportedFeature says the same, and why no snapshot can ever be committed here; so does CommitConflict, where more
+    attempts now would not help (others hold the lock). CommitOutcomeUnknown ends the attempts. After any other error
+    the outcome is unknown: the snapshot may appear at any time.
 
     base: the snapshot that it was built on; None for the first of a branch.
     """

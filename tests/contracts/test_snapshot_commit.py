@@ -1,5 +1,5 @@
-"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by one under a lock, and by a
-catalog that keeps the ids itself. The last two are drawn here as a lock and a REST catalog would be: one class each.
+"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by that under a lock in a
+database, and by a catalog that keeps the ids itself. The last is drawn here as a REST catalog would be.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from storage.catalog.jdbc.address import DatabaseAddress
+from storage.catalog.jdbc.lock import LockSettings, LockTable
+from storage.catalog.jdbc.locked_commits import LockedCommits
+from storage.catalog.jdbc.paimon_tables import make_tables
 from storage.commit.commit_message import Committable
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
 from storage.fileio.base import FileIO
@@ -26,23 +30,6 @@ from storage.snapshots.snapshot_commit import PartitionStatistics, SnapshotCommi
 from storage.table import TableContext
 from tests.storage.snapshots.tables import added, committer, latest, make_table, partition
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-
-
-class LockedSnapshotCommit:
-    """The file system's, under the table's lock."""
-
-    _lock = threading.Lock()
-
-    def __init__(self, context: TableContext) -> None:
-        self._unlocked = FileSystemSnapshotCommit(context)
-
-    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
-        with self._lock:
-            return self._unlocked.commit(base, snapshot, statistics)
-
-    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        with self._lock:
-            return self._unlocked.is_committed(base, snapshot)
 
 
 @dataclass
@@ -107,13 +94,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileIO, str]:
     return make(tmp_path)
 
 
+def _locks_in_a_database(folder: Path) -> LockedCommits:
+    address = DatabaseAddress.of({"uri": f"jdbc:sqlite:{folder}/catalog.db"})
+    make_tables(address, 255)
+    return LockedCommits(LockTable(address, "jdbc", LockSettings(sleep_ms_max=100, timeout_ms=30_000)))
+
+
 @pytest.fixture(
-    params=[lambda: FileSystemSnapshotCommit, lambda: LockedSnapshotCommit, Server],
-    ids=["file system", "with a lock", "a catalog that keeps snapshots"],
+    params=[lambda _: FileSystemSnapshotCommit, _locks_in_a_database, lambda _: Server()],
+    ids=["file system", "under a lock in a database", "a catalog that keeps snapshots"],
 )
-def branch(request: pytest.FixtureRequest, place: tuple[FileIO, str]) -> Branch:
+def branch(request: pytest.FixtureRequest, place: tuple[FileIO, str], tmp_path: Path) -> Branch:
     io, location = place
-    return Branch(replace(make_table(FaultyFileIO(io), location), snapshot_commit=request.param()))
+    return Branch(replace(make_table(FaultyFileIO(io), location), snapshot_commit=request.param(tmp_path)))
 
 
 def snapshot(snapshot_id: int, user: str = "etl") -> Snapshot:
@@ -221,7 +214,7 @@ def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
 
 
 def test_a_table_that_was_pickled_commits_the_same_way(tmp_path: Path) -> None:
-    table = replace(make_table(LocalFileIO(), f"{tmp_path}/t"), snapshot_commit=LockedSnapshotCommit)
+    table = replace(make_table(LocalFileIO(), f"{tmp_path}/t"), snapshot_commit=_locks_in_a_database(tmp_path))
     table.snapshots.latest()  # its stores stay behind
     there = pickle.loads(pickle.dumps(table))
     assert there == table

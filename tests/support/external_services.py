@@ -25,9 +25,10 @@ PART_OF_FIXTURE: Final = {
     "s3_server": "S3 server",
     "unreliable_s3": "S3 server",
     "pypaimon": "pypaimon",
+    "postgresql": "PostgreSQL",
 }
 NEEDS_JAVA: Final = frozenset({"Java Paimon", "Spark", "Kafka", "S3 server"})
-PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium"}
+PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium", "PostgreSQL": "initdb"}
 WITHOUT_JAVA: Final = "TIDELAKE_WITHOUT_JAVA"
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()

@@ -18,8 +18,9 @@ ORACLE = TOOLS / "java-oracle"
 class JavaOracle:
     """Commands of the oracle's README as methods; rows are dicts of JSON values as "Values" there describes them.
 
-    `warehouse` is a local folder, `table` is `database.table`. One JVM serves the whole session: the first call costs
-    about 1.5 s, later ones some 10 ms. Raises tests.support.line_server.Refused with Java's message where Java refuses.
+    `warehouse` is a local folder, or the options of a catalog as JSON; `table` is `database.table`. One JVM serves the
+    whole session: the first call costs about 1.5 s, later ones some 10 ms. Raises tests.support.line_server.Refused
+    with Java's message where Java refuses.
     jvm: more flags of the JVM.
     """
 

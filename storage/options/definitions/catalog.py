@@ -7,20 +7,31 @@ from typing import Final
 from storage.options.definitions.reasons import FLINK, FORMAT_TABLE, SPEED
 from storage.options.option import (
     CREATE,
-    IS_TRUE,
     OPEN,
+    Condition,
     Option,
+    OptionValues,
     Refusal,
     acts,
-    is_set,
     other_than,
     refused,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
-_NO_LOCK: Final = "it belongs to locks, which are refused"
-_OTHER_CATALOGS: Final = "it belongs to other catalogs than the file system's, which are refused"
+_OTHER_CATALOGS: Final = "it belongs to catalogs that are refused"
+
+
+def _is_jdbc(values: OptionValues) -> bool:
+    return values.get("metastore", "").strip().lower() == "jdbc"
+
+
+_WITHOUT_JDBC: Final = Refusal(
+    OPEN,
+    Condition("set without metastore = jdbc", "jdbc:sqlite:/data/catalog.db", lambda key, values: not _is_jdbc(values)),
+    "only the catalog in a database has such an address",
+    "Say metastore = jdbc, or leave it out",
+)
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     acts("warehouse", TEXT, None, OPEN),
@@ -31,18 +42,21 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         OPEN,
         Refusal(
             OPEN,
-            other_than("filesystem", example="hive"),
-            "only the file system catalog exists so far",
-            "Leave metastore out",
+            other_than("filesystem", "jdbc", example="hive"),
+            "only the file system's catalog and that in a database exist so far",
+            "Leave metastore out, or choose jdbc",
         ),
     ),
-    refused(
+    acts(
         "lock.enabled",
         BOOLEAN,
         None,
+        OPEN,
         Refusal(
             OPEN,
-            IS_TRUE,
+            Condition(
+                "true without metastore = jdbc", "true", lambda key, values: values.is_on(key) and not _is_jdbc(values)
+            ),
             "commits here take no lock: they create snapshots only if absent",
             "Leave it out; don't write at the same time as anyone who needs the lock",
         ),
@@ -53,9 +67,13 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         None,
         Refusal(
             OPEN,
-            is_set("hive"),
-            "commits here take no lock: they create snapshots only if absent",
-            "Leave it out; don't write at the same time as anyone who needs the lock",
+            Condition(
+                "other than jdbc, or without metastore = jdbc",
+                "hive",
+                lambda key, values: values[key].strip() != "jdbc" or not _is_jdbc(values),
+            ),
+            "only a catalog in a database has locks, and they are its own",
+            "Leave it out",
         ),
     ),
     refused(
@@ -66,14 +84,15 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         fallbacks=("allow-upper-case",),
     ),
     acts("table-default.*", TEXT, None, CREATE),
-    without_effect("lock-check-max-sleep", DURATION, "8 s", _NO_LOCK),
-    without_effect("lock-acquire-timeout", DURATION, "8 min", _NO_LOCK),
-    without_effect("lock-key-max-length", INT, "255", _NO_LOCK),
-    without_effect("uri", TEXT, None, _OTHER_CATALOGS),
+    acts("lock-check-max-sleep", DURATION, "8 s", OPEN),
+    acts("lock-acquire-timeout", DURATION, "8 min", OPEN),
+    acts("lock-key-max-length", INT, "255", OPEN),
+    acts("uri", TEXT, None, OPEN, _WITHOUT_JDBC),
+    acts("jdbc.*", TEXT, None, OPEN),
     without_effect("table.type", one_of("managed", "external"), "managed", _OTHER_CATALOGS),
-    without_effect("client-pool-size", INT, "2", _OTHER_CATALOGS),
-    without_effect("sync-all-properties", BOOLEAN, "true", _OTHER_CATALOGS),
-    without_effect("catalog-key", TEXT, "jdbc", _OTHER_CATALOGS),
+    acts("client-pool-size", INT, "2", OPEN),
+    acts("sync-all-properties", BOOLEAN, "true", OPEN),
+    acts("catalog-key", TEXT, "jdbc", OPEN),
     without_effect("user", TEXT, "anonymous", _OTHER_CATALOGS),
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
     without_effect("prefix", TEXT, None, _OTHER_CATALOGS),

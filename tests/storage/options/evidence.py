@@ -119,6 +119,18 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "bucket-function.type",
         ),
     },
+    "tests/storage/catalog/jdbc/test_address.py": {
+        "test_a_uri_of_java_leads_to_the_same_database": ("uri", "jdbc.*", "client-pool-size"),
+    },
+    "tests/storage/catalog/jdbc/test_lock.py": {
+        "test_who_waits_too_long_is_told_who_holds_it": ("lock-acquire-timeout", "lock-check-max-sleep"),
+        "test_commits_and_changes_wait_for_the_lock": ("lock.enabled",),
+        "test_the_name_of_a_lock_has_the_length_that_the_catalog_says": ("lock-key-max-length",),
+    },
+    "tests/storage/catalog/jdbc/test_jdbc_catalog.py": {
+        "test_two_catalogs_in_one_database_do_not_see_each_other": ("catalog-key",),
+        "test_options_and_keys_are_mirrored_unless_that_is_off": ("sync-all-properties",),
+    },
     "tests/storage/catalog/test_options.py": {
         "test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say_otherwise": ("table-default.*",),
         "test_what_would_be_ignored_is_refused": (

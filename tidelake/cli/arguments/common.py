@@ -81,7 +81,7 @@ def add_warehouse(parser: argparse.ArgumentParser) -> None:
         type=pair,
         default=[],
         metavar="KEY=VALUE",
-        help="of the object store: s3.endpoint=…, repeatable",
+        help="of the catalog or the object store: metastore=jdbc, s3.endpoint=…; repeatable",
     )
 
 

@@ -232,6 +232,17 @@ public final class Main {
             case "alter":
                 lake.alter(name, json("change"));
                 return;
+            case "drop":
+                lake.catalog.dropTable(Lake.id(name), false);
+                return;
+            case "rename":
+                lake.catalog.renameTable(Lake.id(name), Lake.id(arg(3, "NEW")), false);
+                return;
+            case "tables":
+                for (String table : lake.catalog.listTables(Lake.id(name).getDatabaseName())) {
+                    print(Values.object().put("table", table));
+                }
+                return;
             case "write": {
                 String target = flag("branch") == null ? name : Lake.branchName(name, flag("branch"));
                 List<JsonNode> rows = new ArrayList<>();

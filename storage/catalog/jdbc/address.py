@@ -1,0 +1,187 @@
+"""From catalog options to a connection: `jdbc:sqlite:/data/catalog.db`, `jdbc:postgresql://host:5432/lake`.
+
+The URI is Java's, so that one configuration serves both. What a URI or a `jdbc.` option says to Java's driver has a
+translation here, or is refused.
+
+Source: Java `jdbc/JdbcClientPool.java`, `jdbc/JdbcUtils.java` (extractJdbcConfiguration).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.options.values import INT, one_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+DRIVER_PREFIX: Final = "jdbc."
+
+_URI: Final = re.compile(r"jdbc:([a-z]+):(.+)", re.DOTALL)
+_EXAMPLES: Final = "write jdbc:sqlite:/path/catalog.db or jdbc:postgresql://host:5432/database"
+_SQLITE_BUSY_S: Final = 60.0
+# What Java's driver takes as properties, and SQLite as pragmas; how each is checked.
+_SQLITE_PRAGMAS: Final = {"journal_mode": one_of("delete", "truncate", "persist", "wal"), "busy_timeout": INT}
+# Java's name of a driver's property -> libpq's.
+_POSTGRESQL_PROPERTIES: Final = {
+    "user": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "sslcert": "sslcert",
+    "sslkey": "sslkey",
+    "connectTimeout": "connect_timeout",
+    "ApplicationName": "application_name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """Which database, and how one connects to it. Pickles; connections are made again there.
+
+    system: `sqlite` or `postgresql`.
+    shown: the URI without what could be secret, for messages.
+    properties: of the driver, by its own names.
+    pool_size: connections that are kept open.
+    """
+
+    system: str
+    shown: str
+    url: str = field(repr=False)
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    pool_size: int = 2
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> DatabaseAddress:
+        """options: of the catalog: `uri`, `jdbc.user`, `jdbc.password`, …, `client-pool-size`.
+
+        Raises BadInput for a URI that is none and for properties without a translation, UnsupportedFeature for other
+        databases.
+        """
+        uri = options.get("uri", "").strip()
+        if not uri:
+            raise BadInput(f"catalog option uri is missing: metastore = jdbc needs it; {_EXAMPLES}")
+        match = _URI.fullmatch(uri)
+        if match is None:
+            raise BadInput(f"catalog option uri is no address of a database; {_EXAMPLES}")
+        system, rest = match[1], match[2]
+        given = {k.removeprefix(DRIVER_PREFIX): v for k, v in options.items() if k.startswith(DRIVER_PREFIX)}
+        pool_size = max(1, int(options.get("client-pool-size", "2")))
+        if system == "sqlite":
+            return cls._sqlite(rest, given, pool_size)
+        if system == "postgresql":
+            return cls._postgresql(rest, given, pool_size)
+        raise UnsupportedFeature(
+            f"catalog option uri = jdbc:{system}:…", "only SQLite and PostgreSQL hold catalogs so far", _EXAMPLES
+        )
+
+    @classmethod
+    def _sqlite(cls, rest: str, given: Mapping[str, str], pool_size: int) -> DatabaseAddress:
+        """User and password mean nothing to SQLite; Java's driver takes them, too."""
+        known = frozenset({"user", "password", *_SQLITE_PRAGMAS})
+        if rest.startswith((":", "file:")) or "?" in rest:
+            raise UnsupportedFeature(
+                f"catalog option uri = jdbc:sqlite:{rest}",
+                "a catalog in memory is seen by one process only, and parameters are not translated",
+                "Name a file: jdbc:sqlite:/path/catalog.db",
+            )
+        _refuse_others(given, known, "SQLite")
+        pragmas = {key: str(kind.check(given[key])) for key, kind in _SQLITE_PRAGMAS.items() if key in given}
+        path = os.path.abspath(rest)
+        return cls("sqlite", f"jdbc:sqlite:{path}", f"sqlite:///{path}", tuple(sorted(pragmas.items())), pool_size)
+
+    @classmethod
+    def _postgresql(cls, rest: str, given: Mapping[str, str], pool_size: int) -> DatabaseAddress:
+        parts = urlsplit(rest)
+        if not rest.startswith("//") or len(parts.path) <= 1 or parts.username is not None or "," in parts.netloc:
+            raise BadInput(
+                "catalog option uri is no address of a PostgreSQL database; write jdbc:postgresql://host:5432/database "
+                "with one host, and user and password as jdbc.user and jdbc.password"
+            )
+        properties = {**dict(parse_qsl(parts.query)), **given}
+        _refuse_others(properties, frozenset(_POSTGRESQL_PROPERTIES), "PostgreSQL")
+        translated = tuple(sorted((_POSTGRESQL_PROPERTIES[key], value) for key, value in properties.items()))
+        place = f"//{parts.netloc}{parts.path}"
+        return cls("postgresql", f"jdbc:postgresql:{place}", f"postgresql+psycopg:{place}", translated, pool_size)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Committed when the block ends well. Raises ConnectionError, naming the database, for what it can't do;
+        sqlalchemy's IntegrityError for a row that is there already.
+        """
+        engine = _engine(self, os.getpid())
+        from sqlalchemy.exc import IntegrityError, SQLAlchemyError  # noqa: PLC0415  # an extra, and heavy
+
+        try:
+            with engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as e:
+            cause = getattr(e, "orig", None) or e
+            raise ConnectionError(f"catalog database {self.shown}: {str(cause).strip()}") from e
+
+
+def _set_pragmas(connection: Any, pragmas: Iterable[tuple[str, str]]) -> None:
+    for name, value in pragmas:
+        connection.execute(f"PRAGMA {name} = {value}")
+
+
+def check_sqlalchemy() -> None:
+    if find_spec("sqlalchemy") is None:
+        raise UnsupportedFeature(
+            "catalog option metastore = jdbc",
+            "it needs the package sqlalchemy",
+            "Install it: pip install 'tidelake[jdbc]'",
+        )
+
+
+def _refuse_others(given: Mapping[str, str], known: frozenset[str], system: str) -> None:
+    for key in given:
+        if key not in known:
+            raise UnsupportedFeature(
+                f"catalog option {DRIVER_PREFIX}{key}",
+                f"this property of Java's driver has no translation; for {system} there are {', '.join(sorted(known))}",
+                "Leave it out",
+            )
+
+
+@lru_cache(maxsize=64)
+def _engine(address: DatabaseAddress, process_id: int) -> Engine:
+    """One a process: connections don't survive a fork."""
+    from sqlalchemy import create_engine, event  # noqa: PLC0415  # an extra, and heavy
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    if address.system == "sqlite":
+        engine = create_engine(address.url, poolclass=NullPool, connect_args={"timeout": _SQLITE_BUSY_S})
+        event.listen(engine, "connect", lambda connection, _: _set_pragmas(connection, address.properties))
+        return engine
+    connect: dict[str, Any] = {**dict(address.properties), "options": f"-c TimeZone={_local_zone()}"}
+    try:
+        return create_engine(address.url, pool_size=address.pool_size, pool_pre_ping=True, connect_args=connect)
+    except ImportError:
+        raise UnsupportedFeature(
+            f"catalog option uri = {address.shown}",
+            "it needs the package psycopg",
+            "Install it: pip install 'psycopg[binary]'",
+        ) from None
+
+
+def _local_zone() -> str:
+    """Of this moment, as POSIX spells it (west is positive). Java's driver tells PostgreSQL the zone of its process,
+    and the time of a lock is kept without one: who compares it in another zone takes a fresh lock for an old one.
+    """
+    offset = datetime.now().astimezone().utcoffset() or timedelta(0)
+    minutes = int(offset.total_seconds()) // 60
+    sign = "-" if minutes >= 0 else "+"
+    return f"<local>{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

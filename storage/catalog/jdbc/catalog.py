@@ -1,0 +1,202 @@
+"""A catalog whose names are in a database, and whose tables lie in a warehouse.
+
+A row says that there is a table; its schemas and data are where a file system catalog has them. So a directory without
+a row is no table here, and a row without a schema is a table that nobody can open.
+
+Source: Java `jdbc/JdbcCatalog.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.jdbc.address import DatabaseAddress
+from storage.catalog.jdbc.lock import LockSettings, LockTable
+from storage.catalog.jdbc.locked_commits import LockedCommits
+from storage.catalog.jdbc.names import NameStore
+from storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
+from storage.errors import BadInput
+from storage.fileio.base import FileIO
+from storage.format import DEFAULT_BRANCH
+from storage.options.values import parse_boolean, parse_duration_ms
+from storage.schema.table_schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class JdbcSettings:
+    """What the options of a JDBC catalog say.
+
+    locks: None when nobody takes any.
+    mirrors_properties: whether a table's options are kept beside its name (`sync-all-properties`).
+    """
+
+    names: NameStore
+    locks: LockTable | None
+    mirrors_properties: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> JdbcSettings:
+        """Raises what DatabaseAddress does. Opens no connection."""
+        address = DatabaseAddress.of(options)
+        key = options.get("catalog-key", "jdbc")
+        settings = LockSettings(
+            parse_duration_ms(options.get("lock-check-max-sleep", "8 s")),
+            parse_duration_ms(options.get("lock-acquire-timeout", "8 min")),
+            int(options.get("lock-key-max-length", "255")),
+        )
+        has_locks = parse_boolean(options["lock.enabled"]) if "lock.enabled" in options else is_object_store
+        return cls(
+            NameStore(address, key),
+            LockTable(address, key, settings) if has_locks else None,
+            parse_boolean(options.get("sync-all-properties", "true")),
+        )
+
+
+class JdbcCatalog(FileSystemCatalog):
+    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        warehouse: str,
+        settings: JdbcSettings,
+        *,
+        table_defaults: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(io, warehouse, table_defaults=table_defaults, options=options)
+        self._names = settings.names
+        self._locks = settings.locks
+        self._mirrors_properties = settings.mirrors_properties
+        if settings.locks is not None:
+            self._snapshot_commit = LockedCommits(settings.locks)
+        make_tables(settings.names.address, settings.locks.settings.key_length_max if settings.locks else None)
+
+    def __repr__(self) -> str:
+        return f"JdbcCatalog({self.warehouse!r}, {self._names.address.shown!r})"
+
+    # ------------------------------------------------------------ databases
+
+    def list_databases(self) -> list[str]:
+        return self._names.databases()
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        check_database_name(name)
+        if name == SYSTEM_DATABASE:
+            raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+        is_new = not self._names.has_database(name) and self._names.add_database(name, self._database_path(name))
+        if not is_new and not if_not_exists:
+            raise BadInput(f"database {name!r} exists already in {self!r}; choose another name")
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """The files of its tables go; what else lies in its directory stays."""
+        check_database_name(name)
+        if not self._names.has_database(name):
+            if if_exists:
+                return
+            raise self._no_database(name)
+        entries = [*self._names.tables(name), *self._names.views(name)]
+        if entries and not cascade:
+            raise BadInput(f"database {name!r} is not empty: it holds {', '.join(entries[:5])}; drop with cascade=True")
+        for table in self._names.tables(name):
+            self.drop_table(f"{name}.{table}", if_exists=True)
+        self._names.drop_database(name)
+        if not self._io.list_directory(self._database_path(name)):
+            self._io.delete_directory(self._database_path(name))
+
+    # ------------------------------------------------------------ tables
+
+    def list_tables(self, database: str) -> list[str]:
+        check_database_name(database)
+        tables = self._names.tables(database)
+        if not tables and not self._names.has_database(database):
+            raise self._no_database(database)
+        return tables
+
+    def _is_registered(self, identifier: Identifier) -> bool:
+        return self._names.has_table(identifier.database, identifier.table)
+
+    def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
+        """The schema first, then the row: a crash between them leaves a directory that the next creation of the same
+        table takes over.
+        """
+        self._refuse_view(identifier)
+        self._check_registrable(schema)
+        if not super()._create(identifier, schema):
+            self._check_same_table(identifier, schema)
+        return self._names.add_table(identifier.database, identifier.table, self._properties(schema))
+
+    def _check_same_table(self, identifier: Identifier, schema: TableSchema) -> None:
+        schemas = self._schemas(identifier)
+        found = schemas.latest()
+        if found is None or replace(found, time_ms=schema.time_ms) != schema:
+            raise BadInput(
+                f"table {identifier} can't be created: {self._paths(identifier).location} holds a table that this "
+                "catalog doesn't know, with another schema; move that away, or choose another name"
+            )
+
+    def _delete(self, identifier: Identifier) -> None:
+        """The row first: a crash leaves a directory in the way of the next table of this name, but no table."""
+        self._names.drop_table(identifier.database, identifier.table)
+        super()._delete(identifier)
+
+    def _move(self, old: Identifier, new: Identifier) -> None:
+        self._refuse_view(new)
+        if not self._names.rename_table(old.database, old.table, new.database, new.table):
+            raise FileExistsError
+        try:
+            super()._move(old, new)
+        except BaseException:
+            self._names.rename_table(new.database, new.table, old.database, old.table)
+            raise
+
+    def _refuse_view(self, identifier: Identifier) -> None:
+        if self._names.has_view(identifier.database, identifier.table):
+            raise BadInput(f"{identifier} is the name of a view; choose another")
+
+    def _no_table(self, identifier: Identifier) -> BadInput:
+        has_files = self._io.exists(self._paths(identifier).schema(0))
+        if has_files and not self._is_registered(identifier):
+            return BadInput(
+                f"no table {identifier} in {self!r}: {self._paths(identifier).location} holds one, but no row of "
+                "paimon_tables names it. Open the warehouse without metastore = jdbc, or under its own catalog-key"
+            )
+        return super()._no_table(identifier)
+
+    # ------------------------------------------------------------ properties
+
+    def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
+        if self._mirrors_properties and identifier.branch == DEFAULT_BRANCH:
+            self._names.set_properties(identifier.database, identifier.table, self._properties(schema))
+
+    def _check_registrable(self, schema: TableSchema) -> None:
+        for key, value in self._properties(schema).items():
+            if len(value) > PROPERTY_VALUE_LENGTH:
+                raise BadInput(
+                    f"{key} has {len(value)} characters, the catalog's database takes {PROPERTY_VALUE_LENGTH}; shorten "
+                    "it, or open the catalog with sync-all-properties = false"
+                )
+
+    def _properties(self, schema: TableSchema) -> dict[str, str]:
+        if not self._mirrors_properties:
+            return {}
+        keys = {
+            "primary-key": schema.primary_keys,
+            "partition": schema.partition_keys,
+            "bucket-key": tuple(filter(None, schema.options.get("bucket-key", "").split(","))),
+        }
+        return {**schema.options, **{key: ",".join(names) for key, names in keys.items() if names}}
+
+    # ------------------------------------------------------------ locks
+
+    @contextmanager
+    def _excluding_others(self, *identifiers: Identifier) -> Iterator[None]:
+        with ExitStack() as stack:
+            for identifier in identifiers if self._locks is not None else ():
+                assert self._locks is not None
+                stack.enter_context(self._locks.held(identifier))
+            yield

@@ -1,0 +1,135 @@
+"""Databases, tables and their properties, as rows.
+
+Source: Java `jdbc/JdbcUtils.java`, `jdbc/JdbcCatalog.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from storage.catalog.jdbc.address import DatabaseAddress
+from storage.catalog.jdbc.paimon_tables import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, VIEWS
+
+_EXISTS = "exists"  # of a database: that somebody made it; its rows would else be those of its tables alone
+
+
+@dataclass(frozen=True, slots=True)
+class NameStore:
+    """The names of one catalog. Each call is a transaction.
+
+    catalog_key: the catalog's own name: one database may hold several catalogs.
+    """
+
+    address: DatabaseAddress
+    catalog_key: str
+
+    # ------------------------------------------------------------ databases
+
+    def databases(self) -> list[str]:
+        """Sorted: whatever has a table, a view or a property."""
+        with self.address.transaction() as connection:
+            found: set[str] = set()
+            for table in (TABLES, DATABASE_PROPERTIES, VIEWS):
+                named = select(table.c.database_name).where(table.c.catalog_key == self.catalog_key).distinct()
+                found.update(connection.scalars(named))
+        return sorted(found)
+
+    def has_database(self, database: str) -> bool:
+        with self.address.transaction() as connection:
+            return any(
+                connection.execute(select(t.c.database_name).where(self._in(t, database)).limit(1)).first()
+                for t in (TABLES, DATABASE_PROPERTIES, VIEWS)
+            )
+
+    def add_database(self, database: str, location: str) -> bool:
+        """False when there is one."""
+        properties = {_EXISTS: "true", "location": location}
+        try:
+            with self.address.transaction() as connection:
+                connection.execute(insert(DATABASE_PROPERTIES), self._property_rows(properties, database_name=database))
+        except IntegrityError:
+            return False
+        return True
+
+    def drop_database(self, database: str) -> None:
+        """With the names of its tables and views."""
+        with self.address.transaction() as connection:
+            for table in (TABLES, DATABASE_PROPERTIES, TABLE_PROPERTIES, VIEWS):
+                connection.execute(delete(table).where(self._in(table, database)))
+
+    # ------------------------------------------------------------ tables
+
+    def tables(self, database: str) -> list[str]:
+        """Sorted."""
+        return self._names(TABLES, TABLES.c.table_name, database)
+
+    def views(self, database: str) -> list[str]:
+        """Sorted."""
+        return self._names(VIEWS, VIEWS.c.view_name, database)
+
+    def has_table(self, database: str, table: str) -> bool:
+        with self.address.transaction() as connection:
+            return connection.execute(select(TABLES).where(self._of_table(TABLES, database, table))).first() is not None
+
+    def has_view(self, database: str, view: str) -> bool:
+        named = and_(self._in(VIEWS, database), VIEWS.c.view_name == view)
+        with self.address.transaction() as connection:
+            return connection.execute(select(VIEWS.c.view_name).where(named)).first() is not None
+
+    def add_table(self, database: str, table: str, properties: Mapping[str, str]) -> bool:
+        """False when there is one."""
+        try:
+            with self.address.transaction() as connection:
+                row = {"catalog_key": self.catalog_key, "database_name": database, "table_name": table}
+                connection.execute(insert(TABLES), [row])
+                self._set_properties(connection, database, table, properties)
+        except IntegrityError:
+            return False
+        return True
+
+    def drop_table(self, database: str, table: str) -> None:
+        with self.address.transaction() as connection:
+            for rows in (TABLES, TABLE_PROPERTIES):
+                connection.execute(delete(rows).where(self._of_table(rows, database, table)))
+
+    def rename_table(self, database: str, table: str, new_database: str, new_table: str) -> bool:
+        """False when there is one of the new name."""
+        named = {"database_name": new_database, "table_name": new_table}
+        try:
+            with self.address.transaction() as connection:
+                for rows in (TABLES, TABLE_PROPERTIES):
+                    connection.execute(update(rows).where(self._of_table(rows, database, table)).values(named))
+        except IntegrityError:
+            return False
+        return True
+
+    def set_properties(self, database: str, table: str, properties: Mapping[str, str]) -> None:
+        """In place of those that the table has."""
+        with self.address.transaction() as connection:
+            self._set_properties(connection, database, table, properties)
+
+    # ------------------------------------------------------------ rows
+
+    def _set_properties(self, connection: Connection, database: str, table: str, properties: Mapping[str, str]) -> None:
+        connection.execute(delete(TABLE_PROPERTIES).where(self._of_table(TABLE_PROPERTIES, database, table)))
+        if properties:
+            rows = self._property_rows(properties, database_name=database, table_name=table)
+            connection.execute(insert(TABLE_PROPERTIES), rows)
+
+    def _property_rows(self, properties: Mapping[str, str], **names: str) -> list[dict[str, str]]:
+        of = {"catalog_key": self.catalog_key, **names}
+        return [{**of, "property_key": key, "property_value": value} for key, value in properties.items()]
+
+    def _names(self, table: Table, column: ColumnElement[str], database: str) -> list[str]:
+        with self.address.transaction() as connection:
+            return sorted(connection.scalars(select(column).where(self._in(table, database))))
+
+    def _in(self, table: Table, database: str) -> ColumnElement[bool]:
+        return and_(table.c.catalog_key == self.catalog_key, table.c.database_name == database)
+
+    def _of_table(self, rows: Table, database: str, table: str) -> ColumnElement[bool]:
+        return and_(self._in(rows, database), rows.c.table_name == table)

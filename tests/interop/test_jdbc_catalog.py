@@ -1,0 +1,151 @@
+"""Java and Tidelake work on one JDBC catalog at once: names, schemas, commits under its lock."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from tests.support.java_oracle import JavaOracle
+from tests.support.postgresql import PostgresqlServer
+
+NAME: Final = "shop.orders"
+COLUMNS: Final[list[dict[str, object]]] = [
+    {"name": "id", "type": "BIGINT", "nullable": False},
+    {"name": "v", "type": "STRING"},
+]
+SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCatalog:
+    warehouse: str
+    options: Mapping[str, str]
+
+    @property
+    def of_java(self) -> str:
+        return json.dumps({**self.options, "warehouse": self.warehouse})
+
+    def open(self) -> tidelake.Catalog:
+        return tidelake.open_catalog(self.warehouse, **self.options)
+
+
+def shared_catalog(folder: Path, uri: str, **more: str) -> SharedCatalog:
+    lock = {"lock.enabled": "true", "lock-check-max-sleep": "200 ms"}
+    return SharedCatalog(f"{folder}/lake", {"metastore": "jdbc", "uri": uri, **lock, **more})
+
+
+@pytest.fixture
+def on_sqlite(tmp_path: Path) -> SharedCatalog:
+    return shared_catalog(tmp_path, f"jdbc:sqlite:{tmp_path}/catalog.db", **{"jdbc.journal_mode": "WAL"})
+
+
+@pytest.fixture
+def on_postgresql(tmp_path: Path, postgresql: PostgresqlServer) -> SharedCatalog:
+    return shared_catalog(tmp_path, postgresql.new_database(), **{"jdbc.user": postgresql.user})
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def shared(request: pytest.FixtureRequest) -> SharedCatalog:
+    found: SharedCatalog = request.getfixturevalue(f"on_{request.param.lower()}")
+    return found
+
+
+def upsert(table: tidelake.Table, number: int, text: str) -> None:
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [number], "v": [text]}, SCHEMA))
+        writer.commit()
+
+
+@pytest.mark.needs("PostgreSQL")
+def test_each_goes_on_from_the_others_tables(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
+    java = shared.of_java
+    java_oracle.create(java, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
+    java_oracle.write(java, NAME, [{"id": 1, "v": "java"}])
+    lake = shared.open()
+    assert (lake.list_databases(), lake.list_tables("shop")) == (["shop"], ["orders"])
+    upsert(lake.table(NAME), 2, "ours")
+    lake.alter_table(NAME, [tidelake.AddColumn("amount", pa.int32())])
+    java_oracle.write(java, NAME, [{"id": 3, "v": "java", "amount": 7}])
+    rows = [(1, "java", None), (2, "ours", None), (3, "java", 7)]
+    expected = [dict(zip(("id", "v", "amount"), row, strict=True)) for row in rows]
+    assert lake.table(NAME).scan().to_arrow().sort_by("id").to_pylist() == expected
+    assert sorted(java_oracle.read(java, NAME), key=lambda row: row["id"]) == expected
+
+
+@pytest.mark.needs("PostgreSQL")
+def test_what_one_creates_renames_and_drops_the_other_sees(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
+    java, lake = shared.of_java, shared.open()
+    lake.create_database("shop")
+    lake.create_table(NAME, SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    java_oracle.write(java, NAME, [{"id": 1, "v": "java"}])
+    java_oracle.command("rename", java, NAME, "shop.renamed")
+    assert lake.list_tables("shop") == ["renamed"]
+    java_oracle.alter(java, "shop.renamed", {"add": {"name": "n", "type": "INT"}})
+    assert lake.table("shop.renamed").schema.names == ["id", "v", "n"]
+    lake.rename_table("shop.renamed", "shop.again")
+    assert java_oracle.command("tables", java, "shop.any") == [{"table": "again"}]
+    java_oracle.command("drop", java, "shop.again")
+    assert lake.list_tables("shop") == []
+    lake.drop_database("shop")
+
+
+def _commits(shared: SharedCatalog, worker: int, count: int) -> None:
+    """One process: each commit is a row of its own, under a user and identifiers of its own."""
+    table = shared.open().table(NAME)
+    with table.writer(commit_user=f"ours-{worker}") as writer:
+        for identifier in range(1, count + 1):
+            writer.write(pa.table({"id": [worker * 1_000 + identifier], "v": [f"ours-{worker}"]}, SCHEMA))
+            writer.commit(identifier=identifier)
+
+
+@pytest.fixture
+def more_java(java_oracle: JavaOracle) -> Iterator[list[JavaOracle]]:
+    """Two JVMs beside each other; `java_oracle` is the first."""
+    second = JavaOracle()
+    yield [java_oracle, second]
+    second.close()
+
+
+@pytest.mark.interop
+@pytest.mark.needs("PostgreSQL")
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.long)])
+def test_each_of_many_commits_at_once_is_there_exactly_once(
+    count: int, shared: SharedCatalog, more_java: list[JavaOracle]
+) -> None:
+    """Append commits of a table without a key: nobody waits for a bucket, only for the next snapshot."""
+    ours, java = 6, shared.of_java
+    more_java[0].create(
+        java, NAME, COLUMNS, options={"bucket": "-1", "commit.max-retries": "1000", "snapshot.num-retained.min": "1000"}
+    )
+
+    def java_commits(worker: int) -> None:
+        rows = [{"id": (10 + worker) * 1_000 + n, "v": f"java-{worker}"} for n in range(1, count + 1)]
+        more_java[worker].write(java, NAME, rows, commit_user=f"java-{worker}", batches=count)
+
+    with (
+        ProcessPoolExecutor(ours, mp_context=multiprocessing.get_context("spawn")) as processes,
+        ThreadPoolExecutor(len(more_java)) as threads,
+    ):
+        work: list[Future[None]] = [processes.submit(_commits, shared, worker, count) for worker in range(ours)]
+        work += [threads.submit(java_commits, worker) for worker in range(len(more_java))]
+        for done in work:
+            done.result()
+    table = shared.open().table(NAME)
+    users = Counter(row["v"] for row in table.scan().to_arrow().to_pylist())
+    assert set(users.values()) == {count}
+    assert len(users) == ours + len(more_java)
+    committed = Counter((s.commit_user, s.commit_identifier) for s in table.snapshots())
+    assert set(committed.values()) == {1}
+    assert len(committed) == count * len(users)
+    of_java = sorted(row["id"] for row in more_java[0].read(java, NAME))
+    assert of_java == sorted(table.scan().to_arrow()["id"].to_pylist())

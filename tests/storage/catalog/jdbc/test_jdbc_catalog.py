@@ -1,0 +1,146 @@
+"""A catalog in a database: what its rows say, and what becomes of its files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.catalog.jdbc.catalog import JdbcCatalog
+from storage.catalog.opening import open_catalog
+from storage.fileio.local import LocalFileIO
+from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
+
+COLUMNS = {
+    "paimon_tables": ["catalog_key", "database_name", "table_name"],
+    "paimon_database_properties": ["catalog_key", "database_name", "property_key", "property_value"],
+    "paimon_table_properties": ["catalog_key", "database_name", "table_name", "property_key", "property_value"],
+    "paimon_views": ["catalog_key", "database_name", "view_name", "view_schema"],
+    "paimon_distributed_locks": ["lock_id", "acquired_at", "expire_time_seconds"],
+}
+
+
+def test_its_tables_are_those_of_java(tmp_path: Path) -> None:
+    catalog(tmp_path, **{"lock.enabled": "true"})
+    found = {name: [row[1] for row in rows(tmp_path, f"PRAGMA table_info({name})")] for name in COLUMNS}
+    assert found == COLUMNS
+
+
+def test_a_table_goes_through_its_life(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    table = lake.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    write(table, 1)
+    assert rows(tmp_path, "SELECT * FROM paimon_tables") == [("jdbc", "shop", "orders")]
+    lake.create_database("archive")
+    lake.rename_table("shop.orders", "archive.old")
+    assert (lake.list_tables("shop"), lake.list_tables("archive")) == ([], ["old"])
+    again = catalog(tmp_path)
+    assert again.table("archive.old").scan().to_arrow().to_pylist() == [{"id": 1, "v": "v1"}]
+    again.drop_table("archive.old")
+    again.drop_database("archive")
+    assert again.list_databases() == ["shop"]
+    assert rows(tmp_path, "SELECT * FROM paimon_tables") == rows(tmp_path, "SELECT * FROM paimon_table_properties")
+    assert list((tmp_path / "lake").rglob("*old*")) == []
+
+
+def test_a_database_without_tables_exists_once_it_is_created(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    assert lake.list_databases() == ["shop"]
+    assert lake.list_tables("shop") == []
+    assert rows(tmp_path, "SELECT property_key, property_value FROM paimon_database_properties ORDER BY 1") == [
+        ("exists", "true"),
+        ("location", f"{tmp_path}/lake/shop.db"),
+    ]
+    with pytest.raises(tidelake.BadInput, match="exists already"):
+        lake.create_database("shop")
+    with pytest.raises(tidelake.BadInput, match=r"no database 'shopp'.*did you mean 'shop'"):
+        lake.list_tables("shopp")
+
+
+def test_a_database_that_holds_something_is_dropped_with_all_of_it_only_on_request(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    lake.create_table("shop.t", SCHEMA)
+    with pytest.raises(tidelake.BadInput, match="not empty: it holds t"):
+        lake.drop_database("shop")
+    lake.drop_database("shop", cascade=True)
+    assert lake.list_databases() == []
+    assert not (tmp_path / "lake/shop.db").exists()
+
+
+def test_options_and_keys_are_mirrored_unless_that_is_off(tmp_path: Path) -> None:
+    select = "SELECT property_key, property_value FROM paimon_table_properties WHERE table_name = '{}' ORDER BY 1"
+    lake = catalog(tmp_path)
+    schema = pa.schema([*SCHEMA, pa.field("day", pa.string(), nullable=False)])
+    lake.create_table("shop.t", schema, primary_key=["id", "day"], partition_by=["day"], options={"bucket": "2"})
+    assert rows(tmp_path, select.format("t")) == [("bucket", "2"), ("partition", "day"), ("primary-key", "id,day")]
+    lake.alter_table("shop.t", [tidelake.SetOption("file.format", "orc")])
+    assert ("file.format", "orc") in rows(tmp_path, select.format("t"))
+    with pytest.raises(tidelake.BadInput, match=r"comment has 1001 characters.*takes 1000"):
+        lake.alter_table("shop.t", [tidelake.SetOption("comment", "x" * 1001)])
+    assert catalog(tmp_path).table("shop.t").options.get("comment") is None
+    catalog(tmp_path, **{"sync-all-properties": "false"}).create_table("shop.u", SCHEMA)
+    assert rows(tmp_path, select.format("u")) == []
+
+
+def test_two_catalogs_in_one_database_do_not_see_each_other(tmp_path: Path) -> None:
+    catalog(tmp_path).create_table("shop.t", SCHEMA)
+    other = tidelake.open_catalog(f"{tmp_path}/other", **options(tmp_path, **{"catalog-key": "second"}))
+    assert other.list_databases() == []
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    for name in ("t", "u"):
+        lake.create_table(f"shop.{name}", SCHEMA)
+    with pytest.raises(tidelake.BadInput, match="exists already"):
+        lake.create_table("shop.t", SCHEMA)
+    with pytest.raises(tidelake.BadInput, match="is there already"):
+        lake.rename_table("shop.t", "shop.u")
+    rows(tmp_path, "INSERT INTO paimon_views VALUES ('jdbc', 'shop', 'v', '{}')")
+    with pytest.raises(tidelake.BadInput, match="name of a view"):
+        lake.create_table("shop.v", SCHEMA)
+    with pytest.raises(tidelake.BadInput, match="name of a view"):
+        lake.rename_table("shop.t", "shop.v")
+    assert lake.list_tables("shop") == ["t", "u"]
+
+
+def test_a_table_that_no_row_names_is_none_and_a_creation_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    files = tidelake.open_catalog(f"{tmp_path}/lake")
+    files.create_database("shop")
+    files.create_table("shop.t", SCHEMA, options={"bucket": "-1"})
+    lake = catalog(tmp_path)
+    assert lake.list_tables("shop") == []
+    with pytest.raises(tidelake.BadInput, match="no row of paimon_tables names it"):
+        lake.table("shop.t")
+    with pytest.raises(tidelake.BadInput, match="no row of paimon_tables names it"):
+        lake.alter_table("shop.t", [tidelake.DropColumn("v")])
+    with pytest.raises(tidelake.BadInput, match="holds a table that this catalog doesn't know, with another schema"):
+        lake.create_table("shop.t", SCHEMA, options={"bucket": "-1", "file.format": "orc"})
+    lake.create_table("shop.t", SCHEMA, options={"bucket": "-1"})
+    assert lake.list_tables("shop") == ["t"]
+
+
+def test_a_rename_that_the_store_refuses_leaves_the_names_as_they_were(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    lake.create_table("shop.t", SCHEMA)
+    (tmp_path / "lake/shop.db/u/files").mkdir(parents=True)
+    with pytest.raises(tidelake.BadInput, match="is there already"):
+        lake.rename_table("shop.t", "shop.u")
+    assert lake.table("shop.t").scan().to_arrow().num_rows == 0
+
+
+def test_it_pickles_and_shows_no_secret(tmp_path: Path) -> None:
+    inner = open_catalog(f"{tmp_path}/lake", options(tmp_path, **{"jdbc.password": "secret"}))
+    assert isinstance(inner, JdbcCatalog)
+    assert "secret" not in repr(inner)
+    inner.create_database("shop")
+    assert pickle.loads(pickle.dumps(inner)).list_databases() == ["shop"]
+    assert isinstance(inner._io, LocalFileIO)
+
+
+def test_a_database_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match=rf"catalog database jdbc:sqlite:{tmp_path}/no/such.*unable to open"):
+        open_catalog(f"{tmp_path}/lake", {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/no/such.db"})

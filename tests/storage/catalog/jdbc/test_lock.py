@@ -1,0 +1,117 @@
+"""The lock of a table: a row in `paimon_distributed_locks`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tidelake
+from storage.catalog.identifier import Identifier
+from storage.catalog.jdbc.address import DatabaseAddress
+from storage.catalog.jdbc.lock import LockSettings, LockTable
+from storage.catalog.jdbc.paimon_tables import make_tables
+from storage.errors import CommitConflict
+from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
+
+TABLE = Identifier("shop", "t")
+IDS = "SELECT lock_id FROM paimon_distributed_locks"
+
+
+def locks(folder: Path, **settings: int) -> LockTable:
+    address = DatabaseAddress.of(options(folder))
+    make_tables(address, 255)
+    return LockTable(address, "jdbc", LockSettings(**settings))
+
+
+def hold(folder: Path, lock_id: str, since: str = "0 seconds", seconds: int = 480) -> None:
+    sql = f"INSERT INTO paimon_distributed_locks VALUES ('{lock_id}', datetime('now', '{since}'), {seconds})"
+    rows(folder, sql)
+
+
+def test_it_is_a_row_while_it_is_held(tmp_path: Path) -> None:
+    table_locks = locks(tmp_path, timeout_ms=90_000)
+    with table_locks.held(TABLE), table_locks.held(Identifier("shop", "t", "dev")):
+        assert rows(tmp_path, IDS + " ORDER BY 1") == [("jdbc.shop.t",), ("jdbc.shop.t$branch_dev",)]
+        assert rows(tmp_path, "SELECT DISTINCT expire_time_seconds FROM paimon_distributed_locks") == [(90,)]
+    assert rows(tmp_path, IDS) == []
+
+
+def test_it_is_given_back_when_the_work_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locks(tmp_path).held(TABLE):
+        raise ZeroDivisionError
+    assert rows(tmp_path, IDS) == []
+
+
+def test_one_at_a_time_has_it(tmp_path: Path) -> None:
+    table_locks, inside, most = locks(tmp_path, sleep_ms_max=20), 0, 0
+    guard = threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal inside, most
+        with table_locks.held(TABLE):
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            with guard:
+                inside -= 1
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(20)))
+    assert most == 1
+
+
+def test_the_lock_of_a_holder_that_died_ends_by_itself(tmp_path: Path) -> None:
+    table_locks = locks(tmp_path)
+    hold(tmp_path, "jdbc.shop.t", since="-11 seconds", seconds=10)
+    with table_locks.held(TABLE):
+        assert rows(tmp_path, "SELECT expire_time_seconds FROM paimon_distributed_locks") == [(480,)]
+
+
+def test_a_lock_that_expired_and_is_anothers_now_is_not_taken_from_it(tmp_path: Path) -> None:
+    with locks(tmp_path).held(TABLE):
+        rows(tmp_path, "DELETE FROM paimon_distributed_locks")
+        hold(tmp_path, "jdbc.shop.t", since="+1 second")
+    assert rows(tmp_path, IDS) == [("jdbc.shop.t",)]
+
+
+def test_who_waits_too_long_is_told_who_holds_it(tmp_path: Path) -> None:
+    table_locks = locks(tmp_path, timeout_ms=1_000, sleep_ms_max=300)
+    hold(tmp_path, "jdbc.shop.t")
+    slept: list[float] = []
+    with (
+        pytest.raises(CommitConflict, match=r"shop\.t: others held the lock 'jdbc\.shop\.t' for 1 s.*lock-acquire-"),
+        table_locks.held(TABLE, sleep_ms=slept.append, monotonic_ms=lambda: float(sum(slept))),
+    ):
+        pytest.fail("entered")
+    assert sum(slept) > 1_000
+    assert max(slept) <= 300
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_commits_and_changes_wait_for_the_lock(enabled: str, tmp_path: Path) -> None:
+    lock = {"lock.enabled": enabled, "lock-acquire-timeout": "50 ms", "lock-check-max-sleep": "10 ms"}
+    lake = catalog(tmp_path, **{**lock, "lock.enabled": "true"})
+    lake.create_table("shop.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    hold(tmp_path, "jdbc.shop.t")
+    lake = catalog(tmp_path, **lock)
+    acts: list[Callable[[], object]] = [
+        lambda: write(lake.table("shop.t"), 1),
+        lambda: lake.alter_table("shop.t", [tidelake.SetOption("comment", "x")]),
+        lambda: lake.drop_table("shop.t"),
+    ]
+    for act in acts:
+        if enabled == "true":
+            with pytest.raises(tidelake.CommitConflict, match="others held the lock"):
+                act()
+        else:
+            act()
+
+
+def test_the_name_of_a_lock_has_the_length_that_the_catalog_says(tmp_path: Path) -> None:
+    catalog(tmp_path, **{"lock.enabled": "true", "lock-key-max-length": "400"})
+    types = dict(rows(tmp_path, "SELECT name, type FROM pragma_table_info('paimon_distributed_locks')"))
+    assert types["lock_id"] == "VARCHAR(400)"
