@@ -96,9 +96,8 @@ class KafkaSettings(
     they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
     unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error. Until then
     brokers are tried again after 200 ms to 10 s, and the log says so once a minute.
-    records_max: how many records one poll takes; small polls beat large ones in CPU and memory. max_record_bytes: what
-    a compressed record, or the batch that it was compressed in, may be uncompressed; a larger one stops the pipeline
-    before it fills the memory. What isn't compressed is bounded by the fetch sizes below.
+    max_record_bytes: what a compressed record, or the batch that it was compressed in, may be uncompressed; a larger
+    one stops the pipeline before it fills the memory. What isn't compressed is bounded by the fetch sizes below.
 
     client_id: what brokers call the client in their logs and quotas. client_rack: where the client stands; a replica of
     the same rack is read. request_timeout_ms: how long a broker may take to answer. connections_max_idle_ms: when an
@@ -122,7 +121,6 @@ class KafkaSettings(
     group_id: Name | None = None
     discovery_interval_ms: Positive = 30_000
     unreachable_after_ms: Positive = 120_000
-    records_max: Positive = 500
     max_record_bytes: Positive = 64 << 20
 
     client_id: Name = "tidelake"

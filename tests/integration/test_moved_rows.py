@@ -74,7 +74,7 @@ def change(op: str, lsn: int, before: Any = None, after: Any = None) -> Mapping[
 @pytest.fixture
 def service(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[Service]:
     topic = kafka_broker.create_topic(partitions=2)
-    source = {"type": "kafka", "bootstrap_servers": kafka_broker.address, "topics": topic, "records_max": 1}
+    source = {"type": "kafka", "bootstrap_servers": kafka_broker.address, "topics": topic}
     configuration = {
         "pipeline": "docs",
         "warehouse": str(tmp_path / "lake"),

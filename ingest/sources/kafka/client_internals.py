@@ -1,8 +1,8 @@
 """What we use of aiokafka that it doesn't promise to keep.
 
 A release that changes it would not fail by itself: topics would be created by asking for them again, and one that was
-created again would be read on as if it were the same. So `check_aiokafka` and `check_started` look first, whenever a
-source opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
+created again would be read on as if it were the same. So `check_aiokafka` and `hand_over_batches` look first,
+whenever a source opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
 """
 
 from __future__ import annotations
@@ -10,26 +10,37 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Collection, Hashable
+import struct
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 
 from checkpoint.offsets import TopicPartition
 from ingest.sources.kafka.backoff import BrokerBackoff
 from ingest.sources.kafka.client_check import unsupported_client
+from ingest.sources.kafka.fetched_batch import FetchedBatch
 from ingest.sources.kafka.metadata import asks_for_ids
+
+BATCHES_A_POLL: Final = 64
+"""What `getmany` may bring of `hand_over_batches` at a time: a record batch is 16 KB as producers send them, and some
+fetched bytes are looked at before the next ones are asked for."""
 
 _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and what they take besides `self`
     (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # ours is called in its place
     (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # and so is this one
+    (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # and this
     (ClusterMetadata, "brokers", []),
     (ClusterMetadata, "update_metadata", ["metadata"]),
     (ClusterMetadata, "failed_update", ["exception"]),
@@ -51,6 +62,17 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         self._broken: dict[
             Hashable, tuple[BrokerBackoff, float]
         ] = {}  # connection to its waits, and the end of this one
+        self.fetched: Mapping[KafkaPartition, bytes] = {}  # what the last answer to a fetch brought
+
+    async def send(self, node_id: Any, request: Any, *, group: Any = ConnectionGroup.DEFAULT) -> Any:
+        response = await super().send(node_id, request, group=group)
+        if isinstance(request, FetchRequest):
+            self.fetched = {
+                KafkaPartition(topic, number): of_partition[-1]
+                for topic, partitions in response.topics
+                for number, *of_partition in partitions
+            }
+        return response
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -92,6 +114,8 @@ def check_aiokafka() -> None:
         found = [parameter for parameter in inspect.signature(member).parameters if parameter != "self"]
         if found != expected:
             raise unsupported_client(f"{owner.__name__}.{name} takes ({', '.join(found)}), not ({', '.join(expected)})")
+    if not _unpacks_as_known():
+        raise unsupported_client("it hands over records in another way")
     if not asks_for_ids():
         raise unsupported_client("it doesn't ask for the ids of topics where the broker knows them")
 
@@ -101,34 +125,95 @@ def use_client(consumer: AIOKafkaConsumer, client: KafkaClient) -> None:
     consumer._client = client
 
 
-def check_started(consumer: AIOKafkaConsumer) -> None:
-    """Raises UnsupportedFeature where the consumer doesn't fetch through the client of `use_client`."""
-    fetcher = getattr(consumer, "_fetcher", None)
-    if not isinstance(fetcher, Fetcher) or not isinstance(getattr(fetcher, "_client", None), KafkaClient):
-        raise unsupported_client("its consumer doesn't fetch through the client that it was given")
-
-
 def fetch_broker(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int | None:
     """The broker that the consumer fetches from: the leader, or with `client_rack` a follower. None, -1: none now."""
     server: int | None = consumer._fetcher._select_read_replica(partition)
     return server
 
 
-def has_fetched(consumer: AIOKafkaConsumer) -> bool:
-    """Whether a poll would find something without waiting; True where it is unknown."""
-    fetched = getattr(consumer._fetcher, "_records", None)
-    return fetched is None or bool(fetched)
+def hand_over_batches(consumer: AIOKafkaConsumer) -> None:
+    """From now on `getmany` gives record batches, as `FetchedBatch`; each counts as one record.
 
+    Records of the format before record batches come as aiokafka's parser makes them. What else it does with batches
+    stays: checksums, aborted transactions, control batches, positions.
 
-def unwrap_fetched(consumer: AIOKafkaConsumer) -> None:
-    """Have the next poll hand over what was fetched as its parser made it, without a ConsumerRecord around each record.
-
-    Both have offset, timestamp, key, value and headers, and a ConsumerRecord costs more than to parse the record. What
-    is fetched while that poll waits comes wrapped, and so does all in a release that wraps in another way.
+    Raises UnsupportedFeature where the consumer doesn't fetch through the client of `use_client`, or unpacks in another
+    way.
     """
-    for fetched in getattr(consumer._fetcher, "_records", {}).values():
-        if (records := getattr(fetched, "_partition_records", None)) is not None:
-            records._consumer_record = _unwrapped
+    fetcher = getattr(consumer, "_fetcher", None)
+    client = getattr(fetcher, "_client", None)
+    if not isinstance(fetcher, Fetcher) or not isinstance(client, KafkaClient):
+        raise unsupported_client("its consumer doesn't fetch through the client that it was given")
+    fetcher._records = _FetchResults(client)
+
+
+class _FetchResults(OrderedDict[KafkaPartition, Any]):
+    """In the place of the fetcher's: what was fetched and not taken yet.
+
+    The fetcher puts an answer's results here before anything else may run, so the client's last answer is the one.
+    """
+
+    def __init__(self, client: KafkaClient) -> None:
+        super().__init__()
+        self._client = client
+
+    def __setitem__(self, partition: KafkaPartition, result: Any) -> None:
+        if isinstance(result, FetchResult):
+            unpack_as_batches(result._partition_records, self._client.fetched[partition])
+        super().__setitem__(partition, result)
+
+
+def unpack_as_batches(partition_records: Any, data: bytes) -> None:
+    """Have it iterate over batches. Nothing has been taken from it yet.
+
+    data: what it was made of.
+    """
+
+    def wanted(_: KafkaPartition, record: Any) -> Any:
+        if isinstance(record, FetchedBatch):
+            record.start = partition_records.next_fetch_offset
+        return record
+
+    partition_records._records = _Batches(partition_records._records, data)
+    partition_records._consumer_record = wanted
+
+
+class _Batches:
+    """In the place of aiokafka's MemoryRecords."""
+
+    def __init__(self, batches: Any, data: bytes) -> None:
+        self._batches = batches
+        self._data = memoryview(data)
+        self._at = 0
+
+    def has_next(self) -> bool:
+        return bool(self._batches.has_next())
+
+    def next_batch(self) -> Any:
+        batch = self._batches.next_batch()
+        begin = self._at
+        self._at += _LOG_OVERHEAD.size + _LOG_OVERHEAD.unpack_from(self._data, begin)[1]
+        if not isinstance(batch, DefaultRecordBatch) or batch.is_control_batch:
+            return batch
+        return FetchedBatch(batch, self._data[begin : self._at])
+
+
+_LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, in front of every batch of every format
+
+
+def _unpacks_as_known() -> bool:
+    """Whether aiokafka's way of unpacking leads to our batches."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
+    for offset in range(3):
+        builder.append(offset, 7, None, b"value", [])
+    data = bytes(builder.build())
+    try:
+        records = PartitionRecords(KafkaPartition("t", 0), MemoryRecords(data), [], 1, None, None, True, READ_COMMITTED)
+        unpack_as_batches(records, data)
+        found = [(batch.start, batch.next_offset, batch.record_count) for batch in records]
+    except (AttributeError, TypeError):
+        return False
+    return found == [(1, 3, 3)] and records.next_fetch_offset == 3
 
 
 def parser_errors(consumer: AIOKafkaConsumer) -> list[str]:
@@ -140,10 +225,6 @@ def parser_errors(consumer: AIOKafkaConsumer) -> list[str]:
         if iterator is not None and getattr(iterator, "gi_frame", True) is None:  # a generator that has raised
             found.append(f"{TopicPartition(*partition)} at offset {records.next_fetch_offset}")
     return found
-
-
-def _unwrapped(_: KafkaPartition, record: Any) -> Any:
-    return record
 
 
 async def stop(consumer: AIOKafkaConsumer) -> None:

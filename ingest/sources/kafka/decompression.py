@@ -1,8 +1,9 @@
 """What a compressed batch of records may become when it is uncompressed.
 
-aiokafka uncompresses a batch whole, and 100 KB of zstd may be gigabytes. Its parsers look their decoders up by name in
-their own modules, compiled or not: there stand ours, which bound what is read inside `decompression_limit`. Whatever
-else in this process reads through aiokafka goes on as it was.
+100 KB of zstd may be gigabytes. We uncompress record batches ourselves (`uncompressed`). Those of the format before are
+left to aiokafka, which uncompresses a batch whole. Its parsers look their decoders up by name in their own modules,
+compiled or not: there stand ours, which bound what is read inside `decompression_limit`. Whatever else in this process
+reads through aiokafka goes on as it was.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ _limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompres
 
 
 class DecompressionLimitExceeded(Exception):
-    """A batch is larger than the limit when it is uncompressed."""
+    """A batch is larger than the limit when it is uncompressed.
+
+    offset: where the batch stands; None where that isn't known here.
+    """
+
+    def __init__(self, offset: int | None = None) -> None:
+        super().__init__("a batch is larger than the limit when it is uncompressed")
+        self.offset = offset
 
 
 @contextmanager
@@ -82,6 +90,22 @@ def _are_bounded() -> bool:
 # ---------------------------------------------------------------- the codecs
 
 
+def uncompressed(codec: int, payload: memoryview, limit_bytes: int) -> bytes | memoryview:
+    """What a record batch holds.
+
+    codec: its number in the batch's attributes.
+
+    Raises DecompressionLimitExceeded, and CorruptRecordException for what can't be uncompressed.
+    """
+    if codec == 0:
+        return payload
+    try:
+        decode = _DECODERS[_DECODER_OF_CODEC[codec]]
+    except KeyError:
+        raise CorruptRecordException(f"unknown compression {codec}") from None
+    return decode(payload, limit_bytes)
+
+
 def _streamed(codec: str, payload: Any, limit_bytes: int) -> bytes:
     pieces: list[bytes] = []
     left = limit_bytes
@@ -127,3 +151,4 @@ _DECODERS: Final[dict[str, Callable[[Any, int], bytes]]] = {
     "zstd_decode": partial(_streamed, "zstd"),
     "snappy_decode": _snappy,
 }
+_DECODER_OF_CODEC: Final = {_GZIP: "gzip_decode", 2: "snappy_decode", 3: "lz4_decode", 4: "zstd_decode"}

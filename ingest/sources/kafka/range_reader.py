@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -15,23 +14,23 @@ import numpy as np
 import pyarrow as pa
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
-from numpy.typing import NDArray
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.raw_batch import BinaryColumn, binary_column
+from ingest.raw_batch import Headers, binary_column
 from ingest.settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
 from ingest.sources.kafka.backoff import BrokerBackoff
 from ingest.sources.kafka.client_internals import (
+    BATCHES_A_POLL,
     check_aiokafka,
-    check_started,
-    has_fetched,
+    hand_over_batches,
     parser_errors,
     stop,
-    unwrap_fetched,
 )
 from ingest.sources.kafka.connection import client_arguments, consumer_of
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
+from ingest.sources.kafka.fetched_records import FetchedRecords
+from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import BadInput
 
 T = TypeVar("T")
@@ -56,32 +55,14 @@ class OffsetsGone(Exception):
         self.held = held
 
 
-@dataclass(frozen=True, slots=True)
-class RecordColumns:
-    """n records of one partition, in offset order.
-
-    timestamps_ms (n,): epoch milliseconds, -1 where a record has none. timestamp_types (n,): Kafka's, 0 create time,
-    1 log append time, -1 none. headers (n,): None where they were not asked for.
-    """
-
-    offsets: NDArray[np.int64]
-    timestamps_ms: NDArray[np.int64]
-    timestamp_types: NDArray[np.int32]
-    keys: BinaryColumn
-    values: BinaryColumn
-    headers: pa.ListArray | None
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-
 class RangeReader:
     """`open` it, `poll` until the end of a range, then of another; `close` it."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._consumer: Any = None
-        self._at: tuple[TopicPartition, int] | None = None  # where the consumer stands, None when that is unknown
+        self._at: tuple[TopicPartition, int] | None = None  # where reading stands, None when that is unknown
+        self._left = FetchedRecords(settings.max_record_bytes)  # fetched, from there on
 
     async def open(self) -> None:
         """Raises SourceUnavailable when no broker answers in time, BadInput when one refuses."""
@@ -98,14 +79,12 @@ class RangeReader:
                 raise
 
         await self._retry("connect", start)
-        check_started(self._consumer)
+        hand_over_batches(self._consumer)
 
     async def close(self) -> None:
         await stop(self._consumer)
 
-    async def poll(
-        self, partition: TopicPartition, position: int, end: int, *, with_headers: bool
-    ) -> tuple[RecordColumns, int]:
+    async def poll(self, partition: TopicPartition, position: int, end: int) -> tuple[RecordColumns, int]:
         """Some records from `position` on, all below `end`, and where to go on. Waits until the position moves.
 
         Raises OffsetsGone when the broker doesn't hold them, SourceUnavailable when it doesn't answer in time.
@@ -113,42 +92,56 @@ class RangeReader:
         if self._at != (partition, position):
             self._consumer.assign([KafkaPartition(*partition)])
             self._consumer.seek(KafkaPartition(*partition), position)
+            self._left = FetchedRecords(self._settings.max_record_bytes)
         self._at = None  # unknown, until a poll has come to its end
-        columns = _Columns(with_headers)
-        started_s, reached = _now_s(), position
-        while reached < end and columns.nbytes < _BATCH_BYTES:
-            columns.add(await self._records(partition, reached, end, 0 if columns.offsets else _POLL_WAIT_MS), end)
-            before, reached = reached, await self._consumer.position(KafkaPartition(*partition))
-            if reached == before and columns.offsets:
-                break
-            if reached == before:
-                await self._check_held(partition, reached, end)
-                self._check_silence(partition, started_s)
-        self._at = partition, reached
-        return columns.taken(), min(reached, end)
+        started_s = _now_s()
+        while not self._left and await self._fetch(partition, position, end) == position:
+            await self._check_held(partition, position, end)
+            self._check_silence(partition, started_s)
+        try:
+            columns, next_offset = self._left.take(_BATCH_BYTES, end)
+        except DecompressionLimitExceeded as error:
+            raise self._too_large([f"{partition} at offset {error.offset}"]) from error
+        except KafkaError as error:
+            raise self._refused(f"read {partition}", error) from error
+        if next_offset is None:
+            next_offset = await self._consumer.position(KafkaPartition(*partition))
+        self._at = partition, next_offset
+        return columns, min(next_offset, end)
 
-    async def _records(self, partition: TopicPartition, position: int, end: int, wait_ms: int) -> Sequence[Any]:
-        # One record, where the poll has to wait: what it waits for comes wrapped (`unwrap_fetched`).
-        records_max = self._settings.records_max if has_fetched(self._consumer) else 1
-        unwrap_fetched(self._consumer)
+    async def _fetch(self, partition: TopicPartition, position: int, end: int) -> int:
+        """Wait for some records, and add what is there of the next ones. Returns where the consumer stands."""
+        wait_ms, nbytes = _POLL_WAIT_MS, 0
+        while position < end and nbytes < _BATCH_BYTES:
+            nbytes += self._left.add(await self._polled(partition, position, wait_ms))
+            before, position = position, await self._consumer.position(KafkaPartition(*partition))
+            if position == before:
+                break
+            wait_ms = 0
+        return position
+
+    async def _polled(self, partition: TopicPartition, position: int, wait_ms: int) -> Sequence[Any]:
         try:
             with decompression_limit(self._settings.max_record_bytes):
                 polled: Mapping[Any, Sequence[Any]] = await self._consumer.getmany(
-                    timeout_ms=wait_ms, max_records=min(records_max, end - position)
+                    timeout_ms=wait_ms, max_records=BATCHES_A_POLL
                 )
         except OffsetOutOfRangeError as error:
             raise OffsetsGone(partition, position, await self._held(partition)) from error
         except DecompressionLimitExceeded as error:
-            raise BadInput(
-                f"{self}: {', '.join(parser_errors(self._consumer))}: the batch with the record there is larger than "
-                f"{self._settings.max_record_bytes} bytes when it is uncompressed. Raise the limit if the batch is as "
-                "it should be"
-            ) from error
+            raise self._too_large(parser_errors(self._consumer)) from error
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise max.partition.fetch.bytes") from error
         except KafkaError as error:
             raise self._refused("read", error) from error
         return polled.get(KafkaPartition(*partition), ())
+
+    def _too_large(self, where: Sequence[str]) -> BadInput:
+        return BadInput(
+            f"{self}: {', '.join(where)}: the batch with the record there is larger than "
+            f"{self._settings.max_record_bytes} bytes when it is uncompressed. Raise the limit if the batch is as "
+            "it should be"
+        )
 
     async def _check_held(self, partition: TopicPartition, position: int, end: int) -> None:
         """After a poll without news: whether there is anything to wait for."""
@@ -203,48 +196,7 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@dataclass(slots=True)
-class _Columns:
-    """Records are taken apart at once: thousands of them, alive, would keep the garbage collector busy."""
-
-    with_headers: bool
-    nbytes: int = 0
-    offsets: list[int] = field(default_factory=list)
-    timestamps_ms: list[int] = field(default_factory=list)
-    timestamp_types: list[int] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[Sequence[tuple[str, bytes | None]]] = field(default_factory=list)
-
-    def add(self, records: Sequence[Any], end: int) -> None:
-        """aiokafka's records, wrapped as ConsumerRecords or as its parser made them; those from `end` on are not
-        wanted.
-        """
-        if records and records[-1].offset >= end:
-            records = [record for record in records if record.offset < end]
-        keys = [record.key for record in records]
-        values = [record.value for record in records]
-        self.offsets += [record.offset for record in records]
-        self.timestamps_ms += [-1 if record.timestamp is None else record.timestamp for record in records]
-        self.timestamp_types += [-1 if record.timestamp_type is None else record.timestamp_type for record in records]
-        self.keys += keys
-        self.values += values
-        self.nbytes += sum(map(len, filter(None, chain(keys, values)))) + 24 * len(records)
-        if self.with_headers:
-            self.headers += [record.headers for record in records]
-
-    def taken(self) -> RecordColumns:
-        return RecordColumns(
-            np.array(self.offsets, np.int64),
-            np.array(self.timestamps_ms, np.int64),
-            np.array(self.timestamp_types, np.int32),
-            binary_column(self.keys),
-            binary_column(self.values),
-            _headers(self.headers) if self.with_headers else None,
-        )
-
-
-def _headers(of_records: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.ListArray:
+def header_column(of_records: Sequence[Headers]) -> pa.ListArray:
     """A record without headers has null, as in Spark's connector."""
     counts = np.fromiter(map(len, of_records), np.int32, len(of_records))
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -38,20 +38,19 @@ from ingest.sources.base import (
 from ingest.sources.kafka.backoff import FIRST_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (
+    BATCHES_A_POLL,
     KafkaClient,
     check_aiokafka,
-    check_started,
     fetch_broker,
-    has_fetched,
+    hand_over_batches,
     parser_errors,
     stop,
-    unwrap_fetched,
 )
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
+from ingest.sources.kafka.fetched_records import FetchedRecords, cut_at, raw_batch
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
-from ingest.sources.kafka.poll_batcher import PollBatcher, add_polled, cut_at
 from storage.errors import BadInput, PositionRefused, TidelakeError
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound
@@ -107,7 +106,7 @@ class KafkaSource:
         self._consumer = consumer_of(self._settings, arguments)
         await self._retry("connect", lambda: connect(self._client, arguments))
         await self._retry("connect", self._consumer.start)
-        check_started(self._consumer)
+        hand_over_batches(self._consumer)
         metadata = await self._retry("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
@@ -260,11 +259,12 @@ class KafkaSource:
         liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
         while ends is None or any(self._reached[p] < end for p, end in ends.items()):
-            for batch in await self._poll_batches():
-                if not is_cut:
-                    yield batch
-                elif (wanted := cut_at(batch, ends or {})) is not None:
-                    yield wanted
+            async with aclosing(self._poll_batches()) as batches:
+                async for batch in batches:
+                    if not is_cut:
+                        yield batch
+                    elif (wanted := cut_at(batch, ends or {})) is not None:
+                        yield wanted
             now_ms = self._clock.now_ms()
             if liveness.is_due(now_ms):
                 await self._check_liveness(liveness, now_ms)
@@ -291,12 +291,16 @@ class KafkaSource:
             self._consumer.seek(KafkaPartition(*partition), offset)
         return [empty_batch(partition, offset) for partition, offset in beginnings.items()]
 
-    async def _poll_batches(self) -> list[RawBatch]:
+    async def _poll_batches(self) -> AsyncGenerator[RawBatch, None]:
         """The records of one poll and of those after it that find more already there, up to BATCH_BYTES."""
-        batchers: dict[TopicPartition, PollBatcher] = {}
+        fetched: dict[TopicPartition, FetchedRecords] = {}
         nbytes = 0
-        while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(batchers, nbytes))):
-            nbytes += add_polled(polled, batchers, self._kept_headers)
+        while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(fetched, nbytes))):
+            for partition, records in polled.items():
+                of_partition = fetched.setdefault(
+                    TopicPartition(*partition), FetchedRecords(self._settings.max_record_bytes)
+                )
+                nbytes += of_partition.add(records)
         moved = {}
         for partition, before in self._reached.items():
             # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
@@ -304,47 +308,60 @@ class KafkaSource:
             if position != before:
                 moved[partition] = position
         self._reached |= moved
-        # In a thread: it takes a while, and Arrow's first array from Python objects imports pandas where there is one.
-        return await run_cpu_bound(
-            lambda: [
-                (batchers.get(p) or PollBatcher(self._kept_headers)).batch(p, position) for p, position in moved.items()
-            ]
-        )
+        for partition, position in moved.items():
+            left = fetched.get(partition) or FetchedRecords(self._settings.max_record_bytes)
+            while True:
+                yield await run_cpu_bound(self._taken, partition, left, position)
+                if not left:
+                    break
 
-    def _wait_ms(self, batchers: Mapping[TopicPartition, PollBatcher], nbytes: int) -> int:
+    def _taken(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
+        """What is uncompressed at a time is bounded, too.
+
+        position: of the consumer, behind all of it.
+        """
+        try:
+            columns, next_offset = left.take(BATCH_BYTES)
+        except DecompressionLimitExceeded as error:
+            raise self._too_large([f"{partition} at offset {error.offset}"]) from error
+        except KafkaError as error:
+            raise self._source_error(f"read {partition}", error) from error
+        return raw_batch(partition, columns, position if next_offset is None else next_offset, self._kept_headers)
+
+    def _wait_ms(self, fetched: Mapping[TopicPartition, FetchedRecords], nbytes: int) -> int:
         """How long to wait for the next poll. Where brokers hold more for sure, a fuller batch is worth a moment: an
         answer brings a MiB of a partition (`max_partition_fetch_bytes`), and the next one is on its way.
         """
-        if not batchers:
+        if not fetched:
             return _POLL_WAIT_MS
-        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in batchers} if nbytes < _FULL_BYTES else {}
-        return _FULLER_WAIT_MS if any(end and batchers[p].next_offset < end for p, end in ends.items()) else 0
+        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in fetched} if nbytes < _FULL_BYTES else {}
+        return _FULLER_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
-        """Records by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
+        """Batches by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
         if not self._reached:
             await self._clock.sleep_ms(wait_ms)
             return {}
-        # One record, where the poll has to wait: what it waits for comes wrapped (`unwrap_fetched`).
-        records_max = self._settings.records_max if has_fetched(self._consumer) else 1
-        unwrap_fetched(self._consumer)
         try:
             with decompression_limit(self._settings.max_record_bytes):
-                polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
+                polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=BATCHES_A_POLL)
         except OffsetOutOfRangeError as error:
             await self._discover()  # knows better what happened if the topic was created again
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
         except DecompressionLimitExceeded as error:
-            raise BadInput(
-                f"{self}: {', '.join(parser_errors(self._consumer))}: the batch with the record there is larger than "
-                f"{self._settings.max_record_bytes} bytes when it is uncompressed; `source.max_record_bytes` allows no "
-                "more. Raise it if the batch is as it should be"
-            ) from error
+            raise self._too_large(parser_errors(self._consumer)) from error
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
         except KafkaError as error:
             raise self._source_error("read", error) from error
         return polled
+
+    def _too_large(self, where: Collection[str]) -> BadInput:
+        return BadInput(
+            f"{self}: {', '.join(where)}: the batch with the record there is larger than "
+            f"{self._settings.max_record_bytes} bytes when it is uncompressed; `source.max_record_bytes` allows no "
+            "more. Raise it if the batch is as it should be"
+        )
 
     async def _check_retention(self) -> None:
         beginnings = await self._beginnings(self._reached) if self._reached else {}

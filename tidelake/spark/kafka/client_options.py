@@ -21,7 +21,6 @@ PREFIX: Final = "kafka."
 SETTING_OF_OPTION: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "isolation.level": "isolation_level",
-    "max.poll.records": "records_max",
     "metadata.max.age.ms": "discovery_interval_ms",
     "client.id": "client_id",
     "client.rack": "client_rack",
@@ -48,7 +47,8 @@ _CHECKS_NAMES: Final = "ssl.endpoint.identification.algorithm"
 _JAAS: Final = "sasl.jaas.config"
 _LOGIN: Final = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
-_NO_EFFECT: Final = frozenset({"group.id"})  # no group is joined, so none needs to be allowed
+# no group is joined, so none needs to be allowed; record batches are taken whole
+_NO_EFFECT: Final = frozenset({"group.id", "max.poll.records"})
 _DECIDED_HERE: Final = {
     "auto.offset.reset": "startingOffsets says where a query begins, and it never jumps afterwards",
     "enable.auto.commit": "Spark keeps the offsets, and nothing is committed to Kafka",

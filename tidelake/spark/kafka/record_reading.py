@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
 from ingest.settings import KafkaSettings
-from ingest.sources.kafka.range_reader import HEADERS, OffsetsGone, RangeReader, RecordColumns
+from ingest.sources.kafka.range_reader import HEADERS, OffsetsGone, RangeReader, header_column
+from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import PositionRefused
 from storage.logs import get_logger
 from tidelake.spark.kafka.ranges import RecordRange
@@ -53,7 +54,7 @@ def record_batches(
         position = part.start
         while position < part.end:
             try:
-                records, position = consumer.poll(part, position, with_headers="headers" in schema.names)
+                records, position = consumer.poll(part, position)
             except OffsetsGone as gone:
                 lost, position = _lost(part, gone)
                 report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
@@ -122,8 +123,8 @@ class _Consumer:
             self._runner.close()
             raise
 
-    def poll(self, part: RecordRange, position: int, *, with_headers: bool) -> tuple[RecordColumns, int]:
-        return self._runner.run(self._reader.poll(part.partition, position, part.end, with_headers=with_headers))
+    def poll(self, part: RecordRange, position: int) -> tuple[RecordColumns, int]:
+        return self._runner.run(self._reader.poll(part.partition, position, part.end))
 
     def close(self) -> None:
         self._runner.run(self._reader.close())
@@ -141,7 +142,7 @@ def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType)
         "offset": lambda: pa.array(records.offsets),
         "timestamp": lambda: _timestamps(records),
         "timestampType": lambda: pa.array(records.timestamp_types),
-        "headers": lambda: records.headers,
+        "headers": lambda: header_column(records.headers()),
     }
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from aiokafka.client import AIOKafkaClient
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.protocol.api import Request
 
 from ingest.settings import KafkaSettings
@@ -45,6 +45,11 @@ CASES = [
         "a method is called in another way",
         lambda patch: patch.setattr(AIOKafkaClient, "_metadata_update", renamed),
         r"AIOKafkaClient._metadata_update takes \(topics\), not \(cluster_metadata, topics\)",
+    ),
+    Case(
+        "records are unpacked in another way",
+        lambda patch: patch.setattr(PartitionRecords, "_unpack_records", lambda self: iter(())),
+        "it hands over records in another way",
     ),
     Case(
         "the version of a request is chosen in another way",

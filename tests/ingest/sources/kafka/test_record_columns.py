@@ -1,0 +1,162 @@
+"""Record batches become the columns of what aiokafka's parser makes of them, and damaged ones are refused."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.sources.kafka.client_internals import unpack_as_batches
+from ingest.sources.kafka.decompression import DecompressionLimitExceeded
+from ingest.sources.kafka.fetched_batch import FetchedBatch
+from ingest.sources.kafka.fetched_records import FetchedRecords
+from ingest.sources.kafka.record_columns import RecordColumns, columns_of
+
+LIMIT: Final = 1 << 20
+HEADER_BYTES: Final = 61  # of a batch
+COUNT_AT: Final = 57  # the number of its records
+
+_text = st.none() | st.binary(max_size=300)
+_record = st.tuples(
+    st.none() | st.integers(0, 2**41),
+    _text,
+    _text,
+    st.lists(st.tuples(st.sampled_from(["kept", "kept too", "x"]), _text)),
+)
+_batch = st.tuples(st.integers(0, 4), st.lists(st.tuples(st.integers(1, 3), _record), min_size=1, max_size=20))
+
+
+def encoded(records: list[tuple[int, Any]], codec: int = 0, base: int = 0) -> bytes:
+    """A batch of (offset from its first one, (time, key, value, headers))."""
+    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, 0, 1 << 30)
+    for offset, (timestamp, key, value, headers) in records:
+        builder.append(offset, timestamp, key, value, headers)
+    data = bytearray(builder.build())
+    data[:8] = base.to_bytes(8, "big")  # the checksum doesn't cover it
+    return bytes(data)
+
+
+def unpacked(data: bytes, position: int) -> PartitionRecords:
+    return PartitionRecords(TopicPartition("t", 0), MemoryRecords(data), [], position, None, None, True, READ_COMMITTED)
+
+
+def taken(data: bytes, position: int = 0) -> RecordColumns:
+    records = unpacked(data, position)
+    unpack_as_batches(records, data)
+    fetched = FetchedRecords(LIMIT)
+    fetched.add(records)
+    columns, next_offset = fetched.take(1 << 30)
+    assert next_offset is None
+    return columns
+
+
+@given(st.lists(_batch, max_size=4), st.integers(0, 30))
+def test_columns_are_those_of_aiokafkas_records(batches: list[Any], position: int) -> None:
+    data, base = b"", 0
+    for codec, gaps in batches:
+        offset, records = -1, []
+        for gap, record in gaps:
+            offset += gap
+            records.append((offset, record))
+        data += encoded(records, codec, base)
+        base += offset + 1
+    expected = list(unpacked(data, position)) if data else []
+    found = taken(data, position) if data else columns_of([])
+    assert found.offsets.tolist() == [record.offset for record in expected]
+    assert found.timestamps_ms.tolist() == [record.timestamp for record in expected]
+    assert found.timestamp_types.tolist() == [record.timestamp_type for record in expected]
+    assert found.keys.to_pylist() == [record.key for record in expected]
+    assert found.values.to_pylist() == [record.value for record in expected]
+    assert found.headers() == [tuple(record.headers) for record in expected]
+    wanted = frozenset({"kept", "kept too"})
+    kept = {row: tuple(h for h in record.headers if h[0] in wanted) for row, record in enumerate(expected)}
+    assert found.headers_named(wanted) == {row: headers for row, headers in kept.items() if headers}
+
+
+@given(_batch, st.data())
+def test_whatever_is_damaged_it_is_refused_or_read_and_nothing_else_is_raised(batch: Any, data: Any) -> None:
+    records = [(n, record) for n, (_, record) in enumerate(batch[1])]
+    octets = bytearray(encoded(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        octets[data.draw(st.integers(COUNT_AT, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    one = FetchedBatch(None, memoryview(bytes(octets)))
+    try:
+        columns = columns_of([one])
+        columns.headers()
+    except CorruptRecordException:
+        return
+    assert len(columns) <= one.record_count
+
+
+@pytest.mark.parametrize(
+    ("what", "damage"),
+    [
+        ("a record is missing", {COUNT_AT + 3: 3}),
+        ("a record too many", {COUNT_AT + 3: 1}),
+        ("a negative number of records", {COUNT_AT: 0xFF}),
+        ("a record that is longer than the batch", {HEADER_BYTES: 0x7E}),
+        ("a key that is longer than its record", {HEADER_BYTES + 4: 0x7E}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_batch_that_is_not_as_it_says_is_refused(what: str, damage: dict[int, int]) -> None:
+    octets = bytearray(encoded([(n, (7, b"key", b"value", [])) for n in range(2)]))
+    for at, octet in damage.items():
+        octets[at] = octet
+    with pytest.raises(CorruptRecordException):
+        columns_of([FetchedBatch(None, memoryview(bytes(octets)))])
+
+
+def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> None:
+    builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
+    for offset in (0, 1):
+        builder.append(offset, 5, None, b"old")
+    fetched, data = FetchedRecords(LIMIT), bytes(builder.build())
+    records = unpacked(data, 1)
+    unpack_as_batches(records, data)
+    fetched.add(records)
+    fetched.add([FetchedBatch(None, memoryview(encoded([(0, (6, b"k", b"new", [("kept", b"h")]))], base=2)))])
+    found, _ = fetched.take(1 << 20)
+    assert (found.values.to_pylist(), found.offsets.tolist()) == ([b"old", b"new"], [1, 2])
+    assert (found.keys.to_pylist(), found.headers()) == ([None, b"k"], [(), (("kept", b"h"),)])
+
+
+def test_the_time_is_the_brokers_where_the_topic_says_so() -> None:
+    octets = bytearray(encoded([(n, (1_000 + n, None, b"v", [])) for n in range(3)]))
+    octets[22] |= 0x08  # attributes: the time is that of appending
+    found = columns_of([FetchedBatch(None, memoryview(bytes(octets)))])
+    assert (found.timestamps_ms.tolist(), found.timestamp_types.tolist()) == ([1_002] * 3, [1] * 3)
+
+
+def test_what_was_fetched_is_taken_up_to_an_end_and_goes_on_from_there() -> None:
+    fetched = FetchedRecords(LIMIT)
+    for base in (0, 5):
+        data = encoded([(n, (7, None, b"%d" % (base + n), [])) for n in range(5)], codec=4, base=base)
+        fetched.add([FetchedBatch(None, memoryview(data))])
+    found = [fetched.take(1 << 30, end) for end in (3, 7)] + [fetched.take(1 << 30)]
+    assert [columns.offsets.tolist() for columns, _ in found] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
+    assert [next_offset for _, next_offset in found] == [3, 7, None]
+
+
+def test_no_more_is_uncompressed_at_a_time_than_what_fills_a_batch() -> None:
+    fetched = FetchedRecords(LIMIT)
+    for base in range(10):
+        fetched.add([FetchedBatch(None, memoryview(encoded([(0, (7, None, bytes(100_000), []))], codec=4, base=base)))])
+    assert [len(fetched.take(250_000)[0]) for _ in range(4)] == [3, 3, 3, 1]
+    assert not fetched
+
+
+def test_a_batch_beyond_the_limit_is_named_by_its_offset() -> None:
+    fetched = FetchedRecords(1_000)
+    fetched.add([FetchedBatch(None, memoryview(encoded([(0, (7, None, bytes(2_000), []))], codec=1, base=17)))])
+    with pytest.raises(DecompressionLimitExceeded) as raised:
+        fetched.take(1 << 20)
+    assert raised.value.offset == 17
