@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from checkpoint.committable import TableCommittable
 from checkpoint.epoch import Epoch
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.recovery import resume_offsets
 from checkpoint.states import CheckpointEvent, CheckpointState, next_state
 from storage.commit.commit_message import CommitMessage
@@ -104,6 +104,25 @@ class CheckpointCoordinator:
             if table in self._own:
                 self._own[table].setdefault(partition, offset)
             self._published[table] = self._published[table].with_partitions({partition: offset})
+
+    def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
+        """A table that no record named until now: nothing below `starts` was its own."""
+        ranges = {p: OffsetRange(at, at) for p, at in starts.items()}
+        self._published.setdefault(table, SourcePosition(ranges=ranges))
+
+    def first_committables(self, tables: Collection[str], identity: SourceIdentity) -> list[TableCommittable]:
+        """Empty snapshots with the positions of tables that were added, under an identifier of their own. The caller
+        publishes them before the next checkpoint: it passes the records that named the tables.
+        """
+        self._identifier += 1
+        for table in tables:
+            self._published[table] = self._published[table].with_identity(identity)
+        return [
+            TableCommittable(
+                table, self._identifier, (), self._published[table], self._epoch, self._extra_properties(table)
+            )
+            for table in tables
+        ]
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         """All records of `partition` below `next_offset` are with the writers, or set aside.

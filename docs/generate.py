@@ -56,6 +56,7 @@ def configuration() -> str:
         ("`source` of type `kafka`", "source.", settings.KafkaSettings),
         ("`source.start` of Kafka, when it is no word", "source.start.", settings.StartSettings),
         ("An entry of `tables`", "tables[].", settings.TableSettings),
+        ("`tables[].source_tables`", "tables[].source_tables.", settings.SourceTablesSettings),
         ("`schema_evolution`", "schema_evolution.", settings.SchemaEvolutionSettings),
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`errors`", "errors.", settings.ErrorSettings),

@@ -17,6 +17,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
+PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")  # in the name of an entry that stands for many tables
 
 
 HIDDEN: Final = "***"
@@ -170,26 +171,51 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
     exclude: tuple[SchemaChangeName, ...] = ()
 
 
-class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of the pipeline.
+class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which source tables an entry of many tables takes, and what they are called. Regular expressions must match a
+    name whole; names of tables are those that records give, without database and schema.
 
-    name: `database.table`. match: shell patterns over the names of source tables (`shop.public.orders`,
-    `public.orders`, `orders`) and of topics; one of them must fit. Left out: the table part of `name`. topics: shell
-    patterns; only topics that fit one feed the table. Left out: all. With many topics it keeps positions short.
-    primary_key: of the table that is created if there is none; left out: the key of its records. partition_by:
-    partition columns of the table that is created if there is none. options: table options of the table that is
-    created if there is none. A table that exists stays as it is: where these three contradict it, `plan` says so, and
-    `run` refuses what would make other rows, another changelog or another layout. shared_with: commit users (other
-    pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
-    left out, it is refused to start where others have read what it is about to. source_types: column to what its values
-    mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values
-    may lose digits that the column's type lacks; others stop the pipeline. columns: column to SQL
-    type, for columns that are made: in a table that is created, or added later (`amount: DECIMAL(18, 2)`).
-    type_mapping: for other columns that are made, words of Paimon's `type_mapping`; see
-    [columns](schema-evolution.md). computed_columns: column to a call of one of Paimon's functions
-    (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a row came from (`topic`,
-    `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what becomes of the table
-    when the source's columns change; left out: as the pipeline's.
+    including_tables: of names of tables that are taken; left out: all. excluding_tables: of those that are not, though
+    included. including_dbs, excluding_dbs: the same for names of databases. mapping: name of a source table, whatever
+    its case, to the table part of the name it gets; others are named by the entry's `name`. prefix_of_db, suffix_of_db:
+    name of a source database, whatever its case, to what stands before and behind `{table}` instead of what `name` has
+    there. merge_shards: whether tables of one name in several databases become one; `false` makes `{table}` stand for
+    `database_table`. partition_by: name of a source table to its partition columns; others have those of the entry.
+    """
+
+    including_tables: Name = ".*"
+    excluding_tables: Name | None = None
+    including_dbs: Name = ".*"
+    excluding_dbs: Name | None = None
+    mapping: Mapping[Name, Name] = {}
+    prefix_of_db: Mapping[Name, str] = {}
+    suffix_of_db: Mapping[Name, str] = {}
+    merge_shards: bool = True
+    partition_by: Mapping[Name, list[Name]] = {}
+
+
+class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the pipeline, or many.
+
+    name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
+    many tables as records name; each is made from the first record that names it. match: shell patterns over the
+    names of source tables (`shop.public.orders`, `public.orders`, `orders`) and of topics; one of them must fit.
+    Left out: the table part of `name`; of an entry of many tables, all. topics: shell patterns; only topics that
+    fit one feed the table. Left out: all. With many topics it keeps positions short. primary_key: of the table that
+    is created if there is none; left out: the key of its records. partition_by: partition columns of the table that
+    is created if there is none. options: table options of the table that is created if there is none. A table that
+    exists stays as it is: where these three contradict it, `plan` says so, and `run` refuses what would make other
+    rows, another changelog or another layout. shared_with: commit users (other pipelines, Spark queries) that read
+    the same topics into the table, each records that this pipeline doesn't take; left out, it is refused to start
+    where others have read what it is about to. source_types: column to what its values mean at the source, where
+    records can't say (`bigint unsigned`). rounded_columns: columns whose values may lose digits that the column's
+    type lacks; others stop the pipeline. columns: column to SQL type, for columns that are made: in a table that is
+    created, or added later (`amount: DECIMAL(18, 2)`). type_mapping: for other columns that are made, words of
+    Paimon's `type_mapping`; see [columns](schema-evolution.md). computed_columns: column to a call of one of
+    Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a row came
+    from (`topic`, `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what becomes of
+    the table when the source's columns change; left out: as the pipeline's. source_tables: of an entry of many
+    tables, which source tables it takes, and their names.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
@@ -207,6 +233,12 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metadata_columns: list[Name] = []
     metadata_column_prefix: str = ""
     schema_evolution: SchemaEvolutionSettings | None = None
+    source_tables: SourceTablesSettings | None = None
+
+    @property
+    def is_template(self) -> bool:
+        """Whether this stands for many tables."""
+        return PLACEHOLDER.search(self.name) is not None
 
     @property
     def option_texts(self) -> dict[str, str]:
@@ -216,7 +248,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def match_patterns(self) -> list[str]:
         if self.match is None:
-            return [self.name.partition(".")[2]]
+            return ["*"] if self.is_template else [self.name.partition(".")[2]]
         return [self.match] if isinstance(self.match, str) else self.match
 
     @property
@@ -359,6 +391,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: QuarantineSettings = QuarantineSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
+
+    @property
+    def named_tables(self) -> list[TableSettings]:
+        """Without entries that stand for many."""
+        return [table for table in self.tables if not table.is_template]
+
+    @property
+    def templates(self) -> list[TableSettings]:
+        """Entries that stand for many tables."""
+        return [table for table in self.tables if table.is_template]
 
     def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
         """The table's own, else the pipeline's, else the default."""

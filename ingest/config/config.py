@@ -13,6 +13,7 @@ import msgspec
 from ingest.config.config_layers import add_environment, add_flags, read_yaml
 from ingest.config.config_messages import config_error
 from ingest.config.table_option_checks import option_errors
+from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.type_mapping import TypeMapping
@@ -105,6 +106,8 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 "One entry a table; `match` may be a list.",
             )
     for at, table in enumerate(config.tables):
+        for setting, reason, remedy in template_errors(table):
+            yield ("tables", at, setting), f"{table.name}: {reason}", remedy
         if missing := set(table.partition_by) - set(table.primary_key) if table.primary_key else ():
             yield (
                 ("tables", at, "partition_by"),

@@ -1,25 +1,16 @@
 """Arguments of Paimon's action `kafka_sync_table`, as the configuration of a pipeline.
 
-Facts: Java's `action/cdc/SyncTableActionBase` and `kafka/KafkaActionUtils`. There is one way to run a pipeline: what
+Facts: Java's `action/cdc/SyncTableActionBase`. There is one way to run a pipeline: what
 comes out here is what a file would say. An argument that has no counterpart is refused by name.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from ingest.settings import KafkaSettings
-from storage.errors import BadInput
-
-_PROPERTIES: Final = "properties."
-_REGISTRY: Final = "schema.registry."
-_SET_ELSEWHERE: Final = frozenset(
-    {"bootstrap_servers", "topics", "topic_pattern", "start", "until", "until_timestamp_ms", "group_id"}
-)
-_OFFSETS_EXAMPLE: Final = "partition:0,offset:42;partition:1,offset:300"
+from ingest.config.kafka_conf import source_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +41,7 @@ def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
     All records of the topics go to the table, whatever source table they name: shards are merged, as in Paimon.
     Raises BadInput for what has no counterpart.
     """
-    kafka = dict(arguments.kafka_conf)
-    format_ = kafka.pop("value.format", None)
-    if format_ is None:
-        raise BadInput("--kafka-conf value.format is missing. Name it: --kafka-conf value.format=debezium-json")
+    source = source_settings(arguments.kafka_conf)
     table: dict[str, Any] = {"name": f"{arguments.database}.{arguments.table}", "match": ["*"]}
     table |= {
         name: value
@@ -68,109 +56,12 @@ def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
         )
         if value
     }
-    of_format = {key: kafka.pop(key) for key in [key for key in kafka if key.startswith(_REGISTRY)]}
     configuration: dict[str, Any] = {
         "pipeline": arguments.pipeline or f"{arguments.database}.{arguments.table}",
         "warehouse": arguments.warehouse,
-        "source": {"type": "kafka", **_source(kafka)},
-        "format": format_,
+        **source,
         "tables": [table],
     }
-    if of_format:
-        configuration["format_options"] = of_format
     if arguments.catalog_conf:
         configuration["warehouse_options"] = dict(arguments.catalog_conf)
     return configuration
-
-
-def _source(kafka: dict[str, str]) -> dict[str, Any]:
-    """Consumes `kafka`; what is left was not understood."""
-    source: dict[str, Any] = {}
-    for key, setting, read in _PLAIN:
-        if key in kafka:
-            source[setting] = read(kafka.pop(key))
-    if "bootstrap_servers" not in source:
-        raise BadInput("--kafka-conf properties.bootstrap.servers is missing. Name a broker: host:port")
-    source |= _start(kafka, source)
-    source |= _end(kafka)
-    for key in [key for key in kafka if key.startswith(_PROPERTIES)]:
-        setting = key.removeprefix(_PROPERTIES).replace(".", "_").replace("-", "_")
-        if setting in KafkaSettings.__struct_fields__ and setting not in _SET_ELSEWHERE:
-            source[setting] = kafka.pop(key)
-    if kafka:
-        raise BadInput(
-            f"--kafka-conf {', '.join(sorted(kafka))}: no such setting here. Leave it out; docs/configuration.md lists "
-            "the settings of a Kafka source, which --set source.NAME=VALUE gives"
-        )
-    return source
-
-
-def _start(kafka: dict[str, str], source: Mapping[str, Any]) -> dict[str, Any]:
-    mode = kafka.pop("scan.startup.mode", "earliest-offset")
-    match mode:
-        case "earliest-offset" | "latest-offset":
-            return {"start": mode.removesuffix("-offset")}
-        case "timestamp":
-            key = "scan.startup.timestamp-millis"
-            return {"start": {"timestamp_ms": _number(key, _required(kafka, key, mode))}}
-        case "specific-offsets":
-            key = "scan.startup.specific-offsets"
-            topics = source.get("topics") or []
-            if len(topics) != 1:
-                raise BadInput(f"--kafka-conf {key}: the offsets are those of one topic. Name one in `topic`")
-            return {"start": {"offsets": {topics[0]: _offsets(key, _required(kafka, key, mode))}}}
-        case "group-offsets":
-            if "group_id" not in source:
-                raise BadInput(
-                    "--kafka-conf scan.startup.mode=group-offsets: of which group? Add properties.group.id, or start "
-                    "with earliest-offset"
-                )
-            return {"start": {"group": source["group_id"]}}
-    raise BadInput(
-        f"--kafka-conf scan.startup.mode={mode}: it is earliest-offset, latest-offset, timestamp, specific-offsets or "
-        "group-offsets"
-    )
-
-
-def _end(kafka: dict[str, str]) -> dict[str, Any]:
-    mode = kafka.pop("scan.bounded.mode", "unbounded")
-    match mode:
-        case "unbounded":
-            return {}
-        case "latest-offset":
-            return {"until": "end"}
-        case "timestamp":
-            key = "scan.bounded.timestamp-millis"
-            return {"until_timestamp_ms": _number(key, _required(kafka, key, mode))}
-    raise BadInput(f"--kafka-conf scan.bounded.mode={mode}: it is unbounded, latest-offset or timestamp")
-
-
-def _required(kafka: dict[str, str], key: str, mode: str) -> str:
-    if key not in kafka:
-        raise BadInput(f"--kafka-conf {key} is missing: mode {mode} needs it")
-    return kafka.pop(key)
-
-
-def _number(key: str, text: str) -> int:
-    if not re.fullmatch(r"\d+", text):
-        raise BadInput(f"--kafka-conf {key}={text}: epoch milliseconds are wanted, such as 1700000000000")
-    return int(text)
-
-
-def _offsets(key: str, text: str) -> dict[int, int]:
-    found = [re.fullmatch(r"partition:(\d+),offset:(\d+)", part.strip()) for part in text.split(";") if part.strip()]
-    if not found or None in found:
-        raise BadInput(f"--kafka-conf {key}={text}: write {_OFFSETS_EXAMPLE}")
-    return {int(one[1]): int(one[2]) for one in found if one is not None}
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in re.split("[;,]", text) if name.strip()]
-
-
-_PLAIN: Final[Sequence[tuple[str, str, Callable[[str], Any]]]] = (
-    ("properties.bootstrap.servers", "bootstrap_servers", _names),
-    ("topic", "topics", _names),
-    ("topic-pattern", "topic_pattern", str),
-    ("properties.group.id", "group_id", str),
-)

@@ -47,7 +47,7 @@ class DerivingDecoder:
     """See `ingest.formats.base.Decoder`.
 
     make: the decoder of the format.
-    derived: by the table's name; others are passed on as they are.
+    derived: by the table's name; others are passed on as they are. It may grow.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DerivingDecoder:
         format_name: str,
     ) -> None:
         self._target_of = target_of
-        self._derived = {table: columns for table, columns in derived.items() if columns}
+        self._derived = derived
         self._format_name = format_name
         self._bound: dict[str, _Bound] = {}
         self._decoder = make(self._plain_target_of)
@@ -83,7 +83,7 @@ class DerivingDecoder:
     def _plain_target_of(self, source: SourceTable) -> Target | None:
         target = self._target_of(source)
         columns = None if target is None else self._derived.get(target.name)
-        if target is None or columns is None:
+        if target is None or not columns:
             return target
         bound = self._bound.get(target.name)
         if bound is None or bound.whole is not target:

@@ -6,9 +6,13 @@ of one database may hold tables of one name. So the names come from each record,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
+
+_SHADOW: Final = re.compile(r"_.+_(gho|ghc|del|new|old)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class SourceTable:
         parts = [part for part in (self.database, self.schema, self.table) if part]
         dotted = [".".join(parts[i:]) for i in range(len(parts))] if self.table else []
         return (*dotted, self.topic)
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether gh-ost or pt-online-schema-change copies rows through it: they are those of another table."""
+        return self.table is not None and _SHADOW.fullmatch(self.table) is not None
 
     def matches(self, pattern: str) -> bool:
         """Whether a shell pattern (`*`, `?`, `[abc]`; case counts) fits one of the spellings whole."""

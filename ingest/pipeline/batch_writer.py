@@ -216,7 +216,7 @@ class BatchWriter:
 
     def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
         """What the table doesn't have yet."""
-        floor = self._floors[rows.target.name].get(TopicPartition(raw.topic, raw.partition), 0)
+        floor = self._floors.get(rows.target.name, {}).get(TopicPartition(raw.topic, raw.partition), 0)
         return slice_by_offset(rows, max(floor, start), None)
 
     def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledBatch:

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from checkpoint.coordinator import CheckpointPolicy
@@ -18,7 +17,6 @@ from ingest.clock import Clock, SystemClock
 from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from ingest.dead_letters import DeadLetters
 from ingest.derived.deriving_decoder import DerivingDecoder
-from ingest.evolution.behavior import SchemaBehavior
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, Decoder, TargetOf
@@ -26,6 +24,8 @@ from ingest.formats.registry import open_format
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
+from ingest.pipeline.building.configured_tables import ConfiguredTables
+from ingest.pipeline.building.sources import build_source, build_start
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.flow import CreateTables, Flow, FlowTables
@@ -41,12 +41,11 @@ from ingest.pipeline.write_stage import WriteStage
 from ingest.quarantine.catch_up import CatchUp, TableOpener
 from ingest.quarantine.failures import TableScope, failures_of, owner_of
 from ingest.quarantine.quarantine import Quarantine, open_logs
-from ingest.quarantine.record_log import RecordLog
+from ingest.quarantine.record_log import RecordLog, tables_with_directory
 from ingest.raw_batch import RawBatch
-from ingest.settings import Config, FolderSettings, KafkaSettings, QuarantineSettings, TableSettings
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
-from ingest.sources.change_log_folder import ChangeLogFolder
-from ingest.tables.column_types import ColumnTypes
+from ingest.settings import Config, QuarantineSettings, TableSettings
+from ingest.sources.base import Source, Start
+from ingest.tables.existing_tables import with_existing_tables
 from ingest.tables.moved_row_files import MovedRowsStore
 from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
@@ -125,20 +124,14 @@ def build_pipeline(
     """
     options = config.warehouse_options
     catalog = open_catalog(config.warehouse, options, io)
+    config = expanded(config, catalog, io)
     format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = MaintenanceWorker()
-    behaviors = {table.name: SchemaBehavior(config.schema_evolution_of(table)) for table in config.tables}
-    column_types = {table.name: ColumnTypes.of(table, config.format) for table in config.tables}
-    derived = {name: types.derived for name, types in column_types.items()}
-    targets = TableTargets(
-        {table.name: table for table in config.tables},
-        {name for name, behavior in behaviors.items() if behavior.follows_types},
-        derived,
-    )
+    configured = ConfiguredTables.of(config)
+    targets = TableTargets(configured.settings, configured.following_types, configured.derived)
     moved = MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max))
     history = history_snapshots_of_each(len(config.tables))
-    others = {table.name: table.other_users for table in config.tables}
     clock = clock or SystemClock()
     observed = RunObservations(config.checkpoint.interval_ms, clock)
     monitor = None if config.metrics.port is None else _monitor(config, observed, memory)
@@ -152,7 +145,7 @@ def build_pipeline(
             memory,
             config.write.spill_directory,
             expiry,
-            others[context.name],
+            configured.shared_with[context.name],
             history,
             observed.table_compacted,
         )
@@ -163,15 +156,16 @@ def build_pipeline(
         open_sink,
         format_.infer_table,
         targets,
-        column_types,
+        configured.column_types,
+        configured.add,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     return connect_parts(
         source=source or build_source(config, format_.KEPT_HEADERS),
-        decoder=DerivingDecoder(format_.decoder, tables.router.target_of, derived, config.format)
-        if any(derived.values())
+        decoder=DerivingDecoder(format_.decoder, tables.router.target_of, configured.derived, config.format)
+        if configured.derive_columns
         else format_.decoder(tables.router.target_of),
         router=tables.router,
         sinks=tables.sinks,
@@ -182,7 +176,7 @@ def build_pipeline(
         policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
         queue_bytes=config.write.queue_bytes,
         pending=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
-        routings={t.name: Routing.of(config.format, t.match_patterns, t.topic_patterns) for t in config.tables},
+        routings=configured.routings,
         progress=ProgressFile(
             io or open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
         ),
@@ -195,8 +189,8 @@ def build_pipeline(
         monitor=monitor,
         schemas=SchemaFence(
             TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
-            behaviors,
-            column_types,
+            configured.behaviors,
+            configured.column_types,
         ),
         quarantine=QuarantineParts(
             config.quarantine,
@@ -206,9 +200,19 @@ def build_pipeline(
             tables,
             format_.decoder,
         )
-        if config.quarantine.enabled and len(config.tables) > 1
+        if config.quarantine.enabled and (len(config.tables) > 1 or config.templates)
         else None,
     )
+
+
+def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None = None) -> Config:
+    """With an entry for each table that entries of many tables have made already. Blocks."""
+    if not config.templates:
+        return config
+    options = config.warehouse_options
+    location = config.quarantine_location
+    kept = tables_with_directory(io or open_file_io(location, options), location)
+    return with_existing_tables(config, catalog or open_catalog(config.warehouse, options, io), kept)
 
 
 def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Clock) -> DeadLetters:
@@ -377,7 +381,7 @@ def configuration_differences(config: Config) -> list[TableDifference]:
     def of(table: TableSettings) -> list[TableDifference]:
         return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
 
-    return [difference for found in map_parallel(of, config.tables) for difference in found]
+    return [difference for found in map_parallel(of, config.named_tables) for difference in found]
 
 
 async def run(
@@ -401,41 +405,3 @@ async def run(
     finally:
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(signal_)
-
-
-def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
-    """kept_headers: see `Format`.
-
-    Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on.
-    """
-    match config.source:
-        case FolderSettings() as settings:
-            return ChangeLogFolder(
-                Path(settings.path),
-                follow=settings.until == "forever",
-                kept_headers=kept_headers,
-                poll_interval_ms=settings.poll_interval_ms,
-                max_record_bytes=settings.max_record_bytes,
-            )
-        case KafkaSettings() as settings:
-            try:
-                from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
-            except ImportError as error:
-                from ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
-
-                raise unsupported_client(str(error)) from error
-            return KafkaSource(settings, kept_headers)
-
-
-def build_start(config: Config) -> Start:
-    if isinstance(config.source, FolderSettings) or config.source.start == "earliest":
-        return Earliest()
-    start = config.source.start
-    if start == "latest":
-        return Latest()
-    if start.timestamp_ms is not None:
-        return AtTimestamp(start.timestamp_ms)
-    if start.group is not None:
-        return FromGroup(start.group)
-    topics = (start.offsets or {}).items()
-    return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})

@@ -124,6 +124,27 @@ class Checkpointer:
             raise ExceptionGroup("several failed", raised) from None
         self.failed_at_start = all_failed
 
+    async def begin_tables(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
+        """Publish where tables begin that a record named for the first time, before any other table passes the record.
+
+        Nothing may be written meanwhile. A table where it fails is left out of the pipeline, if that can do without.
+        """
+        committables = coordinator.first_committables(tables, self._source.identity)
+        await self._tracker.mark_active(tables, coordinator.identifier)
+        try:
+            await self._publish(committables, lambda _: None)
+        except TableFailed as failed:
+            await self._fail({failed.table: failed.error})
+        except ExceptionGroup as group:
+            await self._fail(_of_tables(group))
+        await self._tracker.register()
+        await self.keep_place_of(coordinator, [table for table in tables if table not in self._sinks])
+
+    async def keep_place_of(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
+        """Tables that have no snapshot, and failed: what is kept for them says from now on where they begin."""
+        if self._quarantine is not None and tables:
+            await run_uncancellable(self._quarantine.keep_place_of, tables, self._source.identity)
+
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
         """Nothing may be written meanwhile.
 

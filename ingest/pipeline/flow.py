@@ -215,8 +215,11 @@ class Flow:
             if self._quarantine is None:
                 raise failed.error from failed.error.__cause__
             async with self._writing_exclusively():
+                added = self._add_tables([failed.table], batch)
                 await self._quarantine.fail({failed.table: failed.error})
-            return await self._created(batch, result)
+                await self._checkpoints.keep_place_of(self._coordinator, added)
+            await self._created(batch, result)
+            return True  # others may have been made before it
 
     async def _write(self, decoded: Channel[_Decoded | _ReadAgain]) -> None:
         async for item in decoded:
@@ -247,7 +250,23 @@ class Flow:
         self._writes.read_again(reached)
         return self._quarantine.begin_logs(reached)
 
+    def _add_tables(self, tables: Collection[str], batch: RawBatch | None = None) -> list[str]:
+        """Those of them that a record named for the first time: they begin where the others are.
+
+        batch: the first with such a record, if it is yet to be written: its partition may be new.
+        """
+        added = [table for table in tables if table not in self._coordinator.positions]
+        reached = self._coordinator.reached
+        if added and batch is not None:
+            reached = {TopicPartition(batch.topic, batch.partition): int(batch.offsets[0]), **reached}
+        for table in added:
+            routed = {p: at for p, at in reached.items() if table in self._tables_of_topic(p.topic)}
+            self._coordinator.add_table(table, routed)
+        return added
+
     async def _write_batch(self, batch: PendingBatch) -> None:
+        if added := self._add_tables(self._existing):
+            await self._checkpoints.begin_tables(self._coordinator, added)
         if not len(batch.raw):
             tables = self._tables_of_topic(batch.partition.topic)
             self._coordinator.add_partition(tables, batch.partition, batch.raw.next_offset)

@@ -133,6 +133,9 @@ class PipelineRecovery:
         }
         read_from = {**positions, **{table: joined.read_from for table, joined in self._joined.items()}}
         starts = {p: at for p, at in resume_offsets(read_from.values()).items() if p in self._source_partitions}
+        unread = {p for p in self._source_partitions - starts.keys() if self._router.templates.take_topic(p.topic)}
+        if unread:  # of an entry of many tables that has none yet
+            starts |= await self._source.offsets(unread, self._start)
         return RecoveredPipeline(
             positions,
             starts,
@@ -156,7 +159,7 @@ class PipelineRecovery:
             with opened_at_start(table, is_only=len(tables) == 1):
                 return MISSING_TABLE if sink is None else sink.read_state()
 
-        tables = self._router.tables
+        tables = list(self._router.tables)
         return dict(zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True))
 
     def _read_by_others(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:

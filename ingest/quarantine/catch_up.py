@@ -179,7 +179,7 @@ class _Attempt:
                     return
             if self._writes.is_waiting:
                 await self._wait_for_records()
-            elif self._is_read_again() or self._is_ahead():
+            elif self._is_read_again() or self._is_ahead() or self._has_yet_to_be_made():
                 if self._end.is_set():
                     return  # what is missing is read by the next process
                 await self._parts.clock.sleep_ms(_WAIT_MS)
@@ -287,6 +287,10 @@ class _Attempt:
         reached = self._flow.coordinator.reached
         return any(end > reached.get(p, end) for p, end in self._log.ends.items())
 
+    def _has_yet_to_be_made(self) -> bool:
+        """Only what is kept makes it: batches on their way have been decoded without it."""
+        return self._table not in self._parts.sinks and not self._end.is_set()
+
     async def _wait_for_records(self) -> None:
         """Others have yet to bring what records wait for."""
         if not self._end.is_set():
@@ -309,7 +313,7 @@ class _Attempt:
         for batch in list(self._log.held):
             await self._write(batch)
         self._check_takes_part()
-        if self._writes.is_waiting:
+        if self._writes.is_waiting or self._has_yet_to_be_made():
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])

@@ -221,6 +221,15 @@ class Quarantine:
         known = None if self.positions is None else self.positions.positions.get(entry.name)
         return {**(known.ends if known else {}), **entry.complete_up_to}
 
+    def keep_place_of(self, tables: Collection[str], identity: SourceIdentity) -> None:
+        """Of tables without a snapshot: only their logs tell where they begin, and before others go on. Blocks."""
+        for table in tables:
+            entry = self.failed.get(table)
+            if entry is not None and entry.log is None:
+                directory = directory_of(self.location, table)
+                entry.log = RecordLog(self.io, directory, table, entry.complete_up_to)
+                entry.log.note_starts(identity)
+
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
         """Keep what may be of quarantined tables, of the records with offsets in [start, stop). Quick.
 

@@ -149,6 +149,11 @@ class RecordLog:
         self.durable_ends = dict(self.ends)
         self._held, self._held_bytes = [], 0
 
+    def note_starts(self, identity: SourceIdentity) -> None:
+        """Have a new log say where it begins, though nothing is in it."""
+        self.durable_ends = {}
+        self.flush(identity, even_without_records=True)
+
     def forget_held(self) -> None:
         """What is not durable is read from the source again."""
         self._held, self._held_bytes = [], 0

@@ -25,13 +25,14 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from compaction.compact_manager import compact_manager_factory
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
-from ingest.pipeline.builder import build_source
+from ingest.pipeline.builder import expanded
+from ingest.pipeline.building.sources import build_source
 from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
 from ingest.replay.replay_plan import DecodedLetters, ReplayPlan, ReplayTable, plan_replay
 from ingest.settings import Config
 from ingest.sources.base import Source
-from ingest.tables.table_router import Route, TableRouter
+from ingest.tables.table_router import router_of
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.opening import open_catalog
 from storage.clock import epoch_ms
@@ -82,11 +83,12 @@ class DeadLetterReplay:
         catalog = open_catalog(config.warehouse, config.warehouse_options)
         self._pipeline = config.pipeline
         self._letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
+        config = expanded(config, catalog)
         format_ = open_format(config.format, config.format_options)
-        router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in config.tables])
-        targets = TableTargets({table.name: table for table in config.tables})
+        router = router_of(config.tables)
+        targets = TableTargets({table.name: table for table in config.named_tables})
         self._tables: dict[str, ReplayTable] = {}
-        for table in config.tables:
+        for table in config.named_tables:
             if catalog.table_exists(table.name):
                 context = catalog.load(table.name)
                 router.add_target(targets.of(context))

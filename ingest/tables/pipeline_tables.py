@@ -13,9 +13,10 @@ from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
 from ingest.tables.column_types import ColumnTypes
 from ingest.tables.table_differences import TableDifference, check_differences, differences
-from ingest.tables.table_router import Route, TableRouter
+from ingest.tables.table_router import router_of
 from ingest.tables.table_sink import TableSink
 from ingest.tables.table_targets import TableTargets
+from ingest.tables.table_templates import ExpandedTable
 from ingest.tables.unusable_table import opened_at_start
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
@@ -30,9 +31,11 @@ _log = get_logger(__name__)
 class PipelineTables:
     """All methods block; `create` may run beside the others' use of `sinks`.
 
+    settings: of each table; entries for many name theirs when a record does.
     differences: where the configuration contradicts tables that exist.
     open_sink: makes the writer of an opened table, and reads nothing.
     infer: columns and key of the table behind a record.
+    named: told each table that an entry for many has named, before anything else is.
     """
 
     def __init__(
@@ -43,16 +46,19 @@ class PipelineTables:
         infer: Callable[[RawBatch, int], InferredTable],
         targets: TableTargets | None = None,
         column_types: Mapping[str, ColumnTypes] | None = None,
+        named: Callable[[ExpandedTable], None] = lambda _: None,
     ) -> None:
+        self.router = router_of(settings)
+        settings = [table for table in settings if not table.is_template]
         self._settings = {table.name: table for table in settings}
+        self._named = named
         self._catalog = catalog
         self._open_sink = open_sink
         self._infer = infer
-        self._column_types = column_types or {table.name: ColumnTypes() for table in settings}
+        self._column_types = {table.name: ColumnTypes() for table in settings} if column_types is None else column_types
         self._targets = targets or TableTargets(self._settings)
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
-        self.router = TableRouter([Route(t.name, t.match_patterns, t.topic_patterns) for t in settings])
         for table, opened in zip(settings, map_parallel(self._opened_at_start, settings), strict=True):
             if opened is not None:
                 self._register(table, *opened)
@@ -69,9 +75,18 @@ class PipelineTables:
         for source, row in unrouted.items():
             name = self.router.table_of(source)
             if name is not None and name not in self.sinks:
-                self._create(self._settings[name], self._infer(batch, row), source)
+                table = self._settings.get(name) or self._name(source)
+                self._create(table, self._infer(batch, row), source)
                 created = True
         return created
+
+    def _name(self, source: SourceTable) -> ExpandedTable:
+        table = self.router.templates.table_for(source)
+        assert table is not None, source
+        self._settings[table.name] = table
+        self._named(table)
+        self.router.add_table(table)
+        return table
 
     def reopen(self, name: str) -> tuple[TableSink, Target] | None:
         """The table as it is now, with a new writer, which takes no part yet. None for one that doesn't exist.
@@ -87,6 +102,7 @@ class PipelineTables:
         return sink, self._targets.of(context)
 
     def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
+        table = self._fitted(table, inferred)
         inferred = self._column_types[table.name].apply(inferred, table.primary_key or inferred.primary_key)
         names = [field.name for field in inferred.fields]
         if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
@@ -123,7 +139,27 @@ class PipelineTables:
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
         opened = self._loaded(table)
         check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
+        if isinstance(table, ExpandedTable):
+            check_unread(opened[1])
         self._register(table, *opened)
+
+    def _fitted(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
+        """An entry for many tables may name keys and partitions that not all of them have."""
+        if not isinstance(table, ExpandedTable):
+            return table
+        derived = self._column_types[table.name].derived
+        fitted = table.fitted([*(f.name for f in inferred.fields), *derived.computed, *derived.metadata])
+        for setting in ("primary_key", "partition_by"):
+            if getattr(fitted, setting) != getattr(table, setting):
+                effect = "the key of its records is" if setting == "primary_key" else "none are"
+                _log.warning(
+                    "the table lacks columns that its entry names",
+                    table=table.name,
+                    entry=table.template,
+                    effect=f"`{setting}` is left out; {effect} taken instead",
+                )
+        self._settings[table.name] = fitted
+        return fitted
 
     def _opened_at_start(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         with opened_at_start(table.name, is_only=len(self._settings) == 1):
@@ -149,3 +185,14 @@ class PipelineTables:
                 "row that added them: sums depend on where checkpoints fall",
                 remedy="merge-engine = aggregation, or ignore-delete = true where nothing is to be taken back",
             )
+
+
+def check_unread(sink: TableSink) -> None:
+    """A table that was there before its first record came: it has nobody else's position. Raises BadInput."""
+    others = sink.read_state().newest_of_others
+    if others:
+        raise BadInput(
+            f"{sink.name} has records that {others[0].commit_user} read into it (snapshot {others[0].id}), and this "
+            "pipeline, which is new to it, might bring them again. Give the table an entry of its own, with "
+            "`shared_with`, or leave it out (`excluding_tables`)"
+        )

@@ -53,6 +53,16 @@ class TableHistory:
     def latest(self) -> Snapshot | None:
         return self._snapshots.latest()
 
+    def own_snapshot(self) -> Snapshot | None:
+        """A snapshot of the pipeline; None where it never committed. One whose registration stands counts, too, though
+        its snapshots are gone: then it is the newest of whoever.
+        """
+        latest = self._snapshots.latest()
+        if latest is None:
+            return None
+        own = next((s for s in self._back_from(latest) if self._is_own(s)), None)
+        return own or (latest if self._registered_id() is not None else None)
+
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
         found = self._snapshots.find(snapshot_id)
         return None if found is None else self.summarize(found)

@@ -6,7 +6,6 @@ of a row are `storage.write`'s business.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +13,11 @@ from typing import Final
 from checkpoint.routing import takes_topic
 from ingest.formats.base import Target
 from ingest.formats.source_table import SourceTable
+from ingest.settings import TableSettings
+from ingest.tables.table_templates import ExpandedTable, TableTemplates
 from storage.errors import BadInput
 
 _WILDCARDS: Final = frozenset("*?[")  # of shell patterns
-
-_SHADOW: Final = re.compile(r"_.+_(gho|ghc|del|new|old)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Route:
         if not takes_topic(self.topics, source.topic):
             return False
         fitting = [pattern for pattern in self.match if source.matches(pattern)]
-        if _SHADOW.fullmatch(source.table or ""):
+        if source.is_shadow:
             return any(_WILDCARDS.isdisjoint(pattern) for pattern in fitting)
         return bool(fitting)
 
@@ -49,10 +48,16 @@ class TableRouter:
     """The tables of a pipeline, asked by source table or by topic. Each answer is worked out once.
 
     Most routes name their source table: these are found by name, or a thousand tables would try a million patterns.
+
+    templates: name the tables of records that no route takes.
+    tables: names of all tables, those that don't exist yet included. It grows as `templates` name some.
     """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
+    def __init__(self, routes: Sequence[Route], templates: TableTemplates | None = None) -> None:
+        self._routes = list(routes)
+        self.templates = templates or TableTemplates()
+        self.tables = [route.table for route in routes]
+        self._template_of: dict[str, str | None] = {}  # table to the template that names it; None for a route's own
         self._with_name: dict[str, list[int]] = {}  # routes by what they match, where that is no pattern
         self._with_pattern: set[int] = set()
         for number, route in enumerate(routes):
@@ -65,10 +70,12 @@ class TableRouter:
         self._table_of: dict[SourceTable, str | None] = {}
         self._tables_of: dict[str, tuple[str, ...]] = {}
 
-    @property
-    def tables(self) -> list[str]:
-        """Names of all tables, those that don't exist yet included."""
-        return [route.table for route in self._routes]
+    def add_table(self, table: ExpandedTable) -> None:
+        """A template named it."""
+        self._template_of[table.name] = table.template
+        self._routes.append(Route(table.name, (), table.topic_patterns))
+        self._tables_of = {}
+        self.tables.append(table.name)
 
     def add_target(self, target: Target) -> None:
         """The table exists now, or has changed."""
@@ -97,11 +104,36 @@ class TableRouter:
                 raise BadInput(
                     f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"
                 )
-            self._table_of[source] = tables[0] if tables else None
+            self._table_of[source] = tables[0] if tables else self._named_by_template(source)
         return self._table_of[source]
+
+    def _named_by_template(self, source: SourceTable) -> str | None:
+        found = self.templates.table_for(source)
+        if found is None:
+            return None
+        owner = self._template_of.get(found.name, None if found.name in self.tables else found.template)
+        if owner != found.template:
+            raise BadInput(
+                f"{found.template} gives the records of {source} the name {found.name}, which the entry "
+                f"{owner or found.name} has a table of. Give one of them another name (`source_tables: {{mapping: …}}`), "
+                "or leave it out (`excluding_tables`)"
+            )
+        return found.name
 
     def tables_of(self, topic: str) -> tuple[str, ...]:
         """Names of the tables whose position must say how far the topic was read."""
-        if topic not in self._tables_of:
-            self._tables_of[topic] = tuple(route.table for route in self._routes if takes_topic(route.topics, topic))
-        return self._tables_of[topic]
+        known = self._tables_of  # not what replaces it meanwhile: that is for more tables
+        if topic not in known:
+            known[topic] = tuple(route.table for route in self._routes if takes_topic(route.topics, topic))
+        return known[topic]
+
+
+def router_of(entries: Sequence[TableSettings]) -> TableRouter:
+    """Of all tables that there are, and of entries that stand for many."""
+    own = [t for t in entries if not t.is_template and not isinstance(t, ExpandedTable)]
+    routes = [Route(t.name, t.match_patterns, t.topic_patterns) for t in own]
+    router = TableRouter(routes, TableTemplates(entries))
+    for table in entries:
+        if isinstance(table, ExpandedTable):
+            router.add_table(table)
+    return router

@@ -27,7 +27,7 @@ class TableTargets:
         derived: Mapping[str, DerivedColumns] | None = None,
     ) -> None:
         self._settings = settings
-        self._derived = derived or {}
+        self._derived = {} if derived is None else derived
         self._following_types = following_types
         self._ignored: dict[str, set[str]] = {}
         self._fixed: dict[str, set[str]] = {}

@@ -219,6 +219,7 @@ def _refuse(config: Config) -> None:
     evolves = any(evolution is not None and evolution.mode != "exception" for evolution in evolutions)
     stops = "a query on Spark stops at the first change of the source's columns; `mode: exception` says so"
     refused.append((evolves, "schema_evolution", stops))
+    refused.append((bool(config.templates), "an entry of many tables", "Spark's tables are known before it starts"))
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't fill derived columns"))
     source = config.source

@@ -13,7 +13,8 @@ import pytest
 import tidelake
 from checkpoint.offsets import TopicPartition
 from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline, build_source, build_start, run
+from ingest.pipeline.builder import build_pipeline, run
+from ingest.pipeline.building.sources import build_source, build_start
 from ingest.settings import Config
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Start
 from ingest.sources.change_log_folder import ChangeLogFolder

@@ -61,7 +61,8 @@ class GrowingSource(MemoryLogSource):
                 return
             if not self.ends.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.has_grown.wait(), 0.1)
+                    async with asyncio.timeout(0.1):  # wait_for may swallow a cancellation
+                        await self.has_grown.wait()
 
 
 @dataclass

@@ -15,8 +15,8 @@ from tidelake.cli.arguments.pipelines import (
     add_demo,
     add_ingest,
     add_spark,
-    add_sync_table,
 )
+from tidelake.cli.arguments.sync import add_sync_database, add_sync_table
 from tidelake.cli.arguments.tables import add_table
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_ingest(noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
     add_dead_letters(noun(nouns, "dead-letters", "records that a pipeline has set aside: look at them, replay them"))
     add_sync_table(nouns)
+    add_sync_database(nouns)
     add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
     add_completion(nouns)
     add_table(noun(nouns, "table", "create tables, read them, follow their changes"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from tidelake.cli.arguments.common import Verbs, command
-from tidelake.cli.arguments.values import duration_s, epoch_ms_of, names, pair, positive
+from tidelake.cli.arguments.values import duration_s, epoch_ms_of, pair, positive
 
 
 def add_demo(nouns: Verbs) -> None:
@@ -72,46 +71,6 @@ def _add_status(verbs: Verbs) -> None:
     _add_config(status)
     status.add_argument("--url", help="of its endpoint; default: what `metrics` says, on this machine")
     status.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
-    add_sync_table(verbs)
-
-
-def add_sync_table(verbs: Verbs) -> None:
-    """Paimon's action; each option may be written with `_` instead of `-`, as there."""
-    sync = command(
-        verbs,
-        "sync-table",
-        "sync_table:sync_table",
-        "run a pipeline from a Kafka topic into one table, by the arguments of Paimon's kafka_sync_table",
-        "The same as a configuration file and `tidelake ingest run`; --show prints that file.",
-        log_level="info",
-    )
-    for name in ("warehouse", "database", "table"):
-        sync.add_argument(f"--{name}", required=True)
-    for name, help_ in (
-        ("primary-keys", "columns, separated by commas; left out: the key of the records"),
-        ("partition-keys", "columns, separated by commas"),
-        ("type-mapping", "words separated by commas: to-string, …"),
-    ):
-        _add_spellings(sync, name, type=names, default=(), metavar="NAMES", help=help_)
-    for name, help_ in (
-        ("computed-column", "'name=function(column, …)', repeatable"),
-        ("kafka-conf", "properties.bootstrap.servers=…, topic=…, value.format=…; repeatable"),
-        ("catalog-conf", "options of the warehouse and its store, repeatable"),
-        ("table-conf", "options of the table, repeatable"),
-    ):
-        _add_spellings(sync, name, type=pair, action="append", default=[], metavar="KEY=VALUE", help=help_)
-    _add_spellings(
-        sync, "metadata-column", type=names, action="extend", default=[], metavar="NAMES", help="topic, offset, …"
-    )
-    _add_spellings(sync, "metadata-column-prefix", default="", metavar="TEXT", help="before the names of these")
-    sync.add_argument("--pipeline", metavar="NAME", help="its positions are kept under it; default: DATABASE.TABLE")
-    sync.add_argument("--show", action="store_true", help="print the configuration file that this is, and do nothing")
-    _add_settings(sync)
-
-
-def _add_spellings(parser: argparse.ArgumentParser, name: str, **of_argument: Any) -> None:
-    underscored = name.replace("-", "_")
-    parser.add_argument(f"--{name}", f"--{underscored}", dest=underscored, **of_argument)
 
 
 def add_dead_letters(verbs: Verbs) -> None:
@@ -174,10 +133,10 @@ def _add_query(parser: argparse.ArgumentParser) -> None:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML file; see docs/configuration.md")
-    _add_settings(parser)
+    add_settings(parser)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         dest="settings",

@@ -62,8 +62,8 @@ def run(
     bounds = ["source.until=end"] if until == "latest" else []
     if until_timestamp is not None:
         bounds = [f"source.until_timestamp_ms={until_timestamp}"]
-    loaded = load_config(Path(config), [*settings, *bounds])
-    tables = [table.name for table in loaded.tables]
+    loaded = ingest.pipeline.builder.expanded(load_config(Path(config), [*settings, *bounds]))
+    tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     run_config(out, loaded, flags, _command(config, settings))
 
@@ -73,7 +73,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
 
     command: runs it again, for messages.
     """
-    tables = [table.name for table in loaded.tables]
+    tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
     with _live(out, watch):
         try:
@@ -198,8 +198,8 @@ def plan(
 
     details: name every topic and partition, however many there are.
     """
-    loaded = load_config(Path(config), settings)
-    tables = [table.name for table in loaded.tables]
+    loaded = ingest.pipeline.builder.expanded(load_config(Path(config), settings))
+    tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
     recovered = asyncio.run(pipeline.plan())
@@ -226,7 +226,15 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
                 "moved_rows": _moved_rows(recovered.moved_rows[table.name]),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
             }
-            for table in config.tables
+            for table in config.named_tables
+        ],
+        "new_tables": [
+            {
+                "name": table.name,
+                "match": table.match_patterns,
+                "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
+            }
+            for table in config.templates
         ],
         "differences": [
             {**asdict(difference), "text": str(difference)}
@@ -291,7 +299,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
             f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
         ),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
-        ("schema", _schema_evolution_text(planned["tables"])),
+        ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
         ("lag", _lag_text(planned["lag"])),
         ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
     ):
@@ -302,6 +310,9 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for table in planned["tables"]:
         state = "there" if table["exists"] else "made from its first record"
         grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table, details))))
+    for table in planned["new_tables"]:
+        state = "made when a record names one"
+        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, "the first record")))
     moved_rows_lines = [
         Text(f"{table['name']}: {_moved_rows_text(table['moved_rows'])}")
         for table in planned["tables"]

@@ -44,7 +44,7 @@ def status(
         running, reason = _asked(address)
         quarantined = quarantined_tables(loaded)
         if out.is_json:
-            members = {"pipeline": loaded.pipeline, "tables": [table.name for table in loaded.tables]}
+            members = {"pipeline": loaded.pipeline, "tables": [table.name for table in loaded.named_tables]}
             out.lines([{**members, "quarantine": quarantined, "running": running}])
         else:
             if watch and out.console.is_terminal:

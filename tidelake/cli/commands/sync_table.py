@@ -1,4 +1,4 @@
-"""`tidelake sync-table`: Paimon's `kafka_sync_table`."""
+"""`tidelake sync-table`, `tidelake sync-database`: Paimon's `kafka_sync_table` and `kafka_sync_database`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ingest.config.config import parse_config, without_secrets
+from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
 from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
 from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.settings import HIDDEN, SECRET_NAME
@@ -53,8 +55,18 @@ def sync_table(  # noqa: PLR0913 - as many as Paimon's action has
             pipeline=pipeline,
         )
     )
+    _run(out, configuration, "sync-table", settings, show=show)
+
+
+def sync_database(out: CommandOutput, *, show: bool = False, settings: Sequence[str] = (), **arguments: Any) -> None:
+    """show: print the configuration, and do nothing. The rest: see `SyncDatabaseArguments`."""
+    configuration = sync_database_configuration(SyncDatabaseArguments(**arguments))
+    _run(out, configuration, "sync-database", settings, show=show)
+
+
+def _run(out: CommandOutput, configuration: dict[str, Any], name: str, settings: Sequence[str], *, show: bool) -> None:
     text = json.dumps(configuration, indent=2, ensure_ascii=False)  # a subset of YAML
-    loaded = parse_config(text, "sync-table", settings, os.environ)
+    loaded = parse_config(text, name, settings, os.environ)
     if show:
         out.document(without_secrets(configuration))
     else:

@@ -1,0 +1,93 @@
+"""Arguments of Paimon's action `kafka_sync_database`, as a configuration with one entry for many tables.
+
+Facts: Java's `action/cdc/SyncDatabaseActionBase` and `TableNameConverter`. Its `--mode` and `--eager_init` have no
+counterpart: all tables are one pipeline, and new ones join while it runs, as in its mode `combined`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.config.kafka_conf import source_settings
+from storage.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDatabaseArguments:
+    """As they are given. Names and meanings are Paimon's; pairs are (key, value).
+
+    name: in place of prefix and suffix, the table part of the names with placeholders: `{schema}_{table}`.
+    multiple_table_partition_keys: (source table, its partition columns).
+    pipeline: name of the pipeline, which its positions are kept under; left out: the database's.
+    """
+
+    warehouse: str
+    database: str
+    name: str | None = None
+    table_prefix: str = ""
+    table_suffix: str = ""
+    table_prefix_db: Sequence[tuple[str, str]] = ()
+    table_suffix_db: Sequence[tuple[str, str]] = ()
+    table_mapping: Sequence[tuple[str, str]] = ()
+    including_tables: str | None = None
+    excluding_tables: str | None = None
+    including_dbs: str | None = None
+    excluding_dbs: str | None = None
+    merge_shards: bool = True
+    primary_keys: Sequence[str] = ()
+    partition_keys: Sequence[str] = ()
+    multiple_table_partition_keys: Sequence[tuple[str, Sequence[str]]] = ()
+    type_mapping: Sequence[str] = ()
+    computed_column: Sequence[tuple[str, str]] = ()
+    metadata_column: Sequence[str] = ()
+    metadata_column_prefix: str = ""
+    kafka_conf: Sequence[tuple[str, str]] = ()
+    catalog_conf: Sequence[tuple[str, str]] = ()
+    table_conf: Sequence[tuple[str, str]] = ()
+    pipeline: str | None = None
+
+
+def sync_database_configuration(arguments: SyncDatabaseArguments) -> dict[str, Any]:
+    """The values of a configuration file. Raises BadInput for what has no counterpart."""
+    given = arguments
+    if given.name is not None and (given.table_prefix or given.table_suffix):
+        raise BadInput("--name says what stands around {table}: leave --table-prefix and --table-suffix out")
+    name = given.name or f"{given.table_prefix}{{table}}{given.table_suffix}"
+    source_tables = _given(
+        including_tables=given.including_tables,
+        excluding_tables=given.excluding_tables,
+        including_dbs=given.including_dbs,
+        excluding_dbs=given.excluding_dbs,
+        mapping=dict(given.table_mapping),
+        prefix_of_db=dict(given.table_prefix_db),
+        suffix_of_db=dict(given.table_suffix_db),
+        partition_by={table: list(columns) for table, columns in given.multiple_table_partition_keys},
+    )
+    if not given.merge_shards:
+        source_tables["merge_shards"] = False
+    table = {
+        "name": f"{given.database}.{name}",
+        **_given(
+            source_tables=source_tables,
+            primary_key=list(given.primary_keys),
+            partition_by=list(given.partition_keys),
+            type_mapping=list(given.type_mapping),
+            computed_columns=dict(given.computed_column),
+            metadata_columns=list(given.metadata_column),
+            metadata_column_prefix=given.metadata_column_prefix,
+            options=dict(given.table_conf),
+        ),
+    }
+    return {
+        "pipeline": given.pipeline or given.database,
+        "warehouse": given.warehouse,
+        **source_settings(given.kafka_conf),
+        "tables": [table],
+        **_given(warehouse_options=dict(given.catalog_conf)),
+    }
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value}

@@ -1,0 +1,50 @@
+"""Entries of `tables` that stand for many tables: what can be seen to be wrong before a record names one."""
+
+from __future__ import annotations
+
+import re
+
+from ingest.settings import PLACEHOLDER, TableSettings
+from storage.catalog.identifier import Identifier
+from storage.errors import BadInput
+
+
+def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
+    """(setting, reason, remedy) of what is wrong with an entry of many tables, or with `source_tables` of another."""
+    found: list[tuple[str, str, str]] = []
+    of = entry.source_tables
+    if not entry.is_template:
+        if of is not None:
+            found.append(
+                ("source_tables", "it is for an entry of many tables", "Put {table} into `name`, or leave it out.")
+            )
+        return found
+    database, _, table = entry.name.partition(".")
+    names = PLACEHOLDER.findall(table)
+    if PLACEHOLDER.search(database) or not set(names) <= {"table", "schema", "database", "topic"}:
+        found.append(("name", "it has another placeholder than it can have", "Write database.{table}, for example."))
+    elif not {"table", "topic"} & set(names):
+        found.append(("name", "many tables would have one name", "Put {table} or {topic} into it."))
+    for setting in ("columns", "source_types", "rounded_columns"):
+        if getattr(entry, setting):
+            reason = "it names columns of one table, and this entry stands for many"
+            found.append((setting, reason, "Give the table an entry of its own, before or behind this one."))
+    if of is None:
+        return found
+    for setting in ("including_tables", "excluding_tables", "including_dbs", "excluding_dbs"):
+        try:
+            re.compile(getattr(of, setting) or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            reason = f"`{setting}` is no regular expression: {error}"
+            found.append(("source_tables", reason, "Example: `orders|item.*`."))
+    if (of.prefix_of_db or of.suffix_of_db) and "table" not in names:
+        found.append(("source_tables", "prefixes and suffixes stand around {table}", "Put {table} into `name`."))
+    for source, target in of.mapping.items():
+        try:
+            is_name = Identifier.parse(f"{database}.{target}").is_plain and "." not in target
+        except BadInput:
+            is_name = False
+        if not is_name or PLACEHOLDER.search(target):
+            reason = f"`mapping` gives {source} the name {target!r}, which is none of a table"
+            found.append(("source_tables", reason, "Write the table part of a name, without the database."))
+    return found

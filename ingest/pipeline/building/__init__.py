@@ -1,0 +1,1 @@
+"""Parts of a pipeline that are made from its configuration alone."""

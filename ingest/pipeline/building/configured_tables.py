@@ -1,0 +1,57 @@
+"""What the configuration says of each table, by its name; tables that a record names join while the pipeline runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from checkpoint.routing import Routing
+from ingest.derived.derived_columns import DerivedColumns
+from ingest.evolution.behavior import SchemaBehavior
+from ingest.settings import Config, TableSettings
+from ingest.tables.column_types import ColumnTypes
+
+
+@dataclass(slots=True)
+class ConfiguredTables:
+    """Parts of a pipeline hold these mappings, and see what joins.
+
+    following_types: tables whose columns become as wide as the records' schema says.
+    shared_with: commit users that bring a table other records.
+    """
+
+    config: Config
+    settings: dict[str, TableSettings] = field(default_factory=dict)
+    behaviors: dict[str, SchemaBehavior] = field(default_factory=dict)
+    column_types: dict[str, ColumnTypes] = field(default_factory=dict)
+    derived: dict[str, DerivedColumns] = field(default_factory=dict)
+    routings: dict[str, Routing] = field(default_factory=dict)
+    following_types: set[str] = field(default_factory=set)
+    shared_with: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> ConfiguredTables:
+        """Raises BadInput for a type, a word or a metadata column that is none."""
+        found = cls(config)
+        for table in config.named_tables:
+            found.add(table)
+        return found
+
+    def add(self, table: TableSettings) -> None:
+        config, name = self.config, table.name
+        types = ColumnTypes.of(table, config.format)
+        behavior = SchemaBehavior(config.schema_evolution_of(table))
+        self.settings[name] = table
+        self.behaviors[name], self.column_types[name], self.derived[name] = behavior, types, types.derived
+        self.routings[name] = Routing.of(config.format, table.match_patterns, table.topic_patterns)
+        self.shared_with[name] = table.other_users
+        if behavior.follows_types:
+            self.following_types.add(name)
+
+    @property
+    def derive_columns(self) -> bool:
+        """Whether any table has columns that no record holds, those that may join included."""
+        templates: Mapping[str, bool] = {
+            t.name: bool(t.computed_columns or t.metadata_columns) for t in self.config.templates
+        }
+        return any(self.derived.values()) or any(templates.values())

@@ -1,0 +1,48 @@
+"""The source that a configuration names, and where it is read from first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checkpoint.offsets import TopicPartition
+from ingest.settings import Config, FolderSettings, KafkaSettings
+from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
+from ingest.sources.change_log_folder import ChangeLogFolder
+
+
+def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
+    """kept_headers: see `Format`.
+
+    Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on.
+    """
+    match config.source:
+        case FolderSettings() as settings:
+            return ChangeLogFolder(
+                Path(settings.path),
+                follow=settings.until == "forever",
+                kept_headers=kept_headers,
+                poll_interval_ms=settings.poll_interval_ms,
+                max_record_bytes=settings.max_record_bytes,
+            )
+        case KafkaSettings() as settings:
+            try:
+                from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+            except ImportError as error:
+                from ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
+
+                raise unsupported_client(str(error)) from error
+            return KafkaSource(settings, kept_headers)
+
+
+def build_start(config: Config) -> Start:
+    if isinstance(config.source, FolderSettings) or config.source.start == "earliest":
+        return Earliest()
+    start = config.source.start
+    if start == "latest":
+        return Latest()
+    if start.timestamp_ms is not None:
+        return AtTimestamp(start.timestamp_ms)
+    if start.group is not None:
+        return FromGroup(start.group)
+    topics = (start.offsets or {}).items()
+    return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})

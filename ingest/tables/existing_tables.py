@@ -1,0 +1,59 @@
+"""Tables that an entry of many tables has made already: the pipeline's own snapshots in them say so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from checkpoint.routing import Routing, routing_of
+from ingest.settings import Config
+from ingest.tables.table_history import TableHistory
+from ingest.tables.table_templates import ExpandedTable, TableTemplates
+from storage.catalog.base import Catalog
+from storage.errors import TidelakeError
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.threads import map_parallel
+
+
+def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collection[str] = ()) -> Config:
+    """The configuration with an entry for each of them. Blocks.
+
+    quarantined: tables that something is kept for; they may not exist yet.
+
+    Tables of other people are left alone, also where an entry could name them. One that can't be read counts as the
+    pipeline's: the start says what is wrong with it.
+    """
+    templates = TableTemplates(config.tables)
+    if not templates:
+        return config
+    known = {table.name for table in config.tables}
+    databases = templates.databases.intersection(catalog.list_databases())
+    there = [f"{database}.{table}" for database in sorted(databases) for table in catalog.list_tables(database)]
+    names = [name for name in dict.fromkeys([*there, *quarantined]) if name not in known]
+
+    def of(name: str) -> ExpandedTable | None:
+        candidates = templates.tables_named(name)
+        if not candidates:
+            return None
+        try:
+            context = catalog.load(name) if name in there else None
+            snapshot = None if context is None else TableHistory(context, config.pipeline).own_snapshot()
+        except (OSError, TidelakeError):
+            return candidates[0]
+        if context is None or snapshot is None:
+            return candidates[0] if name in quarantined else None
+        return _maker(candidates, config.format, context, snapshot)
+
+    found = [table for table in map_parallel(of, names) if table is not None]
+    return msgspec.structs.replace(config, tables=[*config.named_tables, *found, *config.templates])
+
+
+def _maker(
+    candidates: list[ExpandedTable], format_name: str, context: TableContext, snapshot: Snapshot
+) -> ExpandedTable:
+    """The entry whose records the table has, if several could have named it."""
+    routing = routing_of(snapshot.properties, context.paths.snapshot(snapshot.id))
+    made = [t for t in candidates if Routing.of(format_name, t.match_patterns, t.topic_patterns) == routing]
+    return (made or candidates)[0].fitted(context.schema.names)

@@ -1,0 +1,168 @@
+"""Entries of `tables` that stand for many tables: which table the records of a source table go to.
+
+Facts: Java's `TableNameConverter` and `RichCdcMultiplexRecordEventParser`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+import msgspec
+
+from checkpoint.routing import takes_topic
+from ingest.formats.source_table import SourceTable
+from ingest.settings import PLACEHOLDER, SourceTablesSettings, TableSettings
+from storage.catalog.identifier import Identifier
+from storage.errors import BadInput
+
+
+class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of an entry that stands for many.
+
+    template: the entry's `name`.
+    """
+
+    template: str
+
+    @property
+    def match_patterns(self) -> list[str]:
+        """What decides which records are meant: other names, and other databases, make it another table."""
+        of = self.source_tables or SourceTablesSettings()
+        dbs = [text for text in (of.including_dbs, of.excluding_dbs) if text not in (None, ".*")]
+        return [*TableSettings.match_patterns.fget(self), self.template, *dbs]  # type: ignore[attr-defined]
+
+    def fitted(self, columns: Collection[str]) -> ExpandedTable:
+        """Keys and partitions that the table lacks a column of are left out whole, as in Paimon."""
+        keys, partitions = (
+            names if set(names) <= set(columns) else [] for names in (self.primary_key, self.partition_by)
+        )
+        return msgspec.structs.replace(self, primary_key=keys, partition_by=partitions)
+
+
+class TableTemplate:
+    """One such entry."""
+
+    def __init__(self, entry: TableSettings) -> None:
+        self.entry = entry
+        self._of = entry.source_tables or SourceTablesSettings()
+        self._database, _, self._table = entry.name.partition(".")
+        self._mapping = {name.lower(): target for name, target in self._of.mapping.items()}
+        self._prefixes = {db.lower(): text for db, text in self._of.prefix_of_db.items()}
+        self._suffixes = {db.lower(): text for db, text in self._of.suffix_of_db.items()}
+
+    def table_for(self, source: SourceTable) -> ExpandedTable | None:
+        """None where it doesn't take the records. Raises BadInput for a name that no table can have."""
+        if not self._takes(source):
+            return None
+        name = f"{self._database}.{self._name_of(source)}"
+        try:
+            is_plain = (identifier := Identifier.parse(name)).is_plain and identifier.full_name == name
+            reason = "" if is_plain else "it has a $"
+        except BadInput as error:
+            reason = str(error)
+        if reason:
+            raise BadInput(
+                f"the records of {source} would go into {name!r}, which can't be the name of a table: {reason}. Give "
+                f"it another one (`source_tables: {{mapping: {{{source.table}: …}}}}` of {self.entry.name}), or leave "
+                "it out (`excluding_tables`)"
+            )
+        return self._expanded(name, self._of.partition_by.get(source.table or ""))
+
+    def table_named(self, name: str) -> ExpandedTable | None:
+        """The table of this name, made earlier; None where none of this entry can have it."""
+        database, _, table = name.partition(".")
+        if database != self._database or not self._names.fullmatch(table):
+            return None
+        found = [columns for source, columns in self._of.partition_by.items() if table == self._usual_name(source)]
+        return self._expanded(name, found[0] if found else None)
+
+    def takes_topic(self, topic: str) -> bool:
+        return takes_topic(self.entry.topic_patterns, topic)
+
+    def _takes(self, source: SourceTable) -> bool:
+        needs_table = "{topic}" not in self._table
+        if (needs_table and source.table is None) or not self.takes_topic(source.topic):
+            return False
+        if source.is_shadow or not any(source.matches(pattern) for pattern in self.entry.match_patterns):
+            return False
+        of = self._of
+        return _passes(source.table, of.including_tables, of.excluding_tables) and _passes(
+            source.database, of.including_dbs, of.excluding_dbs
+        )
+
+    def _name_of(self, source: SourceTable) -> str:
+        if source.table is None:
+            return PLACEHOLDER.sub(lambda found: self._part(found[1], source, ""), self._table)
+        table = source.table if self._of.merge_shards else f"{self._part('database', source, '')}_{source.table}"
+        if (mapped := self._mapping.get(table.lower())) is not None:
+            return mapped
+        template = self._table
+        database = (source.database or "").lower()
+        if database in self._prefixes or database in self._suffixes:
+            before, _, after = template.partition("{table}")
+            template = f"{self._prefixes.get(database, before)}{{table}}{self._suffixes.get(database, after)}"
+        return PLACEHOLDER.sub(lambda found: self._part(found[1], source, table), template)
+
+    def _part(self, placeholder: str, source: SourceTable, table: str) -> str:
+        parts = {"table": table, "schema": source.schema, "database": source.database, "topic": source.topic}
+        part = parts[placeholder]
+        if not part:
+            raise BadInput(
+                f"{self.entry.name} can't name the table of {source}: its records name no {placeholder}. Leave "
+                f"{{{placeholder}}} out of `name`{' and `merge_shards` as it is' if not self._of.merge_shards else ''}"
+            )
+        return part
+
+    def _usual_name(self, table: str) -> str:
+        return self._mapping.get(table.lower(), self._table.replace("{table}", table))
+
+    @cached_property
+    def _names(self) -> re.Pattern[str]:
+        before, _, after = self._table.partition("{table}")
+        prefixes = [before, *self._of.prefix_of_db.values()]
+        suffixes = [after, *self._of.suffix_of_db.values()]
+        templates = [f"{one}{{table}}{other}" for one in prefixes for other in suffixes]
+        if "{table}" not in self._table:
+            templates = [self._table]
+        patterns = [".+".join(map(re.escape, PLACEHOLDER.split(text)[::2])) for text in templates]
+        return re.compile("|".join([*patterns, *map(re.escape, self._of.mapping.values())]), re.DOTALL)
+
+    def _expanded(self, name: str, partition_by: list[str] | None) -> ExpandedTable:
+        given = {field: getattr(self.entry, field) for field in TableSettings.__struct_fields__}
+        partitions = self.entry.partition_by if partition_by is None else partition_by
+        return ExpandedTable(**{**given, "name": name, "partition_by": partitions}, template=self.entry.name)
+
+
+class TableTemplates:
+    """All of a pipeline, in their order; the first that takes a record names its table."""
+
+    def __init__(self, entries: Sequence[TableSettings] = ()) -> None:
+        self._templates = [TableTemplate(entry) for entry in entries if entry.is_template]
+
+    def __bool__(self) -> bool:
+        return bool(self._templates)
+
+    @property
+    def databases(self) -> set[str]:
+        return {template.entry.name.partition(".")[0] for template in self._templates}
+
+    def table_for(self, source: SourceTable) -> ExpandedTable | None:
+        """None where none takes the records. Raises BadInput for a name that no table can have."""
+        found = (template.table_for(source) for template in self._templates)
+        return next((table for table in found if table is not None), None)
+
+    def tables_named(self, name: str) -> list[ExpandedTable]:
+        """What each of them would make of a table that there is."""
+        found = (template.table_named(name) for template in self._templates)
+        return [table for table in found if table is not None]
+
+    def take_topic(self, topic: str) -> bool:
+        return any(template.takes_topic(topic) for template in self._templates)
+
+
+def _passes(name: str | None, including: str, excluding: str | None) -> bool:
+    if name is None:
+        return including == ".*"
+    return re.fullmatch(including, name) is not None and (excluding is None or re.fullmatch(excluding, name) is None)

@@ -1,0 +1,81 @@
+"""Paimon's arguments for many tables say what a configuration would."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ingest.config.config import parse_config
+from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
+from ingest.config.yaml_settings import ConfigError
+from ingest.settings import Config, SourceTablesSettings
+from storage.errors import BadInput
+
+KAFKA = (("properties.bootstrap.servers", "a:1"), ("topic-pattern", "shop\\..*"), ("value.format", "debezium-json"))
+
+
+def parsed(**arguments: Any) -> Config:
+    given = SyncDatabaseArguments("/lake", "shop", kafka_conf=KAFKA, **arguments)
+    return parse_config(json.dumps(sync_database_configuration(given)), "sync-database")
+
+
+def test_everything_has_its_place() -> None:
+    config = parsed(
+        table_prefix="ods_",
+        table_suffix="_v1",
+        table_prefix_db=[("a", "a_")],
+        table_suffix_db=[("b", "_b")],
+        table_mapping=[("orders", "purchases")],
+        including_tables="o.*|i.*",
+        excluding_tables=".*_tmp",
+        including_dbs="a|b",
+        excluding_dbs="b",
+        merge_shards=False,
+        primary_keys=["id"],
+        partition_keys=["id"],
+        multiple_table_partition_keys=[("items", ("day", "hour"))],
+        type_mapping=["to-string"],
+        metadata_column=["topic"],
+        table_conf=[("bucket", "4")],
+    )
+    (table,) = config.tables
+    assert (config.pipeline, table.name, table.is_template) == ("shop", "shop.ods_{table}_v1", True)
+    assert (table.primary_key, table.partition_by, table.option_texts) == (["id"], ["id"], {"bucket": "4"})
+    assert (table.type_mapping, table.metadata_columns) == (["to-string"], ["topic"])
+    assert table.source_tables == SourceTablesSettings(
+        including_tables="o.*|i.*",
+        excluding_tables=".*_tmp",
+        including_dbs="a|b",
+        excluding_dbs="b",
+        mapping={"orders": "purchases"},
+        prefix_of_db={"a": "a_"},
+        suffix_of_db={"b": "_b"},
+        merge_shards=False,
+        partition_by={"items": ["day", "hour"]},
+    )
+
+
+def test_a_template_names_the_tables_instead() -> None:
+    assert parsed(name="{schema}_{table}").tables[0].name == "shop.{schema}_{table}"
+    with pytest.raises(BadInput, match="leave --table-prefix and --table-suffix out"):
+        parsed(name="{schema}_{table}", table_prefix="x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "all"}, "it is for an entry of many tables"),
+        ({"name": "{day}"}, "another placeholder than it can have"),
+        ({"name": "{schema}"}, "many tables would have one name"),
+        ({"including_tables": "("}, "`including_tables` is no regular expression"),
+        ({"table_mapping": [("a", "b/c")]}, "the name 'b/c', which is none of a table"),
+        ({"name": "{topic}", "table_prefix_db": [("a", "b")]}, "prefixes and suffixes stand around {table}"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
+    if arguments.get("name") == "all":
+        arguments = {**arguments, "including_tables": "a"}
+    with pytest.raises(ConfigError, match=message):
+        parsed(**arguments)

@@ -1,0 +1,320 @@
+"""Tables that records name while a pipeline runs: made by the first of them, and found again by the next process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from checkpoint.offsets import chain_breaks
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline, expanded
+from ingest.settings import Config
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import BadInput, CommitConflict
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from tests.ingest.formats.debezium.changes import change
+from tests.ingest.quarantine.world import GrowingSource, until
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
+from tests.support.levels import sample
+from tests.support.memory_log import MemoryLog
+from tidelake.table import Table
+
+CONFIG = """
+warehouse: {warehouse}
+pipeline: shop
+source: {{type: change-log-folder, path: /unused}}
+checkpoint: {{interval_ms: {interval_ms}}}
+quarantine: {{retry_ms_min: 20, retry_ms_max: 50}}
+tables: [{tables}]
+"""
+
+
+@dataclass
+class NamingWorld:
+    """A log whose records name tables, and pipelines that make them. Without keys: a row that comes twice is seen.
+
+    tables: as YAML.
+    broken: source tables whose tables can't be written now.
+    """
+
+    tables: str = "{name: 'shop.{table}', options: {bucket: -1}}"
+    interval_ms: int = 20
+    log: MemoryLog = field(default_factory=MemoryLog)
+    warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
+    store: FileIO = field(default_factory=MemoryFileIO)
+    truth: dict[str, list[int]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    @property
+    def catalog(self) -> FileSystemCatalog:
+        return FileSystemCatalog(self.store, self.warehouse)
+
+    @property
+    def config(self) -> Config:
+        text = CONFIG.format(warehouse=self.warehouse, interval_ms=self.interval_ms, tables=self.tables)
+        return parse_config(text, "shop.yaml", (), {}, "shop")
+
+    def add(
+        self,
+        table: str,
+        number: int,
+        *,
+        to: str | None = None,
+        topic: str | None = None,
+        partition: int = 0,
+        key: Sequence[str] = (),
+        source: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
+        """to: name of the table that gets it, "" for none; left out: the source table's. key: columns of it."""
+        after = {"id": number, **columns}
+        named = {"db": "s", "table": table, **(source or {})}
+        record = change("c", after=after, key={name: after[name] for name in key} or None, source=named)
+        self.log.append(topic or f"s.{table}", record.value, record.key, partition)
+        if to != "":
+            self.truth.setdefault(to or table, []).append(number)
+
+    def io(self) -> FaultyFileIO:
+        def decide(call: Call) -> Fault | None:
+            is_broken = any(f"/shop.db/{name}/" in call.path for name in self.broken)
+            writes = call.name in ("open_output", "create_if_absent", "write")
+            return Fault.BEFORE if is_broken and writes else None
+
+        return FaultyFileIO(self.store, decide)
+
+    async def run(self, io: FileIO | None = None) -> None:
+        """One process, from its start to the end of the log."""
+        source = GrowingSource(self.log)
+        source.ends.set()
+        pipeline = await asyncio.to_thread(partial(build_pipeline, self.config, io=io or self.io(), source=source))
+        await pipeline.run()
+
+    def rows(self) -> dict[str, list[int]]:
+        """By table."""
+        catalog = self.catalog
+        tables = catalog.list_tables("shop") if "shop" in catalog.list_databases() else []
+        found = {name: Table(catalog.load(f"shop.{name}")).scan(columns=["id"]).to_arrow()["id"] for name in tables}
+        return {name: sorted(map(int, ids.to_pylist())) for name, ids in found.items() if len(ids)}
+
+    @property
+    def expected(self) -> dict[str, list[int]]:
+        return {name: sorted(ids) for name, ids in self.truth.items()}
+
+    def check(self) -> None:
+        assert self.rows() == self.expected
+        for name in self.truth:
+            own = [s for s in self.catalog.load(f"shop.{name}").snapshots.all() if s.commit_user == "shop"]
+            chain = [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], name)) for s in own]
+            assert not list(chain_breaks(chain)), name
+            assert [i for i, _ in chain] == sorted({i for i, _ in chain}), name
+
+
+async def test_a_table_that_a_record_names_joins_the_others_at_once() -> None:
+    world = NamingWorld()
+    world.add("orders", 1)
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(partial(build_pipeline, world.config, io=world.store, source=source))
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: world.rows() == {"orders": [1]}, running)
+    world.add("items", 2)
+    world.add("orders", 3)
+    await until(lambda: world.rows() == world.expected, running)
+    pipeline.stop()
+    await running
+    world.add("items", 4)
+    world.add("late", 5, partition=1)
+    await world.run()
+    await asyncio.to_thread(world.check)
+
+
+@pytest.mark.parametrize("tables", [30, pytest.param(200, marks=pytest.mark.interop)])
+async def test_many_tables_in_one_topic_are_made_in_one_run(tables: int) -> None:
+    world = NamingWorld(interval_ms=3_600_000)
+    for number in range(tables):
+        world.add(f"t{number}", number, topic="all")
+    await world.run()
+    await asyncio.to_thread(world.check)
+    config = await asyncio.to_thread(expanded, world.config, world.catalog)
+    assert len(config.named_tables) == tables
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", sample(range(16)))
+async def test_wherever_a_process_ends_or_a_table_fails_nothing_is_lost_and_nothing_comes_twice(
+    seed: int,
+) -> None:
+    random = Random(seed)
+    world, number, topic = NamingWorld(), 0, random.choice([None, "all"])
+    for _ in range(random.randint(3, 5)):
+        io, source = world.io(), GrowingSource(world.log)
+        left = random.randint(1, 250)  # calls of the store
+
+        def dies(call: Call, decide: Any = io.fault, io: FaultyFileIO = io) -> Fault | None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                io.is_dead = True
+            return decide(call)  # type: ignore[no-any-return]
+
+        io.fault = dies
+        with suppress(BaseException):
+            pipeline = await asyncio.to_thread(partial(build_pipeline, world.config, io=io, source=source))
+            running = asyncio.create_task(pipeline.run())
+            for _ in range(random.randint(1, 5)):
+                names = [f"t{at}" for at in range(1 + number // 4)]
+                world.broken = set(random.sample(names, min(len(names), random.choice([0, 0, 0, 1]))))
+                for _ in range(random.randint(1, 8)):
+                    number += 1
+                    world.add(random.choice(names), number, topic=topic, partition=number % 2)
+                source.has_grown.set()
+                await asyncio.sleep(random.random() * 0.05)
+            io.is_dead = True
+            running.cancel()  # it may have nothing to do
+            await running
+    world.broken = set()
+    for _ in range(4):
+        try:
+            await world.run()
+            break
+        except (FaultyIOError, CommitConflict):
+            continue
+    await asyncio.to_thread(world.check)
+
+
+async def test_tables_of_others_are_left_alone() -> None:
+    world = NamingWorld()
+    catalog = world.catalog
+    await asyncio.to_thread(catalog.create_database, "shop")
+    await asyncio.to_thread(catalog.create_table, "shop.theirs", pa.schema([("id", pa.int64())]))
+    world.add("orders", 1)
+    await world.run()
+    await world.run()
+    assert await asyncio.to_thread(lambda: catalog.load("shop.theirs").snapshots.latest()) is None
+    await asyncio.to_thread(world.check)
+
+
+@dataclass(frozen=True)
+class NameCase:
+    """records: source table, and the name of the table that it goes to ("" for none), each with what `source` says."""
+
+    id: str
+    tables: str
+    records: Sequence[tuple[str, str, Mapping[str, Any]]]
+
+
+NAMES = [
+    NameCase("a prefix and a suffix", "{name: 'shop.ods_{table}_v1'}", [("Orders", "ods_Orders_v1", {})]),
+    NameCase(
+        "the schema, where two have a table of one name",
+        "{name: 'shop.{schema}_{table}'}",
+        [("t", "a_t", {"schema": "a"}), ("t", "b_t", {"schema": "b"})],
+    ),
+    NameCase(
+        "a mapping, whatever the case",
+        "{name: 'shop.p_{table}', source_tables: {mapping: {ORDERS: purchases}}}",
+        [("orders", "purchases", {}), ("items", "p_items", {})],
+    ),
+    NameCase(
+        "what is included, without what is excluded",
+        "{name: 'shop.{table}', source_tables: {including_tables: 't.*', excluding_tables: '.*_tmp'}}",
+        [("t1", "t1", {}), ("t_tmp", "", {}), ("xt", "", {})],
+    ),
+    NameCase(
+        "databases that are included",
+        "{name: 'shop.{table}', source_tables: {including_dbs: 'a|b', excluding_dbs: b}}",
+        [("t", "t", {"db": "a"}), ("u", "", {"db": "b"}), ("v", "", {"db": "c"})],
+    ),
+    NameCase(
+        "shards of several databases",
+        "{name: 'shop.{table}'}",
+        [("t", "t", {"db": "a"}), ("t", "t", {"db": "b"})],
+    ),
+    NameCase(
+        "databases that stay apart",
+        "{name: 'shop.{table}', source_tables: {merge_shards: false, mapping: {b_t: other}}}",
+        [("t", "a_t", {"db": "a"}), ("t", "other", {"db": "b"})],
+    ),
+    NameCase(
+        "a prefix and a suffix of a database",
+        "{name: 'shop.x_{table}_y', source_tables: {prefix_of_db: {A: p_}, suffix_of_db: {a: _s, b: ''}}}",
+        [("t", "p_t_s", {"db": "a"}), ("t", "x_t", {"db": "b"}), ("t", "x_t_y", {"db": "c"})],
+    ),
+    NameCase(
+        "entries of their own come first, shadow tables of online changes never",
+        "{name: 'shop.{table}'}, {name: shop.special, match: orders}",
+        [("orders", "special", {}), ("_orders_gho", "", {}), ("items", "items", {})],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NAMES, ids=lambda case: case.id)
+async def test_tables_are_named_as_the_entry_says(case: NameCase) -> None:
+    world = NamingWorld(tables=case.tables)
+    for number, (source_table, table, source) in enumerate(case.records):
+        world.add(source_table, number, to=table, topic="all", source=source)
+    await world.run()
+    for number, (source_table, table, source) in enumerate(case.records):
+        world.add(source_table, 10 + number, to=table, topic="all", source=source)
+    await world.run()  # finds them again
+    assert await asyncio.to_thread(world.rows) == world.expected
+
+
+@pytest.mark.parametrize(
+    ("tables", "source_table", "message"),
+    [
+        ("{name: 'shop.{table}'}", "a/b", r"records of s.a/b would go into 'shop.a/b'.*mapping.*excluding_tables"),
+        ("{name: 'shop.{table}'}", "a$b", r"'shop.a\$b', which can't be the name of a table"),
+        ("{name: 'shop.{schema}_{table}'}", "t", r"its records name no schema. Leave \{schema\} out"),
+        ("{name: shop.t, match: other}, {name: 'shop.{table}'}", "t", r"the entry shop.t has a table of"),
+    ],
+    ids=["a slash", "a dollar", "no schema", "another entry's"],
+)
+async def test_a_name_that_no_table_can_have_is_refused(tables: str, source_table: str, message: str) -> None:
+    world = NamingWorld(tables=tables)
+    world.add(source_table, 1, source={"schema": None})
+    with pytest.raises(BadInput, match=message):
+        await world.run()
+
+
+async def test_keys_and_partitions_are_those_of_tables_that_have_the_columns() -> None:
+    entry = "primary_key: [id, dt], partition_by: [dt], source_tables: {partition_by: {items: [day]}}"
+    world = NamingWorld(tables=f"{{name: 'shop.{{table}}', {entry}}}")
+    world.add("orders", 1, dt="d1", key=["id"])
+    world.add("items", 2, day="d2", id2=7, key=["id", "day"])
+    world.add("clients", 3, name="x", key=["id"])
+    await world.run()
+    world.add("clients", 4, name="x", key=["id"])
+    await world.run()
+
+    def keys() -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+        schemas = {name: world.catalog.load(f"shop.{name}").schema for name in ("orders", "items", "clients")}
+        return {name: (schema.primary_keys, schema.partition_keys) for name, schema in schemas.items()}
+
+    assert await asyncio.to_thread(keys) == {
+        "orders": (("id", "dt"), ("dt",)),
+        "items": (("id", "day"), ("day",)),
+        "clients": (("id",), ()),
+    }
+
+
+async def test_a_table_that_cannot_be_made_waits_until_it_can_though_the_process_ends() -> None:
+    world = NamingWorld(broken={"bad"})
+    for number in range(6):
+        world.add(("good", "bad")[number % 2], number, topic="all", partition=number % 4 // 2)
+    with pytest.raises(FaultyIOError):
+        await world.run()
+    assert (await asyncio.to_thread(world.rows)) == {"good": [0, 2, 4]}
+    world.broken = set()
+    await world.run()
+    await asyncio.to_thread(world.check)
