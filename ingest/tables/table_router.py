@@ -115,8 +115,8 @@ class TableRouter:
         if owner != found.template:
             raise BadInput(
                 f"{found.template} gives the records of {source} the name {found.name}, which the entry "
-                f"{owner or found.name} has a table of. Give one of them another name (`source_tables: {{mapping: …}}`), "
-                "or leave it out (`excluding_tables`)"
+                f"{owner or found.name} has a table of. Give one of them another name "
+                "(`source_tables: {mapping: …}`), or leave it out (`excluding_tables`)"
             )
         return found.name
 

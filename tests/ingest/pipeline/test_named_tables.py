@@ -200,7 +200,8 @@ async def test_tables_of_others_are_left_alone() -> None:
     world.add("orders", 1)
     await world.run()
     await world.run()
-    assert await asyncio.to_thread(lambda: catalog.load("shop.theirs").snapshots.latest()) is None
+    theirs = await asyncio.to_thread(catalog.load, "shop.theirs")
+    assert await asyncio.to_thread(theirs.snapshots.latest) is None
     await asyncio.to_thread(world.check)
 
 
