@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.support.levels",
     "tests.support.local_zone",
     "tests.support.postgresql",
+    "tests.support.rest_catalog",
     "tests.support.pypaimon",
     "tests.support.s3_server",
     "tests.support.sharing",

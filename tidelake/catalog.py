@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from storage.arguments import checked
 from storage.catalog import opening
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.base import Catalog as StorageCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
@@ -22,7 +22,7 @@ from tidelake.table import Table
 class Catalog:
     """A warehouse. Table names are `database.table`; `database.table$branch_dev` is a branch of one."""
 
-    def __init__(self, inner: FileSystemCatalog) -> None:
+    def __init__(self, inner: StorageCatalog) -> None:
         self._inner = inner
 
     def __repr__(self) -> str:
@@ -111,6 +111,7 @@ class Catalog:
 def open_catalog(warehouse: str, **options: str) -> Catalog:
     """The catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
 
-    options: the store's (`s3.endpoint`, `s3.access-key`, …; pass them as `**{…}`); metastore="filesystem".
+    options: the store's (`s3.endpoint`, `s3.access-key`, …; pass them as `**{…}`), and the catalog's: metastore="jdbc"
+        or "rest", with what they take (docs/catalogs.md). Left out, it is the file system's.
     """
     return Catalog(opening.open_catalog(warehouse, options))

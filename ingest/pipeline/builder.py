@@ -55,7 +55,7 @@ from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
-from storage.catalog.opening import open_catalog
+from storage.catalog.opening import check_holds_files, open_catalog
 from storage.fileio import FileIO, open_file_io
 from storage.logs import get_logger
 from storage.maintenance.maintenance_worker import MaintenanceWorker
@@ -123,6 +123,7 @@ def build_pipeline(
     Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
     options = config.warehouse_options
+    check_holds_files(config.warehouse, options)
     catalog = open_catalog(config.warehouse, options, io)
     config = expanded(config, catalog, io)
     format_ = open_format(config.format, config.format_options)

@@ -7,8 +7,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from storage.catalog.identifier import Identifier
 from storage.ddl.schema_changes import SchemaChange
 from storage.schema.table_schema import TableSchema
+from storage.system_tables.base import SystemTable
 from storage.table import TableContext
 from storage.types import DataField
 
@@ -17,7 +19,13 @@ class Catalog(Protocol):
     """Names of tables are `database.table`; see `storage.catalog.identifier` for branches.
 
     Every call raises BadInput for a name that is none, or that there is no database or table of.
+
+    warehouse: where tables lie, or what a server calls the catalog.
+    options: as the catalog was opened.
     """
+
+    warehouse: str
+    options: dict[str, str]
 
     def list_databases(self) -> list[str]:
         """Sorted."""
@@ -87,4 +95,8 @@ class Catalog(Protocol):
 
         options: over those of the schema.
         """
+        ...
+
+    def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
+        """identifier: of a table in database `sys`."""
         ...

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from storage.arguments import check_file_name, check_text
+from storage.catalog.base import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.jdbc.address import check_sqlalchemy
 from storage.catalog.options import CatalogOptions
-from storage.errors import BadInput
+from storage.catalog.rest.catalog import RestCatalog
+from storage.catalog.rest.client import RestClient
+from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
-from storage.fileio.location import absolute, scheme_of
+from storage.fileio.location import LOCAL_SCHEME, absolute, local_path, scheme_of
 from storage.fileio.stores import REMOTE_SCHEMES
 
 
-def open_catalog(
-    warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None
-) -> FileSystemCatalog:
+def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
     """warehouse: a path, or a URI such as `s3://bucket/lake`.
     options: the catalog's (`metastore`, `table-default.…`) and the store's (`s3.endpoint`).
     io: in place of the store that they name.
@@ -30,17 +31,41 @@ def open_catalog(
     for part in filter(None, warehouse.split("/")):
         check_file_name("the warehouse: a directory in it,", part)
     given = CatalogOptions.of(options or {})
+    metastore = given.own.get("metastore", "filesystem").strip().lower()
+    shown = {"warehouse": warehouse, **(options or {})}
+    if metastore == "rest":
+        return RestCatalog(
+            RestClient.of(given.own),
+            warehouse,
+            store_options=given.store,
+            table_defaults=given.table_defaults,
+            options=shown,
+            io=io,
+        )
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
         raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
     store = io or open_file_io(warehouse, given.store)
-    shown = {"warehouse": warehouse, **(options or {})}
-    if given.own.get("metastore", "filesystem").strip().lower() == "jdbc":
+    if metastore == "jdbc":
         return _jdbc_catalog(store, warehouse, given, shown)
     return FileSystemCatalog(store, warehouse, table_defaults=given.table_defaults, options=shown)
 
 
-def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> FileSystemCatalog:
+def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
+    """For who keeps files of its own beside the tables, as a pipeline does.
+
+    Raises UnsupportedFeature where the warehouse is only what a server calls a catalog.
+    """
+    is_named = options.get("metastore", "").strip().lower() == "rest"
+    if is_named and scheme_of(warehouse) == LOCAL_SCHEME and not local_path(warehouse).startswith("/"):
+        raise UnsupportedFeature(
+            f"warehouse {warehouse!r} of a REST catalog",
+            "a pipeline keeps files of its own in the warehouse, and this is no place",
+            "Name a path or an address that the server takes for the catalog, too",
+        )
+
+
+def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
     check_sqlalchemy()
     from storage.catalog.jdbc.catalog import JdbcCatalog, JdbcSettings  # noqa: PLC0415  # it needs sqlalchemy
 

@@ -26,11 +26,15 @@ def _is_jdbc(values: OptionValues) -> bool:
     return values.get("metastore", "").strip().lower() == "jdbc"
 
 
-_WITHOUT_JDBC: Final = Refusal(
+_WITHOUT_ADDRESS: Final = Refusal(
     OPEN,
-    Condition("set without metastore = jdbc", "jdbc:sqlite:/data/catalog.db", lambda key, values: not _is_jdbc(values)),
-    "only the catalog in a database has such an address",
-    "Say metastore = jdbc, or leave it out",
+    Condition(
+        "set without metastore = jdbc or rest",
+        "jdbc:sqlite:/data/catalog.db",
+        lambda key, values: values.get("metastore", "").strip().lower() not in ("jdbc", "rest"),
+    ),
+    "only a catalog in a database, or of a server, has an address",
+    "Say metastore = jdbc or rest, or leave it out",
 )
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
@@ -42,9 +46,9 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         OPEN,
         Refusal(
             OPEN,
-            other_than("filesystem", "jdbc", example="hive"),
-            "only the file system's catalog and that in a database exist so far",
-            "Leave metastore out, or choose jdbc",
+            other_than("filesystem", "jdbc", "rest", example="hive"),
+            "only the file system's catalog, that in a database and that of a server exist so far",
+            "Leave metastore out, or choose jdbc or rest",
         ),
     ),
     acts(
@@ -87,7 +91,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     acts("lock-check-max-sleep", DURATION, "8 s", OPEN),
     acts("lock-acquire-timeout", DURATION, "8 min", OPEN),
     acts("lock-key-max-length", INT, "255", OPEN),
-    acts("uri", TEXT, None, OPEN, _WITHOUT_JDBC),
+    acts("uri", TEXT, None, OPEN, _WITHOUT_ADDRESS),
     acts("jdbc.*", TEXT, None, OPEN),
     without_effect("table.type", one_of("managed", "external"), "managed", _OTHER_CATALOGS),
     acts("client-pool-size", INT, "2", OPEN),
@@ -95,7 +99,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     acts("catalog-key", TEXT, "jdbc", OPEN),
     without_effect("user", TEXT, "anonymous", _OTHER_CATALOGS),
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
-    without_effect("prefix", TEXT, None, _OTHER_CATALOGS),
+    acts("prefix", TEXT, None, OPEN),
     without_effect("hive-conf-dir", TEXT, None, _OTHER_CATALOGS),
     without_effect("hadoop-conf-dir", TEXT, None, _OTHER_CATALOGS),
     without_effect(
@@ -106,8 +110,14 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("hive.skip-update-stats", BOOLEAN, "false", _OTHER_CATALOGS),
     without_effect("client-pool-cache.keys", TEXT, None, _OTHER_CATALOGS),
     without_effect("alter-table-cascade", BOOLEAN, "true", _OTHER_CATALOGS),
-    without_effect("token", TEXT, None, _OTHER_CATALOGS),
-    without_effect("token.provider", TEXT, None, _OTHER_CATALOGS),
+    acts("token", TEXT, None, OPEN),
+    acts(
+        "token.provider",
+        TEXT,
+        None,
+        OPEN,
+        Refusal(OPEN, other_than("bear", example="dlf"), "only bearer tokens are sent", "Say bear, and give token"),
+    ),
     without_effect("dlf.region", TEXT, None, _OTHER_CATALOGS),
     without_effect("dlf.token-path", TEXT, None, _OTHER_CATALOGS),
     without_effect("dlf.access-key-id", TEXT, None, _OTHER_CATALOGS),
@@ -121,7 +131,8 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         _OTHER_CATALOGS,
     ),
     without_effect("dlf.token-ecs-role-name", TEXT, None, _OTHER_CATALOGS),
-    without_effect("header.User-Agent", TEXT, None, _OTHER_CATALOGS),
+    acts("header.User-Agent", TEXT, None, OPEN),
+    acts("header.*", TEXT, None, OPEN),
     without_effect("dlf.oss-endpoint", TEXT, None, _OTHER_CATALOGS),
     without_effect("dlf.signing-algorithm", TEXT, "default", _OTHER_CATALOGS),
     without_effect("cache-enabled", BOOLEAN, "true", SPEED),

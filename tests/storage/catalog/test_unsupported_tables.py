@@ -35,6 +35,7 @@ UNSUPPORTED = [
 @pytest.fixture
 def catalog() -> FileSystemCatalog:
     catalog = open_catalog(f"memory://{uuid4().hex}/lake")
+    assert isinstance(catalog, FileSystemCatalog)
     catalog.create_database("shop")
     return catalog
 

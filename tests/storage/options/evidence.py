@@ -119,6 +119,10 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "bucket-function.type",
         ),
     },
+    "tests/storage/catalog/rest/test_rest_catalog.py": {
+        "test_a_wrong_token_is_told_apart_from_a_server_that_is_away": ("token", "token.provider"),
+        "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),
+    },
     "tests/storage/catalog/jdbc/test_address.py": {
         "test_a_uri_of_java_leads_to_the_same_database": ("uri", "jdbc.*", "client-pool-size"),
     },

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from tests.support.command_line import Call
+from tests.support.rest_catalog import RestCatalogServer
 from tests.tidelake.shop_log import write_shop_log
 
 
@@ -34,3 +35,23 @@ def test_a_pipeline_and_commands_work_on_a_catalog_in_a_database(call: Call, tmp
     assert call("table", "list", *where, "--json").code == 0
     assert call("table", "verify", "shop.orders", *where).code == 0
     assert call("table", "compact", "shop.orders", "--full", *where).code == 0
+
+
+def test_a_pipeline_commits_through_the_server_of_a_catalog(
+    call: Call, tmp_path: Path, rest_catalog: RestCatalogServer
+) -> None:
+    write_shop_log(tmp_path / "changes")
+    config = tmp_path / "shop.yaml"
+    lines = (
+        f"warehouse_options: {json.dumps(rest_catalog.options)}\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: shop.orders}]\n"
+    )
+    config.write_text(f"warehouse: lake\n{lines}")
+    refused = call("ingest", "run", config)
+    assert refused.code == 1
+    assert "this is no place" in refused.err
+    config.write_text(f"warehouse: {tmp_path}/lake\n{lines}")
+    assert call("ingest", "run", config, "--json").document["snapshots"] == {"shop.orders": 1}
+    assert rest_catalog.catalog.load("shop.orders").snapshots.latest_id() == 1
+    assert sum(told["recordCount"] for told in rest_catalog.statistics) > 0

@@ -1,0 +1,288 @@
+"""A catalog that asks a server. Data, manifests and schemas are read where the server says a table lies.
+
+Source: Java `rest/RESTCatalog.java`, `rest/RESTApi.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.rest.change_messages import change_message, schema_message
+from storage.catalog.rest.client import Refused, RestClient
+from storage.catalog.rest.server_commit import ServerCommits
+from storage.clock import epoch_ms
+from storage.ddl.schema_changes import SchemaChange, apply_changes
+from storage.ddl.schema_creation import create_schema
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio import FileIO, open_file_io
+from storage.format import DEFAULT_BRANCH
+from storage.messages.suggestions import did_you_mean
+from storage.option_support import check_alterable, check_creatable
+from storage.options import TableOptions
+from storage.paths import TablePaths
+from storage.schema.schema_store import SchemaStore
+from storage.schema.table_schema import TableSchema
+from storage.snapshots.snapshot import SnapshotStore
+from storage.system_tables.all_tables import warehouse_table
+from storage.system_tables.base import SystemTable
+from storage.table import TableContext
+from storage.types import DataField
+
+_NO_SUCH_THING, _EXISTS = 404, 409
+
+
+class RestCatalog:
+    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there.
+
+    warehouse: the server's name for the catalog; a path, where the server calls it so.
+    store_options: for the files of tables.
+    io: in place of the store that a table's path names.
+    """
+
+    def __init__(
+        self,
+        client: RestClient,
+        warehouse: str,
+        *,
+        store_options: Mapping[str, str],
+        table_defaults: Mapping[str, str],
+        options: Mapping[str, str],
+        io: FileIO | None = None,
+    ) -> None:
+        defaults, overrides = client.config(warehouse)
+        given = {**defaults, **overrides}
+        if given.get("data-token.enabled", "").strip().lower() == "true":
+            raise UnsupportedFeature(
+                f"REST catalog {client.uri}: data-token.enabled",
+                "tokens for the files of single tables are not asked for yet",
+                "Give the store's own credentials as options, and have the server leave data tokens off",
+            )
+        self._client = client.with_server_options(given)
+        self.warehouse = warehouse
+        self.options = dict(options)
+        self._store_options = {**defaults, **store_options, **overrides}
+        self._table_defaults = dict(table_defaults)
+        self._io = io
+
+    def __repr__(self) -> str:
+        return f"RestCatalog({self.warehouse!r}, {self._client.uri!r})"
+
+    # ------------------------------------------------------------ databases
+
+    def list_databases(self) -> list[str]:
+        return sorted(self._client.pages("databases", "databases"))
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        _check_own_database(name)
+        try:
+            self._client.post({"name": name, "options": {}}, "databases")
+        except Refused as e:
+            if e.status != _EXISTS or not if_not_exists:
+                raise BadInput(f"database {name!r} can't be created: {e}") from e
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        _check_own_database(name)
+        if name not in self.list_databases():
+            if if_exists:
+                return
+            raise self._no_database(name)
+        tables = self.list_tables(name)
+        if tables and not cascade:
+            raise BadInput(f"database {name!r} is not empty: it holds {', '.join(tables[:5])}; drop with cascade=True")
+        with self._answers(f"database {name!r} can't be dropped"):
+            self._client.delete("databases", name)
+
+    # ------------------------------------------------------------ tables
+
+    def list_tables(self, database: str) -> list[str]:
+        check_database_name(database)
+        try:
+            return sorted(self._client.pages("tables", "databases", database, "tables"))
+        except Refused as e:
+            raise (self._no_database(database) if e.status == _NO_SUCH_THING else BadInput(str(e))) from e
+
+    def table_exists(self, name: str) -> bool:
+        return self._find(Identifier.parse(name)) is not None
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """See Catalog."""
+        identifier = _plain(name)
+        schema = self._new_schema(columns, primary_key, partition_by, options, comment)
+        check_creatable(str(identifier), schema)
+        named = {"database": identifier.database, "object": identifier.table}
+        try:
+            body = {"identifier": named, "schema": schema_message(schema)}
+            self._client.post(body, "databases", identifier.database, "tables")
+        except Refused as e:
+            if e.status == _EXISTS:
+                if if_not_exists:
+                    return
+                raise BadInput(
+                    f"table {identifier} exists already; choose another name, or pass if_not_exists=True"
+                ) from e
+            raise (self._no_database(identifier.database) if e.status == _NO_SUCH_THING else BadInput(str(e))) from e
+
+    def preview_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TableContext:
+        """See Catalog. Where it would lie, only the server knows: nothing may be looked for there."""
+        identifier = _plain(name)
+        schema = self._new_schema(columns, primary_key, partition_by, options, comment)
+        location = f"memory://not-yet/{identifier.database}/{identifier.table}"
+        return TableContext(
+            open_file_io(location), location, identifier.full_name, schema, TableOptions(schema.options)
+        )
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """The server decides when the files go."""
+        identifier = _plain(name)
+        try:
+            self._client.delete("databases", identifier.database, "tables", identifier.table)
+        except Refused as e:
+            if e.status != _NO_SUCH_THING:
+                raise BadInput(f"table {identifier} can't be dropped: {e}") from e
+            if not if_exists:
+                raise self._no_table(identifier) from e
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        old, new = _plain(name), _plain(new_name)
+        if self._find(old) is None:
+            raise self._no_table(old)
+        named = [{"database": table.database, "object": table.table} for table in (old, new)]
+        with self._answers(f"{new} can't be the new name of {old}"):
+            self._client.post({"source": named[0], "destination": named[1]}, "tables", "rename")
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+        """See Catalog. The server applies the changes, to what it has by then; they are tried here first."""
+        context = self.load(name)
+        has_snapshots = SnapshotStore(context.io, context.paths).latest_id() is not None
+        evolved = apply_changes(context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
+        check_alterable(context.name, context.schema, evolved, context.branch)
+        identifier = Identifier.parse(name)
+        body = {"changes": [change_message(change) for change in changes]}
+        with self._answers(f"table {identifier} can't be altered"):
+            self._client.post(body, "databases", identifier.database, "tables", _object_name(identifier))
+        return self.load(name).schema
+
+    def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
+        """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
+        identifier = Identifier.parse(name)
+        if identifier.system_table is not None:
+            raise UnsupportedFeature(str(identifier), "a system table has no schema", f"Open {identifier.full_name}")
+        branch = (options or {}).get("branch", identifier.branch)
+        identifier = Identifier(identifier.database, identifier.table, branch)
+        found = self._find(identifier)
+        if found is None:
+            raise self._no_table(identifier)
+        location = str(found["path"]).rstrip("/")
+        io = self._io or open_file_io(location, self._store_options)
+        schema = SchemaStore(io, TablePaths(location, branch)).get(int(found["schemaId"]))
+        commits = ServerCommits(self._client, identifier.database, _object_name(identifier), str(found["id"]))
+        return TableContext(
+            io, location, identifier.full_name, schema, TableOptions(schema.options, options or {}), branch, commits
+        )
+
+    # ------------------------------------------------------------ system tables
+
+    def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
+        """identifier: of a table in database `sys`. Raises BadInput when there is none."""
+        place = "memory://not-a-place"
+        nothing = TableSchema(0, (), -1)
+        context = TableContext(open_file_io(place), place, str(identifier), nothing, TableOptions(options or {}))
+        return warehouse_table(context, identifier.table, self._all_tables, self.options)
+
+    def _all_tables(self) -> Iterator[TableContext]:
+        for database in self.list_databases():
+            for table in self.list_tables(database):
+                with suppress(BadInput):
+                    yield self.load(f"{database}.{table}")
+
+    # ------------------------------------------------------------ what the server says
+
+    def _find(self, identifier: Identifier) -> dict[str, Any] | None:
+        try:
+            return self._client.get("databases", identifier.database, "tables", _object_name(identifier))
+        except Refused as e:
+            if e.status == _NO_SUCH_THING:
+                return None
+            raise BadInput(str(e)) from e
+
+    def _new_schema(
+        self,
+        columns: pa.Schema | Sequence[DataField],
+        primary_key: Sequence[str],
+        partition_by: Sequence[str],
+        options: Mapping[str, str] | None,
+        comment: str | None,
+    ) -> TableSchema:
+        return create_schema(
+            columns,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options={**self._table_defaults, **(options or {})},
+            comment=comment,
+            time_ms=epoch_ms(),
+        )
+
+    @contextmanager
+    def _answers(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Refused as e:
+            raise BadInput(f"{what}: {e}") from e
+
+    def _no_database(self, name: str) -> BadInput:
+        known = self.list_databases()
+        there = f"there are {', '.join(known[:10])}" if known else "there is none"
+        return BadInput(
+            f"no database {name!r} in {self!r}; {there}{did_you_mean(name, known)} (create_database makes one)"
+        )
+
+    def _no_table(self, identifier: Identifier) -> BadInput:
+        if identifier.database not in self.list_databases():
+            return self._no_database(identifier.database)
+        main = Identifier(identifier.database, identifier.table)
+        if identifier.branch != DEFAULT_BRANCH and self._find(main) is not None:
+            return BadInput(f"table {main} has no branch {identifier.branch!r}")
+        tables = self.list_tables(identifier.database)
+        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
+
+
+def _plain(name: str) -> Identifier:
+    identifier = Identifier.parse(name)
+    _check_own_database(identifier.database)
+    if not identifier.is_plain:
+        raise BadInput(f"{name!r} is a branch or a system table; name the table: {identifier.full_name!r}")
+    return identifier
+
+
+def _check_own_database(name: str) -> None:
+    check_database_name(name)
+    if name == SYSTEM_DATABASE:
+        raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+
+
+def _object_name(identifier: Identifier) -> str:
+    return str(identifier).partition(".")[2]

@@ -1,0 +1,74 @@
+"""Snapshots committed by a REST catalog's server: it decides, and lays the file down.
+
+Source: Java `rest/RESTCatalog.java` (commitSnapshot), `rest/requests/CommitTableRequest.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from storage.catalog.rest.client import Refused, RestClient
+from storage.errors import CommitConflict
+from storage.files.bucket_directory import partition_directory
+from storage.paths import parse_partition_path
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.snapshot_commit import PartitionStatistics, Statistics
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCommits:
+    """Of one table, or a branch of it.
+
+    object_name: `orders`, `orders$branch_dev`.
+    table_id: which table of that name: the server refuses the commit when another took its place.
+    """
+
+    client: RestClient
+    database: str
+    object_name: str
+    table_id: str
+
+    def __call__(self, context: TableContext) -> ServerCommit:
+        return ServerCommit(self, context)
+
+
+class ServerCommit:
+    """See `SnapshotCommit`."""
+
+    def __init__(self, table: ServerCommits, context: TableContext) -> None:
+        self._table = table
+        self._context = context
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        table = self._table
+        body = {
+            "tableId": table.table_id,
+            "baseSnapshotUuid": None if base is None else base.uuid,
+            "snapshot": snapshot.to_members(),
+            "statistics": [self._statistics(found) for found in statistics()],
+        }
+        try:
+            answer = table.client.post(body, "databases", table.database, "tables", table.object_name, "commit")
+        except Refused as e:
+            raise CommitConflict(
+                f"{self._context.name}: the catalog refused the commit, nothing was published: {e}. Open the table and "
+                "write again"
+            ) from e
+        return bool(answer.get("success"))
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        """The server shows nothing else."""
+        return True
+
+    def _statistics(self, found: PartitionStatistics) -> dict[str, Any]:
+        path = partition_directory(self._context, found.partition) if self._context.schema.partition_keys else ""
+        return {
+            "spec": parse_partition_path(path) if path else {},
+            "recordCount": found.record_count,
+            "fileSizeInBytes": found.file_size_bytes,
+            "fileCount": found.file_count,
+            "lastFileCreationTime": found.last_file_creation_time_ms or 0,
+            "totalBuckets": found.total_buckets,
+        }
