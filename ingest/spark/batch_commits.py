@@ -32,6 +32,10 @@ QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id,
 _log = get_logger(__name__)
 
 
+class PositionMoved(CommitConflict):
+    """Another stream reads into the table, too: writing the batch again would not help."""
+
+
 def query_user(query: str, context: TableContext) -> str:
     """The commit user of a query that nobody gave one."""
     return f"spark-{query}-{context.name}"
@@ -163,7 +167,7 @@ class BatchCommits:
         for snapshot in snapshots:
             is_other = snapshot.commit_user != self._user or EPOCH_PROPERTY in snapshot.properties
             if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:
-                raise CommitConflict(
+                raise PositionMoved(
                     f"{self._context.name}: while this batch was written, {snapshot.commit_user!r} moved the table's "
                     f"position, in snapshot {snapshot.id}: two streams read into it. Nothing of the batch was "
                     "published. Stop one of them; the batch is compared with the new position when it is done again"

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Final, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from checkpoint.offsets import OffsetRange, TopicPartition
+from checkpoint.routing import takes_topic
 from ingest.dead_letters import dead_letter_members
-from ingest.formats.base import DecodeFailure, Decoder, FailureKind, Format, TableRows, Target
+from ingest.formats.base import DecodeFailure, FailureKind, Format, TableRows, Target
 from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import Headers, RawBatch
-from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
+from ingest.raw_batch import RawBatch
+from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.raw_columns import raw_batches
+from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.unavailable_values import NO_OLD_ROW
 from storage.errors import BadInput
 from storage.table import TableContext
@@ -43,28 +43,16 @@ _KEY_CHANGE: Final = pa.struct(
 )
 
 
-@dataclass(slots=True)
-class BatchStatistics:
-    """What a task met: offsets by partition, the source tables they came from, and dead letters (lines of JSON)."""
+class RowReader(Protocol):
+    """Reads the Arrow batches of one task."""
 
-    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
-    sources: set[str] = field(default_factory=set)
-    dead_letters: list[str] = field(default_factory=list)
-
-    def add(self, batch: RawBatch) -> None:
-        if len(batch):
-            self.include(
-                TopicPartition(batch.topic, batch.partition),
-                OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1),
-            )
-
-    def include(self, partition: TopicPartition, found: OffsetRange) -> None:
-        known = self.ranges.get(partition, found)
-        self.ranges[partition] = OffsetRange(min(known.start, found.start), max(known.end, found.end))
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of tables, each part with its table's number."""
+        ...
 
 
 class BatchInput(Protocol):
-    """How a micro-batch's columns are read. Pickles; executors call `rows`."""
+    """How a micro-batch's columns are read for a table. Pickles."""
 
     @property
     def has_order(self) -> bool:
@@ -75,10 +63,6 @@ class BatchInput(Protocol):
     def is_converted(self) -> bool:
         """Whether rows come as `RowConverter` makes them."""
         ...
-
-    def rows(
-        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
-    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True)
@@ -95,21 +79,6 @@ class TypedColumns:
     def has_order(self) -> bool:
         return bool(self.order_by)
 
-    def rows(
-        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
-    ) -> Iterator[pa.RecordBatch]:
-        missing = [name for name in self.order_by if name not in batch.schema.names]
-        if missing:
-            raise BadInput(f"order_by names {missing[0]!r}; the stream has {', '.join(batch.schema.names)}")
-        carried = [f"{ORDER_PREFIX}{i}" for i in range(len(self.order_by))]
-        orders = batch.select(self.order_by).columns
-        batch = batch.drop_columns([name for name in self.order_by if name not in context.schema.by_name])
-        for name, order in zip(carried, orders, strict=True):
-            batch = batch.append_column(name, order)
-        yield RowConverter(context.schema, context.options, context.name, carried, context.location).to_table_schema(
-            batch
-        )
-
 
 @dataclass(frozen=True)
 class RawRecords:
@@ -120,6 +89,7 @@ class RawRecords:
     match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
     keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
     source_types, rounded_columns: see `ingest.formats.base.Target`.
+    topics: patterns over the topics that the table takes records of.
     """
 
     format: Format
@@ -127,44 +97,95 @@ class RawRecords:
     keeps_dead_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)
     rounded_columns: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ("*",)
     has_order = True
     is_converted = False  # a row may have cells that are looked up first
 
-    def rows(
-        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
-    ) -> Iterator[pa.RecordBatch]:
-        decoder = self._decoder(context, statistics)
-        for raw in raw_batches(batch, self.format.KEPT_HEADERS):
-            statistics.add(raw)
-            decoded = decoder.decode(raw)
-            self._set_aside(raw, decoded.failures, statistics)
+
+def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], facts: BatchFacts) -> RowReader:
+    """In a task. tables: several only of raw records of one format; a table's number is its place there.
+
+    facts: gets what the rows don't say.
+    """
+    context, first = tables[0]
+    if isinstance(first, TypedColumns):
+        return _TypedReader(context, first)
+    return _RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], facts)
+
+
+class _TypedReader:
+    def __init__(self, context: TableContext, columns: TypedColumns) -> None:
+        self._context = context
+        self._order_by = columns.order_by
+        self._carried = [f"{ORDER_PREFIX}{i}" for i in range(len(self._order_by))]
+        self._converter = RowConverter(context.schema, context.options, context.name, self._carried, context.location)
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        missing = [name for name in self._order_by if name not in batch.schema.names]
+        if missing:
+            raise BadInput(f"order_by names {missing[0]!r}; the stream has {', '.join(batch.schema.names)}")
+        orders = batch.select(self._order_by).columns
+        by_name = self._context.schema.by_name
+        batch = batch.drop_columns([name for name in self._order_by if name not in by_name])
+        for name, order in zip(self._carried, orders, strict=True):
+            batch = batch.append_column(name, order)
+        yield 0, self._converter.to_table_schema(batch)
+
+
+class _RawReader:
+    """Decodes a record once, whichever table it is for."""
+
+    def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], facts: BatchFacts) -> None:
+        self._inputs = [one for _, one in tables]
+        self._facts = facts
+        self._numbers = {context.name: number for number, (context, _) in enumerate(tables)}
+        self._takes_all = len(tables) == 1 and self._inputs[0].match is None
+        self._router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
+        for context, one in tables:
+            self._router.add_target(Target.of(context, one.source_types, one.rounded_columns))
+        self._format = self._inputs[0].format
+        self._decoder = self._format.decoder(self._target_of)
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for raw in raw_batches(batch, self._format.KEPT_HEADERS):
+            if not self._router.tables_of(raw.topic):
+                continue
+            self._facts.add(raw)
+            decoded = self._decoder.decode(raw)
+            for failure in decoded.failures:
+                self._set_aside(raw, failure)
             for table in decoded.tables:
-                yield _ordered(table, raw)
+                yield self._numbers[table.target.name], _ordered(table, raw)
 
-    def _decoder(self, context: TableContext, statistics: BatchStatistics) -> Decoder:
-        target = Target.of(context, self.source_types, self.rounded_columns)
+    def _target_of(self, source: SourceTable) -> Target | None:
+        name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
+        if name is None:
+            return None
+        self._facts.table(self._numbers[name]).sources.add(str(source))
+        return self._router.target(name)
 
-        def target_of(source: SourceTable) -> Target | None:
-            if self.match is not None and not any(source.matches(pattern) for pattern in self.match):
-                return None
-            statistics.sources.add(str(source))
-            return target
-
-        return self.format.decoder(target_of)
-
-    def _set_aside(self, raw: RawBatch, failures: Sequence[DecodeFailure], statistics: BatchStatistics) -> None:
+    def _set_aside(self, raw: RawBatch, failure: DecodeFailure) -> None:
         """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
-        for failure in failures:
-            if failure.kind is FailureKind.SCHEMA_CHANGE:
-                continue  # the table is left as it is; a column that it then lacks stops the query
-            if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
-                raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
-            if not self.keeps_dead_letters:
-                raise BadInput(
-                    f"{failure.describe(raw)}. Fix the record at the source, or pass dead_letters=… to sink() to keep "
-                    "such records aside and go on"
-                )
-            statistics.dead_letters.append(dead_letter_line(raw, failure))
+        if failure.kind is FailureKind.SCHEMA_CHANGE:
+            return  # the table is left as it is; a column that it then lacks stops the query
+        if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
+            raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
+        number = self._number_of(raw, failure)
+        if not self._inputs[number].keeps_dead_letters:
+            raise BadInput(
+                f"{failure.describe(raw)}. Fix the record at the source, or pass dead_letters=… to sink() to keep "
+                "such records aside and go on"
+            )
+        self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
+
+    def _number_of(self, raw: RawBatch, failure: DecodeFailure) -> int:
+        """The table that keeps the dead letter: the record's, else the first that takes its topic."""
+        if failure.target is not None:
+            return self._numbers[failure.target.name]
+        known = self._router.table_of(failure.source) if failure.source is not None and not self._takes_all else None
+        if known is not None:
+            return self._numbers[known]
+        return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
 
 
 def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:
@@ -210,109 +231,6 @@ def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64])
         )
         for number in numbers
     ]
-
-
-# ---------------------------------------------------------------- Spark's columns as raw batches
-
-
-def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    """kept_headers: see `Format`.
-
-    Raises BadInput for other columns, and for a line that is no record.
-    """
-    names = set(batch.schema.names)
-    if {"topic", "partition", "offset", "value"} <= names:
-        yield from _from_kafka_columns(batch, kept_headers)
-    elif names == {"value"} and pa.types.is_string(batch.schema.field("value").type):
-        yield from _from_lines(batch.column("value"), kept_headers)
-    else:
-        raise BadInput(
-            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the "
-            f"lines of a change log; the stream has {', '.join(batch.schema.names)}. "
-            "For columns of the table leave `format` out"
-        )
-
-
-def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    block = _joined(lines.drop_null())
-    try:
-        for records in parse_records(block, kept_headers):
-            yield _in_offset_order(records).batch(0)
-    except BadLine as bad:
-        raise BadInput(
-            f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
-        ) from None
-
-
-def _joined(lines: pa.StringArray) -> bytes:
-    """As in the file, without a Python object a line."""
-    whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
-    text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
-    return bytes(text.as_buffer())
-
-
-def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
-    """Spark packs files into a task by size, not by age."""
-    order = np.argsort(records.offsets, kind="stable")
-    if np.all(order[:-1] < order[1:]):
-        return records
-    new_place = np.argsort(order)
-    return PartitionRecords(
-        records.partition,
-        records.offsets[order],
-        records.timestamps_ms[order],
-        records.keys.take(pa.array(order)),
-        records.values.take(pa.array(order)),
-        {int(new_place[row]): headers for row, headers in records.headers.items()},
-    )
-
-
-def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    """One batch a topic partition, in offset order."""
-    topics = batch.column("topic").dictionary_encode()
-    codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
-    order = np.lexsort((batch.column("offset").to_numpy(), codes))
-    codes, batch = codes[order], batch.take(pa.array(order))
-    edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # where each partition starts, then n; no code is -1
-    for start, stop in pairwise(edges.tolist()):
-        rows = batch.slice(start, stop - start)
-        offsets = rows.column("offset").to_numpy()
-        yield RawBatch(
-            topics.dictionary[int(codes[start]) >> 32].as_py(),
-            rows.column("partition")[0].as_py(),
-            offsets,
-            _milliseconds(rows),
-            _binary(rows, "key"),
-            _binary(rows, "value"),
-            int(offsets[-1]) + 1,
-            _headers(rows, kept_headers),
-        )
-
-
-def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
-    if "timestamp" not in rows.schema.names:
-        return np.full(rows.num_rows, -1, np.int64)
-    times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
-    milliseconds: NDArray[np.int64] = times.cast(pa.int64()).fill_null(-1).to_numpy()
-    return milliseconds
-
-
-def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:
-    if name not in rows.schema.names:
-        return pa.nulls(rows.num_rows, pa.binary())
-    return rows.column(name).cast(pa.binary())
-
-
-def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
-    """Present only where the stream was read with Kafka's headers."""
-    if not names or "headers" not in rows.schema.names:
-        return {}
-    found: dict[int, Headers] = {}
-    for row, headers in enumerate(rows.column("headers").to_pylist()):
-        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in names)
-        if kept:
-            found[row] = kept
-    return found
 
 
 def order_columns(names: Sequence[str]) -> list[str]:

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from ingest.formats.base import Format
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import Headers, RawBatch, binary_column
-from ingest.spark.batch_rows import raw_batches
 from ingest.spark.package_version import check_version, package_version
+from ingest.spark.raw_columns import raw_batches
 
 _SCHEMA: Final = "payload binary"
 

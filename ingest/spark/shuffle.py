@@ -1,91 +1,164 @@
-"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: one a shuffle partition and 50,000 rows.
+"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: of each table one a slot and some megabytes.
 
 Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-Every blob names the buckets of its rows, so that they are not routed again; all blobs of a shuffle partition reach one
-task.
+A slot is a share of the buckets of all tables. Every blob names the buckets of its rows, so that they are not routed
+again; all blobs of a slot reach one task, and the driver decides which.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from itertools import count
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.spark.batch_rows import BatchInput, BatchStatistics, raw_batches
+from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from ingest.spark.package_version import check_version, package_version
+from ingest.spark.raw_columns import raw_batches
+from storage.bucketing import BucketMode, bucket_mode
+from storage.format import KIND_COLUMN, RowKind
 from storage.table import TableContext
 from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
 from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
-SHUFFLE_SCHEMA: Final = "shuffle_partition int, kind string, payload binary"
+SHUFFLE_SCHEMA: Final = "table_number int, slot int, kind string, payload binary"
 
-_ROWS_A_BLOB: Final = 50_000
+_ROWS_HELD: Final = 50_000  # before they become blobs
+_BYTES_HELD: Final = 16 << 20
 BUCKET_COLUMN: Final = "_bucket"  # of each row the index of its bucket among those that the blob names
 _BUCKETS: Final = b"buckets"  # in a blob's metadata
 
 
 class PayloadKind(StrEnum):
     ROWS = "rows"  # payload: Arrow IPC
-    STATISTICS = "statistics"  # payload: JSON of what raw records were met
-    MESSAGES = "messages"  # payload: pickled commit messages
-    SINGLE_TASK = "single task"  # a value may lie with another task's rows: write the batch in one task
+    FACTS = "facts"  # payload: see `BatchFacts`
+    PLAN = "plan"  # payload: see `TaskPlan`
+    MESSAGES = "messages"  # payload: pickled commit messages of a table
 
 
 @dataclass(frozen=True)
 class ShuffleMap:
     """The map side: for `mapInArrow`.
 
-    shuffle_partitions: how many tasks will write.
-    bucket_assigner: makes the assigner of each map task; it must be a function of the rows.
+    tables: see `open_reader`.
+    slots: into how many the buckets are divided.
+    bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows.
     version: of this package in the driver.
     """
 
-    context: TableContext
-    input: BatchInput
-    shuffle_partitions: int
+    tables: Sequence[tuple[TableContext, BatchInput]]
+    slots: int
     bucket_assigner: BucketAssignerFactory = bucket_assigner_of
     version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_version(self.version)
-        context = self.context
-        router = BucketRouter(context.schema, self.bucket_assigner(context))
-        statistics = BatchStatistics()
-        buffer = _RowBuffer()
-        for batch in batches:
-            for rows in self.input.rows(batch, context, statistics):
-                buffer.add(rows)
-                if buffer.row_count >= _ROWS_A_BLOB:
-                    yield from self._parts(router, buffer.take())
-        if buffer.row_count:
-            yield from self._parts(router, buffer.take())
-        if statistics.ranges or statistics.dead_letters:
-            yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
+        facts = BatchFacts()
+        reader = open_reader(self.tables, facts)
+        buffers: dict[int, _RowBuffer] = {}
+        shuffles: dict[int, _TableShuffle] = {}
+        held_rows, held_bytes = 0, 0
 
-    def _parts(self, router: BucketRouter, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        rows, keys, buckets = router.numbered(rows)
-        if rows.num_rows:
-            to = np.array([shuffle_partition_of(key, self.shuffle_partitions) for key in keys])
-            numbered = rows.append_column(BUCKET_COLUMN, pa.array(buckets))
-            for shuffle_partition, part in split_by_group(numbered, to[buckets], self.shuffle_partitions):
-                yield payload_row(shuffle_partition, PayloadKind.ROWS, to_ipc(with_buckets(part, keys)))
+        def blobs() -> Iterator[pa.RecordBatch]:
+            for number, buffer in buffers.items():
+                if number not in shuffles:
+                    context = self.tables[number][0]
+                    router = BucketRouter(context.schema, self.bucket_assigner(context))
+                    shuffles[number] = _TableShuffle(number, context, router, self._slot_of(context), facts)
+                yield from shuffles[number].blobs(buffer.take())
+
+        for batch in batches:
+            for number, rows in reader.rows(batch):
+                if rows.num_rows:
+                    buffers.setdefault(number, _RowBuffer()).add(rows)
+                    held_rows, held_bytes = held_rows + rows.num_rows, held_bytes + rows.nbytes
+            if held_rows >= _ROWS_HELD or held_bytes >= _BYTES_HELD:
+                yield from blobs()
+                buffers, held_rows, held_bytes = {}, 0, 0
+        yield from blobs()
+        yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+
+    def _slot_of(self, context: TableContext) -> Callable[[BucketKey], int]:
+        if not has_unaware_buckets(context):
+            return lambda key: slot_of(context, key, self.slots)
+        task = TaskContext.get()  # the same for a task that is tried again: its rows must not change slots
+        numbers = count(zlib.crc32(context.name.encode()) + (0 if task is None else task.partitionId()))
+        return lambda key: next(numbers) % self.slots
+
+
+def has_unaware_buckets(context: TableContext) -> bool:
+    """Buckets mean nothing: any task may write any rows, and each blob takes the next slot."""
+    return bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
+
+
+def slot_of(context: TableContext, key: BucketKey, slots: int) -> int:
+    """Where the rows of a bucket go. The same in every process: not `hash()`, which differs between Python workers."""
+    return (zlib.crc32(context.name.encode()) + zlib.crc32(key.partition) + key.bucket) % slots
+
+
+@dataclass(slots=True)
+class _TableShuffle:
+    """Of one table, in one map task."""
+
+    number: int
+    context: TableContext
+    router: BucketRouter
+    slot_of: Callable[[BucketKey], int]
+    facts: BatchFacts
+
+    def blobs(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        routed, keys, buckets = self.router.numbered(rows)
+        if not routed.num_rows:
+            return
+        slots = np.array([self.slot_of(key) for key in keys])
+        facts = self.facts.table(self.number)
+        for key in keys:
+            facts.buckets.setdefault(key.partition, set()).add(key.bucket)
+        if UNAVAILABLE_COLUMN in routed.schema.names:
+            self._link(routed, slots[buckets], facts)
+        numbered = routed.append_column(BUCKET_COLUMN, pa.array(buckets))
+        for slot, part in split_by_group(numbered, slots[buckets], int(slots.max()) + 1):
+            blob = to_ipc(with_buckets(part, keys))
+            facts.slot_bytes[slot] = facts.slot_bytes.get(slot, 0) + len(blob)
+            yield payload_row(self.number, slot, PayloadKind.ROWS, blob)
+
+    def _link(self, rows: pa.RecordBatch, slots: NDArray[np.integer[Any]], facts: TableFacts) -> None:
+        """Values that did not change lie under the row's old key, maybe in another bucket."""
+        flagged = pa.array(np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False)))
+        primary_keys = set(self.context.schema.primary_keys)
+        if not len(flagged) or not primary_keys:
+            return
+        columns = [
+            rows.column(OLD_KEY_PREFIX + name).take(flagged)
+            if name in primary_keys
+            else rows.column(name).take(flagged)
+            for name in self.context.schema.names
+        ]
+        kinds = pa.array(np.full(len(flagged), RowKind.INSERT, np.int8))
+        old = pa.RecordBatch.from_arrays([*columns, kinds], [*self.context.schema.names, KIND_COLUMN])
+        _, keys, buckets = self.router.numbered(old)
+        of_old = np.array([self.slot_of(key) for key in keys])[buckets]
+        pairs = np.sort(np.column_stack([of_old, slots[flagged.to_numpy()]]), axis=1)
+        distinct = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+        facts.linked_slots.update((int(a), int(b)) for a, b in distinct)
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Only the offsets of raw records, nothing decoded."""
-    statistics = BatchStatistics()
+    facts = BatchFacts()
     for batch in batches:
         for raw in raw_batches(batch, frozenset()):
-            statistics.add(raw)
-    yield payload_row(0, PayloadKind.STATISTICS, statistics_to_json(statistics))
+            facts.add(raw)
+    yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
 
 @dataclass(slots=True)
@@ -93,19 +166,17 @@ class _RowBuffer:
     """Rows until there are enough for a blob; batches may differ in their last columns."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
-    row_count: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.batches.append(rows)
-        self.row_count += rows.num_rows
 
     def take(self) -> pa.RecordBatch:
         taken = concat(self.batches)
-        self.batches, self.row_count = [], 0
+        self.batches = []
         return taken
 
 
-def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch; a column that some batches lack is null there."""
     if len({batch.schema for batch in batches}) == 1:
         return pa.concat_batches(batches)
@@ -113,15 +184,15 @@ def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
-def shuffle_partition_of(key: BucketKey, shuffle_partitions: int) -> int:
-    """The same in every process: not `hash()`, which differs between Python workers."""
-    return (zlib.crc32(key.partition) + key.bucket) % shuffle_partitions
-
-
-def payload_row(shuffle_partition: int, kind: PayloadKind, payload: bytes) -> pa.RecordBatch:
+def payload_row(table_number: int, slot: int, kind: PayloadKind, payload: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array([shuffle_partition], pa.int32()), pa.array([str(kind)]), pa.array([payload], pa.binary())],
-        names=["shuffle_partition", "kind", "payload"],
+        [
+            pa.array([table_number], pa.int32()),
+            pa.array([slot], pa.int32()),
+            pa.array([str(kind)]),
+            pa.array([payload], pa.binary()),
+        ],
+        names=["table_number", "slot", "kind", "payload"],
     )
 
 
@@ -145,24 +216,6 @@ def to_ipc(rows: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def from_ipc(payload: bytes) -> pa.RecordBatch:
+def from_ipc(payload: pa.Buffer) -> pa.RecordBatch:
     with pa.ipc.open_stream(payload) as stream:
         return next(iter(stream))
-
-
-def statistics_to_json(statistics: BatchStatistics) -> bytes:
-    ranges = [[p.topic, p.partition, r.start, r.end] for p, r in statistics.ranges.items()]
-    return json.dumps(
-        {"ranges": ranges, "sources": sorted(statistics.sources), "dead_letters": statistics.dead_letters}
-    ).encode()
-
-
-def merge_statistics(payloads: list[bytes]) -> BatchStatistics:
-    merged = BatchStatistics()
-    for payload in payloads:
-        one = json.loads(payload)
-        for topic, partition, start, end in one["ranges"]:
-            merged.include(TopicPartition(topic, partition), OffsetRange(start, end))
-        merged.sources.update(one["sources"])
-        merged.dead_letters += one["dead_letters"]
-    return merged

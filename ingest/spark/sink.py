@@ -3,8 +3,9 @@
 1. A batch that is the newest one committed is passed over: Spark calls again after a crash, for its last batch only. An
    older one comes from another checkpoint directory, or one that was set back, and is refused. So is one of the same
    number that read other offsets; typed rows have none, and only the query's id can be compared.
-2. Executors decode and route, rows travel as blobs, tasks write files. *Crash: files that no snapshot names.*
-3. One commit publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
+2. Executors decode and route, rows travel as blobs, tasks write files (`batch_write`). *Crash: files that no snapshot
+   names.*
+3. One commit a table publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
 Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
 second time, under whatever commit user, is refused; so is a query that begins past them (`batch_position`).
@@ -19,33 +20,37 @@ log lacks it, else with the next one.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
-from checkpoint.offsets import OffsetRange, TopicPartition
+from checkpoint.routing import takes_topic
 from ingest.formats.registry import open_format
-from ingest.spark.batch_commits import BatchCommits, query_user
-from ingest.spark.batch_rows import BatchInput, BatchStatistics, RawRecords, TypedColumns
-from ingest.spark.bucket_task import BucketTask
+from ingest.spark.batch_commits import BatchCommits, PositionMoved, query_user
+from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_position import BatchPosition, Ranges
+from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from ingest.spark.batch_write import Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
-from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets, merge_statistics
-from storage.bucketing import Bucketing, BucketMode, bucket_mode
+from storage.bucketing import BucketMode, bucket_mode
 from storage.catalog.opening import open_catalog
-from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio import open_file_io
 from storage.logs import get_logger
+from storage.metadata_cache import MetadataCache
 from storage.table import TableContext
 
 _log = get_logger(__name__)
 
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # Spark's
+_ATTEMPTS: Final = 5  # to write a table's part of a batch and commit it, where others commit first
+_TABLES_AT_ONCE: Final = 8
 
 
 def sink(  # noqa: PLR0913 - one parameter a thing people set
@@ -63,6 +68,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     rounded_columns: Sequence[str] = (),
     connector: Mapping[str, Any] | None = None,
     truncates: Literal["fail", "skip"] = "fail",
+    topics: Sequence[str] = ("*",),
     options: Mapping[str, str] | None = None,
 ) -> SparkSink:
     """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
@@ -82,6 +88,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
         pass one there.
 
     Only for raw records:
+    topics: patterns of topics whose records are meant; the table's position says how far these were read.
     reread: take offsets that are in the table already instead of refusing them.
     accept_gap: let a query begin past the offsets that are in the table; the snapshot keeps that it was chosen.
     dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
@@ -104,6 +111,7 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
             dead_letters is not None,
             dict(source_types or {}),
             tuple(rounded_columns),
+            tuple(topics),
         )
     return SparkSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
 
@@ -122,78 +130,114 @@ class SparkSink:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        write_batch([self], batch, batch_id)
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self.input.topics if isinstance(self.input, RawRecords) else ("*",)
+
+    def open(self, batch_id: int, query: str | None) -> TableBatch:
+        """Reads the table's newest state."""
         context = open_catalog(self.warehouse, self.options).load(self.table)
+        context = context.with_cache(_metadata_cache(context.location))
         _check_buckets(context)
-        query = _query_id(batch)
         user = self.commit_user or _user_of(query, context)
-        commits = BatchCommits(
-            context, user, query, self.reread if isinstance(self.input, RawRecords) else None, self.accept_gap
-        )
-        if commits.is_committed(batch_id, lambda: _offsets_of(batch)):
-            _log.info("batch replayed", table=self.table, batch_id=batch_id)
-            return
-        messages, statistics = self._write(batch, batch_id, context, user)
-        try:
-            self._check_sources(statistics)
-            position = commits.next_position(statistics.ranges)
-        except TidelakeError:
-            TableCommit(context, user).abort(messages)  # shown to nobody
-            raise
-        self._keep_dead_letters(user, batch_id, statistics)
-        published = commits.publish(batch_id, messages, position)
-        if published is not None:
-            maintenance.committed(context, user, published)
+        return TableBatch(self, context, user, batch_id, query)
 
-    def _write(
-        self, batch: DataFrame, batch_id: int, context: TableContext, user: str
-    ) -> tuple[list[CommitMessage], BatchStatistics]:
-        shuffle_partitions = _shuffle_partitions(batch, context)
-        found = self._written(batch, batch_id, context, shuffle_partitions)
-        if found[PayloadKind.SINGLE_TASK]:
-            TableCommit(context, user).abort(_messages(found))  # of this attempt, and shown to nobody
-            found = self._written(batch, batch_id, context, 1)
-        return _messages(found), merge_statistics(found[PayloadKind.STATISTICS])
-
-    def _written(
-        self, batch: DataFrame, batch_id: int, context: TableContext, shuffle_partitions: int
-    ) -> dict[PayloadKind, list[bytes]]:
-        """Payloads that came back from the tasks, by kind."""
-        parts = batch.mapInArrow(ShuffleMap(context, self.input, shuffle_partitions), SHUFFLE_SCHEMA)
-        writers = BucketTask(
-            context,
-            batch_id,
-            self.input.has_order,
-            self.input.is_converted,
-            self.dead_letters is not None,
-            is_single_task=shuffle_partitions == 1,
-        )
-        written = parts.repartitionById(shuffle_partitions, "shuffle_partition").mapInArrow(writers, SHUFFLE_SCHEMA)
-        found: dict[PayloadKind, list[bytes]] = {kind: [] for kind in PayloadKind}
-        for row in written.select("kind", "payload").collect():
-            found[PayloadKind(row.kind)].append(bytes(row.payload))
-        return found
-
-    def _keep_dead_letters(self, user: str, batch_id: int, statistics: BatchStatistics) -> None:
+    def keep_dead_letters(self, user: str, batch_id: int, lines: Sequence[str]) -> None:
         """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
-        if statistics.dead_letters and self.dead_letters is not None:
+        if lines and self.dead_letters is not None:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
-            text = "".join(line + "\n" for line in statistics.dead_letters)
+            text = "".join(line + "\n" for line in lines)
             open_file_io(path, self.options).create_if_absent(path, text.encode())
             _log.warning(
-                "records became dead letters",
-                table=self.table,
-                batch_id=batch_id,
-                count=len(statistics.dead_letters),
-                path=path,
+                "records became dead letters", table=self.table, batch_id=batch_id, count=len(lines), path=path
             )
 
-    def _check_sources(self, statistics: BatchStatistics) -> None:
-        """Raises BadInput for a mixture of tables."""
-        if isinstance(self.input, RawRecords) and self.input.match is None and len(statistics.sources) > 1:
+
+class TableBatch:
+    """A batch's part of one table."""
+
+    def __init__(self, sink: SparkSink, context: TableContext, user: str, batch_id: int, query: str | None) -> None:
+        self.context = context
+        self.sink = sink
+        self._user = user
+        self._batch_id = batch_id
+        reread = sink.reread if isinstance(sink.input, RawRecords) else None
+        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap)
+        self._position: BatchPosition | None = None
+
+    def is_committed(self, offsets: Callable[[], Ranges]) -> bool:
+        """See `BatchCommits.is_committed`."""
+        is_committed = self._commits.is_committed(self._batch_id, lambda: self._own(offsets()))
+        if is_committed:
+            _log.info("batch replayed", table=self.context.name, batch_id=self._batch_id)
+        return is_committed
+
+    def check(self, ranges: Ranges, facts: TableFacts) -> None:
+        """Before anything is written. ranges: of the whole batch.
+
+        Raises BadInput for a mixture of source tables; PositionRefused for offsets that don't follow on the table's.
+        """
+        is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
+        if is_any and len(facts.sources) > 1:
             raise BadInput(
-                f"{self.table}: records of {' and '.join(sorted(statistics.sources))} in one stream; "
+                f"{self.context.name}: records of {' and '.join(sorted(facts.sources))} in one stream; "
                 "pass match=… to say which of them the table is for"
             )
+        self._position = self._commits.next_position(self._own(ranges))
+
+    def commit(self, facts: BatchFacts, of_table: TableFacts, written: Written, *, is_last: bool) -> bool:
+        """False where another writer's commit came first: the files are gone, and the rows must be written again.
+
+        is_last: to raise CommitConflict instead.
+        """
+        self.sink.keep_dead_letters(self._user, self._batch_id, [*of_table.dead_letters, *written.dead_letters])
+        try:
+            published = self._commits.publish(self._batch_id, written.messages, self._position)
+        except CommitConflict as conflict:
+            TableCommit(self.context, self._user).abort(written.messages)  # published nothing
+            if is_last or isinstance(conflict, PositionMoved):
+                raise
+            _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
+            self.check(facts.ranges, of_table)
+            return False
+        if published is not None:
+            maintenance.committed(self.context, self._user, published)
+        return True
+
+    def _own(self, ranges: Ranges) -> Ranges:
+        return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
+
+
+def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> None:
+    """A batch into the tables of several sinks, which is decoded once: of raw records of one format.
+
+    Raises the first error. Tables that are committed until then stay so; a batch that is done again passes them over.
+    """
+    query = _query_id(batch)
+    offsets = cache(lambda: offsets_of(batch).ranges)
+    with ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
+        opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
+    due = [one for one in opened if not one.is_committed(offsets)]
+    if not due:
+        return
+    with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
+        facts = rows.facts
+        for number, one in enumerate(due):
+            one.check(facts.ranges, facts.table(number))
+        left = list(range(len(due)))
+        for attempt in range(1, _ATTEMPTS + 1):
+            written = rows.write(left, batch_id)
+            is_last = attempt == _ATTEMPTS
+            left = side_by_side(
+                {
+                    number: partial(due[number].commit, facts, facts.table(number), written[number], is_last=is_last)
+                    for number in left
+                }
+            )
+            if not left:
+                return
 
 
 def _check_buckets(context: TableContext) -> None:
@@ -204,16 +248,6 @@ def _check_buckets(context: TableContext) -> None:
             "cannot write with Spark: an index says which bucket a key lives in, and tasks don't share one",
             "Write with table.writer() or `tidelake ingest run`, or create the table with a fixed number of buckets",
         )
-
-
-def _messages(found: Mapping[PayloadKind, list[bytes]]) -> list[CommitMessage]:
-    return [message for payload in found[PayloadKind.MESSAGES] for message in pickle.loads(payload)]
-
-
-def _offsets_of(batch: DataFrame) -> Mapping[TopicPartition, OffsetRange]:
-    """By a small job of its own."""
-    found = batch.mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
-    return merge_statistics([bytes(row.payload) for row in found]).ranges
 
 
 def _query_id(batch: DataFrame) -> str | None:
@@ -234,19 +268,7 @@ def _user_of(query: str | None, context: TableContext) -> str:
     return query_user(query, context)
 
 
-def _shuffle_partitions(batch: DataFrame, context: TableContext) -> int:
-    """How many tasks write: not more than buckets, and few: a thousand tasks for ten thousand rows take half a
-    minute.
-    """
-    cores = int(batch.sparkSession.conf.get("spark.default.parallelism", None) or 0) or _cores(batch)
-    bucketing = Bucketing.of(context.schema, context.options)
-    if context.schema.partition_keys or bucketing.mode is not BucketMode.FIXED:
-        return cores
-    return max(1, min(bucketing.num_buckets, cores))
-
-
-def _cores(batch: DataFrame) -> int:
-    try:
-        return int(batch.sparkSession.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect
-        return 8
+@cache
+def _metadata_cache(location: str) -> MetadataCache:
+    """From batch to batch: manifests that were read stay known."""
+    return MetadataCache()

@@ -7,14 +7,14 @@ Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 from storage.manifests.index_manifest import index_files_by_bucket
 from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries, live_entries_of
+from storage.manifests.snapshot_files import live_entries_of
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import RestoredBucket
@@ -43,26 +43,58 @@ class RestoredTable:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class RestoredState:
+    """What a writer begins with. Pickles: it may be read in another process than the writer's.
+
+    buckets: those with files, if they were asked for.
+    asked_for: the buckets that it is about; None: all.
+    """
+
+    table: RestoredTable = field(default_factory=RestoredTable)
+    buckets: Mapping[BucketKey, RestoredBucket] = field(default_factory=dict)
+    asked_for: frozenset[BucketKey] | None = None
+
+    def only(self, keys: Collection[BucketKey]) -> RestoredState:
+        """For a writer that writes to these buckets and no others."""
+        numbers = self.table.next_sequence_numbers
+        partitions = {key.partition for key in keys}
+        table = RestoredTable(
+            self.table.snapshot_id,
+            {key: numbers[key] for key in keys if key in numbers},
+            {partition: total for partition, total in self.table.total_buckets.items() if partition in partitions},
+        )
+        buckets = {key: self.buckets[key] for key in keys if key in self.buckets}
+        return RestoredState(table, buckets, frozenset(keys))
+
+    def covers(self, keys: Collection[BucketKey]) -> bool:
+        return self.asked_for is None or self.asked_for.issuperset(keys)
+
+
 def restore_files(
-    context: TableContext, *, with_files: bool = False
-) -> tuple[RestoredTable, dict[BucketKey, RestoredBucket]]:
-    """Reads the live files of the latest snapshot once. Returns what is in each bucket too, if asked for."""
+    context: TableContext, *, with_files: bool = False, partitions: Collection[bytes] | None = None
+) -> RestoredState:
+    """Reads the live files of the latest snapshot once.
+
+    with_files: whether to tell what is in each bucket, too. partitions: only theirs; None: all.
+    """
     snapshot = context.snapshots.latest()
     if snapshot is None:
-        return RestoredTable(), {}
+        return RestoredState()
     numbers: dict[BucketKey, int] = {}
     totals: dict[bytes, int] = {}
     files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
-    for entry in live_entries(context, snapshot):
+    manifests = context.shared(ManifestStore)
+    for entry in live_entries_of(manifests, snapshot, partitions, f"{context.name}, snapshot {snapshot.id}"):
         key = BucketKey(entry.partition, entry.bucket)
         numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
         totals[entry.partition] = entry.total_buckets
         if with_files:
             files[key].append(entry.file)
-    index = context.shared(ManifestStore).read_index(snapshot.index_manifest) if with_files else ()
+    index = manifests.read_index(snapshot.index_manifest) if with_files else ()
     index_files = index_files_by_bucket(index)
     buckets = {key: RestoredBucket(of, index_files.get((key.partition, key.bucket), ())) for key, of in files.items()}
-    return RestoredTable(snapshot.id, numbers, totals), buckets
+    return RestoredState(RestoredTable(snapshot.id, numbers, totals), buckets)
 
 
 def restore_bucket(context: TableContext, key: BucketKey) -> RestoredBucket:

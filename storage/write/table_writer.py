@@ -18,7 +18,6 @@ from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
 from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.manifests.manifest_store import ManifestStore
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
@@ -33,7 +32,7 @@ from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, Primar
 from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
 from storage.write.increment import Increment, as_written
 from storage.write.memory_budget import MemoryBudget, pieces
-from storage.write.restored_table import RestoredTable, restore_bucket, restore_files
+from storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
 
 
@@ -46,6 +45,7 @@ class TableWriter:
     replaces: commits will overwrite, so what lies in a bucket is not looked at, and may have been written with another
     number of buckets. Compacted is what is new, where readers would not see it on level 0; it is written so at once.
     bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
+    restored: what a snapshot has of the buckets that will be written to; None reads it when the first row comes.
 
     Call it from one thread at a time, in the process that made it. After any error but the BadInput of `write` and
     `route` the writer is done for, and its next call says so: open another, write again what was not committed.
@@ -60,6 +60,7 @@ class TableWriter:
         compactor_factory: CompactorFactory | None = None,
         replaces: bool = False,
         bucket_assigner: BucketAssigner | None = None,
+        restored: RestoredState | None = None,
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
@@ -74,8 +75,8 @@ class TableWriter:
         if replaces and compactor_factory is not None:
             self._compactor_of = compactor_of_replaced(compactor_factory, context)
         self._compacts_replaced = replaces and self._compactor_of is not None
-        self._manifests = context.shared(ManifestStore)
-        self._state: RestoredTable | None = RestoredTable() if replaces else None
+        self._given = RestoredState() if replaces else restored
+        self._state: RestoredTable | None = None
         self._unopened: dict[BucketKey, RestoredBucket] = {}  # of the snapshot that `_state` was read from
         self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
         self._prepared: list[CommitMessage] = []
@@ -419,7 +420,8 @@ class TableWriter:
     def _restored(self) -> RestoredTable:
         """Read when the first row asks for it: opening a writer costs nothing."""
         if self._state is None:
-            self._state, self._unopened = restore_files(self._context, with_files=self._compactor_of is not None)
+            restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
+            self._state, self._unopened = restored.table, dict(restored.buckets)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

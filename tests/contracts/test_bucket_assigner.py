@@ -4,15 +4,15 @@ That one is drawn here, as dynamic buckets are with two keys each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.spark.batch_rows import BatchStatistics
-from ingest.spark.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
+from ingest.spark.batch_rows import TypedColumns
+from ingest.spark.shuffle import ShuffleMap, from_ipc, slot_of
 from storage.bucketing import BucketMode, bucket_ids, bucket_mode
 from storage.commit.commit_message import CommitMessage
 from storage.errors import UnsupportedFeature
@@ -182,28 +182,10 @@ def test_a_writer_takes_the_assigner_that_it_is_given() -> None:
     writer.abort()
 
 
-@dataclass(frozen=True, slots=True)
-class _AsTheyCome:
-    """Micro-batches that have the table's columns already."""
-
-    has_order: bool = False
-    is_converted: bool = True
-
-    def rows(
-        self, batch: pa.RecordBatch, context: TableContext, statistics: BatchStatistics
-    ) -> Iterator[pa.RecordBatch]:
-        yield batch
-
-
 def test_a_shuffle_takes_the_assigner_that_it_is_given() -> None:
     context = table(replace(KEYED, partition_keys=(), primary_keys=("id",)), bucket="5")
-    shuffle = ShuffleMap(context, _AsTheyCome(), 8, bucket_assigner=lambda _: IndexedAssigner())
-    sent = list(shuffle(iter([rows([10, 20, 30, 40, 50]).rows])))
-    found = {
-        part.column("shuffle_partition")[0].as_py(): from_ipc(part.column("payload")[0].as_py())
-        .column("id")
-        .to_pylist()
-        for part in sent
-    }
-    to = [shuffle_partition_of(BucketKey(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
+    shuffle = ShuffleMap([(context, TypedColumns())], 8, bucket_assigner=lambda _: IndexedAssigner())
+    sent = [row for part in shuffle(iter([rows([10, 20, 30, 40, 50]).rows])) for row in part.to_pylist()]
+    found = {row["slot"]: from_ipc(row["payload"]).column("id").to_pylist() for row in sent if row["kind"] == "rows"}
+    to = [slot_of(context, BucketKey(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
     assert found == dict(zip(to, ([10, 20], [30, 40], [50]), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 import sys
@@ -14,7 +13,6 @@ from typing import Final
 from msgspec import structs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.storagelevel import StorageLevel
@@ -22,7 +20,7 @@ from pyspark.storagelevel import StorageLevel
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
-from ingest.spark.sink import SparkSink, sink
+from ingest.spark.sink import SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
@@ -72,7 +70,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     """
     _refuse(config)
     check_differences(configuration_differences(config))
-    feed = _ForeachBatch(tuple(_sinks(config)), _topic_filters(config), TableCreation(config))
+    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config))
     writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -108,32 +106,31 @@ def _is_own_error(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _ForeachBatch:
-    """For `foreachBatch`: every table takes its part of a batch. topics: a table's regular expression, if it has one.
-    A table that doesn't exist is made with the first record for it; until then there is nothing to write.
+    """For `foreachBatch`: every table takes its part of a batch. A table that doesn't exist is made with the first
+    record for it; until then there is nothing to write.
 
     A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.
     """
 
     sinks: Sequence[SparkSink]
-    topics: Mapping[str, str]
     creation: TableCreation
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        if len(self.sinks) > 1 or self.creation.missing:
+        creates = bool(self.creation.missing)
+        if creates:
             batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            if self.creation.missing:
+            if creates:
                 self.creation.create(batch)
             missing = self.creation.missing
-            for table_sink in (one for one in self.sinks if one.table not in missing):
-                topics = self.topics.get(table_sink.table)
-                table_sink(batch if topics is None else batch.filter(col("topic").rlike(topics)), batch_id)
+            write_batch([one for one in self.sinks if one.table not in missing], batch, batch_id)
         except TidelakeError as error:
             self.failures.append(error)
             raise
         finally:
-            batch.unpersist()
+            if creates:
+                batch.unpersist()
 
 
 def _sinks(config: Config) -> list[SparkSink]:
@@ -148,20 +145,10 @@ def _sinks(config: Config) -> list[SparkSink]:
             rounded_columns=table.rounded_columns,
             connector=config.format_options,
             options={key: str(value) for key, value in config.warehouse_options.items()},
+            topics=table.topic_patterns,
         )
         for table in config.tables
     ]
-
-
-def _topic_filters(config: Config) -> dict[str, str]:
-    """Lines of a folder are not taken apart for it: there the sink filters by table."""
-    if isinstance(config.source, FolderSettings):
-        return {}
-    return {
-        table.name: "|".join(fnmatch.translate(pattern) for pattern in table.topic_patterns)
-        for table in config.tables
-        if table.topic_patterns != ["*"]
-    }
 
 
 # ---------------------------------------------------------------- sources

@@ -22,7 +22,8 @@ from ingest.formats.source_table import SourceTable
 from ingest.pipeline.builder import build_pipeline
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
-from ingest.spark.batch_rows import BatchStatistics, RawRecords
+from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.batch_rows import RawRecords, open_reader
 from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN
 from storage.types import STRING, DataField, not_null
@@ -128,5 +129,5 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
     headers = pa.array([[header]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     records = {"topic": ["notes"], "partition": pa.array([0], pa.int32()), "offset": [5], "key": [b"1"]}
     batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
-    (rows,) = RawRecords(open_format(plain_text.NAME, {})).rows(batch, context, BatchStatistics())
+    ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchFacts()).rows(batch)
     assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]

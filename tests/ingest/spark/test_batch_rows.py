@@ -12,7 +12,7 @@ import pytest
 from ingest.formats.debezium.envelope import OLD_KEY_HEADER
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.raw_batch import RawBatch
-from ingest.spark.batch_rows import raw_batches
+from ingest.spark.raw_columns import raw_batches
 
 Record = Mapping[str, Any]
 KAFKA = pa.schema(

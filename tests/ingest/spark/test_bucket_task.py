@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import NoReturn
 from uuid import uuid4
 
@@ -13,9 +14,11 @@ import pytest
 
 import tidelake
 from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.batch_rows import BatchStatistics, RawRecords, TypedColumns
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import BUCKET_COLUMN, ShuffleMap, concat
+from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
+from ingest.spark.bucket_task import BucketTask, TableTask
+from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
+from ingest.spark.task_plan import plan_slots, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
@@ -59,15 +62,14 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
-    statistics = BatchStatistics()
-    task = BucketTask(context, 1, has_order=True, is_converted=False, keeps_dead_letters=keeps_dead_letters)
-    rows = concat(
-        list(RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters).rows(columns, context, statistics))
-    )
-    written = task._filled(
-        task._in_order(rows.append_column(BUCKET_COLUMN, pa.array([0] * len(rows), pa.int32()))), statistics
-    )
-    return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
+    records = RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters)
+    facts = TableFacts()
+    blobs = [
+        rows.append_column(BUCKET_COLUMN, pa.array([0] * len(rows), pa.int32()))
+        for _, rows in open_reader([(context, records)], BatchFacts()).rows(columns)
+    ]
+    (written,) = TableTask(context, records, facts).chunks(blobs)
+    return written, [json.loads(letter)["reason"] for letter in facts.dead_letters]
 
 
 def moving() -> SourceTable:
@@ -113,7 +115,7 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     context, typed = table.context, TypedColumns(("at",))
     ids = [*range(40), *range(0, 40, 5)]
     batch = orders(ids, [RowKind.INSERT] * 40 + [RowKind.DELETE] * 8)
-    shuffled = list(ShuffleMap(context, typed, 2)(iter([batch.slice(0, 25), batch.slice(25)])))
+    shuffled = list(ShuffleMap([(context, typed)], 2)(iter([batch.slice(0, 25), batch.slice(25)])))
 
     def route(router: BucketRouter, rows: pa.RecordBatch) -> NoReturn:
         raise AssertionError("routed a second time")
@@ -121,8 +123,8 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     monkeypatch.setattr(BucketRouter, "_grouped", route)
     messages = []
     for number in (0, 1):
-        mine = [part for part in shuffled if part.column("shuffle_partition")[0].as_py() == number]
-        (written,) = BucketTask(context, 1, typed.has_order, typed.is_converted, is_single_task=False)(iter(mine))
+        mine = [part for part in shuffled if part.column("slot")[0].as_py() == number]
+        (written,) = BucketTask([(context, typed)], 1)(iter(mine))
         messages += pickle.loads(written.column("payload")[0].as_py())
     monkeypatch.undo()
     TableCommit(context, "spark").commit(Committable(1, messages))
@@ -130,3 +132,62 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     assert {message.bucket for message in messages} == {0, 1, 2}
     assert set(table.scan().to_arrow()["id"].to_pylist()) == left
     assert verify(context, deep=True) == []
+
+
+@pytest.mark.parametrize("slots", [2, 7])
+def test_slots_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_as_it_was(slots: int) -> None:
+    """Its value did not change, and lies with the rows of another bucket."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
+    table = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "7"})
+    tables = [(table.context, RawRecords(DebeziumJson()))]
+    source = SourceTable(partition_of={n: n % 3 for n in range(20)})
+    for id_ in range(8):
+        source.insert(id_, f"doc {id_}")
+        source.move(id_, id_ + 10)
+    rows = list(ShuffleMap(tables, slots)(iter([kafka_columns(source)])))
+    found = BatchFacts.merged(row["payload"] for part in rows for row in part.to_pylist() if row["kind"] == "facts")
+    assert found.tables[0].linked_slots
+    plan = plan_slots(found, slots, 1)
+    (task_plan,) = task_plans([table.context], found, plan)
+    given_plan = payload_row(0, 0, PayloadKind.PLAN, task_plan.to_payload())
+    (written,) = BucketTask(tables, 1)(iter([given_plan, *rows]))
+    TableCommit(table.context, "spark").commit(Committable(1, pickle.loads(written.column("payload")[0].as_py())))
+    left = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["doc"]) for row in left] == [(id_ + 10, f"doc {id_}") for id_ in range(8)]
+
+
+def test_rows_that_don_t_fit_at_once_are_written_in_order_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.spark.bucket_task._CHUNK_BYTES", 2_000)
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("at", pa.int64())])
+    table = catalog.create_table("x.t", schema, primary_key=["id"], options={"bucket": "1"})
+    typed = TypedColumns(("at",))
+    ids = [n % 50 for n in range(600)]
+    rows = orders(ids, [RowKind.INSERT] * 600)
+    order = Random(3).sample(range(600), 600)
+    batches = [rows.take(pa.array(order[start : start + 100])) for start in range(0, 600, 100)]
+    blobs = [part for batch in batches for part in ShuffleMap([(table.context, typed)], 1)(iter([batch]))]
+    (written,) = BucketTask([(table.context, typed)], 1)(iter(blobs))
+    TableCommit(table.context, "spark").commit(Committable(1, pickle.loads(written.column("payload")[0].as_py())))
+    found = table.scan().to_arrow().sort_by("id")
+    assert found["at"].to_pylist() == [550 + id_ for id_ in range(50)]
+
+
+def test_a_key_may_come_twice_where_order_makes_no_difference() -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("m", pa.int64())])
+    options = {
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "fields.m.aggregate-function": "max",
+    }
+    table = catalog.create_table("x.t", schema, primary_key=["id"], options=options)
+    typed = TypedColumns()
+    batch = pa.record_batch({"id": [1, 2, 1], "n": [3, 4, 5], "m": [9, 1, 2]})
+    (written,) = BucketTask([(table.context, typed)], 1)(ShuffleMap([(table.context, typed)], 2)(iter([batch])))
+    TableCommit(table.context, "spark").commit(Committable(1, pickle.loads(written.column("payload")[0].as_py())))
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "n": 8, "m": 9}, {"id": 2, "n": 4, "m": 1}]

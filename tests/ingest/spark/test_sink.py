@@ -413,17 +413,40 @@ def data_files(stream: Stream) -> set[Path]:
 def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
     table = records.create(primary_key=["id"])
     records.put([change(0, "c", {"id": 1, "name": "a", "version": 1})])
-    keep_letters = SparkSink._keep_dead_letters  # comes between the comparison and the commit
+    keep_letters = SparkSink.keep_dead_letters  # comes between the comparison and the commit
 
     def other_stream_first(*arguments: Any) -> None:
         keep_letters(*arguments)
         with table.writer(commit_user="other") as writer:
             writer.commit(identifier=1, properties={"tidelake.position": "…"})
 
-    monkeypatch.setattr(SparkSink, "_keep_dead_letters", other_stream_first)
+    monkeypatch.setattr(SparkSink, "keep_dead_letters", other_stream_first)
     with pytest.raises(Exception, match="'other' moved the table's position, in snapshot 1"):
         run_records(records)
     assert [snapshot.commit_user for snapshot in table.snapshots()] == ["other"]
+
+
+def test_a_batch_whose_commit_lost_to_another_writer_is_written_again(
+    spark: SparkSession, stream: Stream, monkeypatch: Any
+) -> None:
+    table = stream.create(primary_key=["id"], options={"bucket": "1"})
+    keep_letters = SparkSink.keep_dead_letters  # comes after the rows were written
+    others = [[5, 6], [6]]
+
+    def others_first(*arguments: Any) -> None:
+        keep_letters(*arguments)
+        if others:
+            with table.writer() as writer:
+                ids = others.pop(0)
+                writer.write(pa.table({"id": ids, "name": ["other"] * len(ids)}))
+                writer.commit()
+
+    monkeypatch.setattr(SparkSink, "keep_dead_letters", others_first)
+    rows = spark.createDataFrame([(5, "ours", 1), (7, "ours", 1)], stream.columns)
+    sink("shop.t", stream.warehouse, commit_user="etl")(rows, 0)
+    assert rows_of(table) == [(5, "ours", 1), (6, "other", None), (7, "ours", 1)]
+    assert [snapshot.commit_user for snapshot in table.snapshots()][2:] == ["etl"]
+    assert len(data_files(stream)) == 3  # none of the attempts that lost
 
 
 def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""What decoding a batch told: where it was read, whom its rows are for, and which buckets they go to.
+
+Map tasks send it to the driver, which needs all of it before a row is written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.raw_batch import RawBatch
+
+
+@dataclass(slots=True)
+class TableFacts:
+    """Of one table.
+
+    sources: the source tables that its records came from.
+    dead_letters: lines of JSON.
+    slot_bytes: slot of the shuffle to the bytes of the rows in it.
+    buckets: partition (a serialized BinaryRow) to the buckets that rows go to.
+    linked_slots: pairs of slots, the smaller first: rows of one may take values from rows of the other.
+    """
+
+    sources: set[str] = field(default_factory=set)
+    dead_letters: list[str] = field(default_factory=list)
+    slot_bytes: dict[int, int] = field(default_factory=dict)
+    buckets: dict[bytes, set[int]] = field(default_factory=dict)
+    linked_slots: set[tuple[int, int]] = field(default_factory=set)
+
+    def include(self, other: TableFacts) -> None:
+        self.sources |= other.sources
+        self.dead_letters += other.dead_letters
+        self.linked_slots |= other.linked_slots
+        for slot, nbytes in other.slot_bytes.items():
+            self.slot_bytes[slot] = self.slot_bytes.get(slot, 0) + nbytes
+        for partition, buckets in other.buckets.items():
+            self.buckets.setdefault(partition, set()).update(buckets)
+
+    @property
+    def bucket_count(self) -> int:
+        return sum(map(len, self.buckets.values()))
+
+
+@dataclass(slots=True)
+class BatchFacts:
+    """Of a task, or of all tasks of a batch.
+
+    ranges: offsets of raw records, those of tables that nobody asked for included.
+    tables: by the table's number among those that are written.
+    """
+
+    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    tables: dict[int, TableFacts] = field(default_factory=dict)
+
+    @staticmethod
+    def merged(payloads: Iterable[bytes]) -> BatchFacts:
+        facts = BatchFacts()
+        for payload in payloads:
+            ranges, tables = pickle.loads(payload)
+            for partition, found in ranges.items():
+                facts.add_range(partition, found)
+            for number, (sources, dead_letters, slot_bytes, buckets, linked) in tables.items():
+                as_sets = {partition: set(numbers.tolist()) for partition, numbers in buckets.items()}
+                facts.table(number).include(TableFacts(sources, dead_letters, slot_bytes, as_sets, linked))
+        return facts
+
+    def to_payload(self) -> bytes:
+        """Buckets as arrays: many tasks may touch ten thousand each."""
+        tables = {
+            number: (
+                of.sources,
+                of.dead_letters,
+                of.slot_bytes,
+                {partition: np.fromiter(numbers, np.int32) for partition, numbers in of.buckets.items()},
+                of.linked_slots,
+            )
+            for number, of in self.tables.items()
+        }
+        return pickle.dumps((self.ranges, tables))
+
+    def table(self, number: int) -> TableFacts:
+        return self.tables.setdefault(number, TableFacts())
+
+    def add(self, batch: RawBatch) -> None:
+        if len(batch):
+            self.add_range(
+                TopicPartition(batch.topic, batch.partition),
+                OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1),
+            )
+
+    def add_range(self, partition: TopicPartition, found: OffsetRange) -> None:
+        known = self.ranges.get(partition, found)
+        self.ranges[partition] = OffsetRange(min(known.start, found.start), max(known.end, found.end))

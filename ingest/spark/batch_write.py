@@ -1,0 +1,168 @@
+"""A batch into all its tables, by two jobs of Spark.
+
+1. Records are decoded once, for whatever table, and become blobs, which Spark keeps. The driver learns where they were
+   read and which buckets they go to: a batch that must not be written is refused before a file is.
+2. The driver reads what those buckets hold, once, and sends each task its part. Tasks write files.
+
+Then tables are committed side by side. A table whose commit lost to another writer's is planned and written again, from
+the same blobs; the files of the lost attempt are deleted.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, expr
+from pyspark.storagelevel import StorageLevel
+
+from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.batch_rows import BatchInput
+from ingest.spark.bucket_task import BucketTask
+from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
+from ingest.spark.task_plan import plan_slots, task_plans
+from storage.commit.commit_message import CommitMessage
+from storage.table import TableContext
+
+_SLOTS_MIN: Final = 8
+_SLOTS_MAX: Final = 1_000
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
+_COMMITS_AT_ONCE: Final = 8
+
+Tables = Sequence[tuple[TableContext, BatchInput]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Of one table.
+
+    messages: of files that nobody sees yet.
+    dead_letters: of records of which only the tasks that write knew.
+    """
+
+    messages: list[CommitMessage] = field(default_factory=list)
+    dead_letters: list[str] = field(default_factory=list)
+
+
+class DecodedBatch:
+    """The blobs of a batch, kept by Spark until `decoded` ends.
+
+    facts: what decoding told.
+    """
+
+    def __init__(self, blobs: DataFrame, facts: BatchFacts, tables: Tables, slots: int, cores: int) -> None:
+        self._blobs = blobs
+        self.facts = facts
+        self._tables = tables
+        self._slots = slots
+        self._cores = cores
+
+    def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, Written]:
+        """Has the rows of these tables written."""
+        facts = BatchFacts({}, {number: of for number, of in self.facts.tables.items() if number in numbers})
+        found = {number: Written() for number in numbers}
+        if not any(of.buckets for of in facts.tables.values()):
+            return found
+        slots = plan_slots(facts, self._slots, self._cores)
+        plans = task_plans([context for context, _ in self._tables], facts, slots)
+        task = expr(f"element_at(array({', '.join(map(str, slots.task_of_slot))}), slot + 1)")
+        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
+        if len(numbers) < len(self._tables):
+            rows = rows.filter(col("table_number").isin(list(numbers)))
+        rows = rows.select(task.alias("task"), "table_number", "slot", "kind", "payload")
+        given = pa.table(
+            {
+                "task": pa.array(range(slots.tasks), pa.int32()),
+                "table_number": pa.array([0] * slots.tasks, pa.int32()),
+                "slot": pa.array([0] * slots.tasks, pa.int32()),
+                "kind": [str(PayloadKind.PLAN)] * slots.tasks,
+                "payload": pa.array([plan.to_payload() for plan in plans], pa.binary()),
+            }
+        )
+        session = self._blobs.sparkSession
+        together = rows.union(session.createDataFrame(given))
+        writers = BucketTask(self._tables, batch_id)
+        written = together.repartitionById(slots.tasks, "task").mapInArrow(writers, SHUFFLE_SCHEMA)
+        with _arrow_bytes(session, _BLOBS_BYTES):
+            payloads = written.select("table_number", "kind", "payload").collect()
+        told = []
+        for row in payloads:
+            if row.kind == PayloadKind.MESSAGES:
+                found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
+            else:
+                told.append(bytes(row.payload))
+        for number, of in BatchFacts.merged(told).tables.items():
+            found[number].dead_letters.extend(of.dead_letters)
+        return found
+
+
+@contextmanager
+def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
+    """tables: see `open_reader`."""
+    cores = _cores(batch)
+    slots = min(_SLOTS_MAX, max(_SLOTS_MIN, _cores_at_most(batch, cores)))
+    blobs = batch.mapInArrow(ShuffleMap(tables, slots), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        told = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
+        facts = BatchFacts.merged(bytes(row.payload) for row in told)
+        yield DecodedBatch(blobs, facts, tables, slots, cores)
+    finally:
+        blobs.unpersist()
+
+
+def offsets_of(batch: DataFrame) -> BatchFacts:
+    """By a small job of its own, which decodes nothing."""
+    found = batch.mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
+    return BatchFacts.merged(bytes(row.payload) for row in found)
+
+
+def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
+    """Does all of it. Returns whose work said False. Raises the first error, after all have ended: what others did
+    stands.
+    """
+    if not work:
+        return []
+    with ThreadPoolExecutor(min(len(work), _COMMITS_AT_ONCE), "commit") as threads:
+        done = {number: threads.submit(one) for number, one in work.items()}
+    return [number for number, future in done.items() if not future.result()]
+
+
+@contextmanager
+def _arrow_bytes(session: object, nbytes: str) -> Iterator[None]:
+    """Spark gives a task so much at a time."""
+    conf = session.conf  # type: ignore[attr-defined]
+    before = conf.get(_ARROW_BYTES, None)
+    with suppress(Exception):  # releases that don't know it, or don't allow it, give more
+        conf.set(_ARROW_BYTES, nbytes)
+    try:
+        yield
+    finally:
+        with suppress(Exception):
+            conf.unset(_ARROW_BYTES) if before is None else conf.set(_ARROW_BYTES, before)
+
+
+def _cores(batch: DataFrame) -> int:
+    """That can run tasks now."""
+    configured = int(batch.sparkSession.conf.get("spark.default.parallelism", None) or 0)
+    if configured:
+        return configured
+    try:
+        return int(batch.sparkSession.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect
+        return 8
+
+
+def _cores_at_most(batch: DataFrame, now: int) -> int:
+    """With dynamic allocation more machines come when there is more work than cores."""
+    conf = batch.sparkSession.conf
+    if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return now
+    executors = conf.get("spark.dynamicAllocation.maxExecutors", None)
+    return max(now, int(executors) * int(conf.get("spark.executor.cores", "1") or 1)) if executors else _SLOTS_MAX

@@ -1,0 +1,84 @@
+"""The blobs that a task received, in memory as far as they fit, else in one file that ends with the task."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, Final, Self
+
+import pyarrow as pa
+
+from ingest.spark.shuffle import from_ipc
+from storage.errors import TidelakeError
+
+_HELD_BYTES_MAX: Final = 48 << 20
+_LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kubernetes; YARN
+
+
+class BlobStore:
+    """Not thread-safe. Close it when the batches that it gave are gone: they lie in its file."""
+
+    def __init__(self, held_bytes_max: int = _HELD_BYTES_MAX) -> None:
+        self._held_bytes_max = held_bytes_max
+        self._held: list[tuple[int, int, pa.Buffer]] = []
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # in the file: start, size
+        self._map: pa.MemoryMappedFile | None = None
+
+    def add(self, table_number: int, slot: int, blob: pa.Buffer) -> None:
+        self._held.append((table_number, slot, blob))
+        self._held_bytes += blob.size
+        if self._held_bytes > self._held_bytes_max:
+            self._spill()
+
+    def blobs(self) -> Mapping[int, Mapping[int, list[pa.RecordBatch]]]:
+        """Table number to slot to blobs. Nothing may be added afterwards."""
+        found: dict[int, dict[int, list[pa.RecordBatch]]] = defaultdict(lambda: defaultdict(list))
+        if self._file is not None:
+            self._file.flush()
+            self._map = pa.memory_map(self._file.name)
+            for (table, slot), places in self._places.items():
+                for start, size in places:
+                    self._map.seek(start)
+                    found[table][slot].append(from_ipc(self._map.read_buffer(size)))
+        for table, slot, blob in self._held:
+            found[table][slot].append(from_ipc(blob))
+        return found
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.NamedTemporaryFile(prefix="tidelake-shuffle-", dir=_local_folder())  # noqa: SIM115
+        try:
+            for table, slot, blob in self._held:
+                self._places[table, slot].append((self._file.tell(), blob.size))
+                self._file.write(blob)
+                self._file.write(bytes(-blob.size % 64))  # Arrow reads aligned buffers faster
+        except OSError as error:
+            raise TidelakeError(
+                f"rows of a batch can't be written to {self._file.name} while a Spark task sorts them: {error}. Make "
+                "room there, or set spark.local.dir to a larger disk"
+            ) from error
+        self._held, self._held_bytes = [], 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held = []
+        if self._map is not None:
+            self._map.close()
+        if self._file is not None:
+            self._file.close()
+
+
+def _local_folder() -> str | None:
+    """Where Spark keeps what it spills; None is the system's folder for temporary files."""
+    named = next((os.environ[name] for name in _LOCAL_FOLDERS if os.environ.get(name)), "")
+    folder = named.split(",")[0]
+    return folder if folder and os.path.isdir(folder) else None

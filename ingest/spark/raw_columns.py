@@ -1,0 +1,115 @@
+"""Spark's columns as raw batches: Kafka's columns, or the lines of change-log files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.raw_batch import Headers, RawBatch
+from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
+from storage.errors import BadInput
+
+
+def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
+    """kept_headers: see `Format`.
+
+    Raises BadInput for other columns, and for a line that is no record.
+    """
+    names = set(batch.schema.names)
+    if {"topic", "partition", "offset", "value"} <= names:
+        yield from _from_kafka_columns(batch, kept_headers)
+    elif names == {"value"} and pa.types.is_string(batch.schema.field("value").type):
+        yield from _from_lines(batch.column("value"), kept_headers)
+    else:
+        raise BadInput(
+            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the "
+            f"lines of a change log; the stream has {', '.join(batch.schema.names)}. "
+            "For columns of the table leave `format` out"
+        )
+
+
+def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
+    block = _joined(lines.drop_null())
+    try:
+        for records in parse_records(block, kept_headers):
+            yield _in_offset_order(records).batch(0)
+    except BadLine as bad:
+        raise BadInput(
+            f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
+        ) from None
+
+
+def _joined(lines: pa.StringArray) -> bytes:
+    """As in the file, without a Python object a line."""
+    whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
+    text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
+    return bytes(text.as_buffer())
+
+
+def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
+    """Spark packs files into a task by size, not by age."""
+    order = np.argsort(records.offsets, kind="stable")
+    if np.all(order[:-1] < order[1:]):
+        return records
+    new_place = np.argsort(order)
+    return PartitionRecords(
+        records.partition,
+        records.offsets[order],
+        records.timestamps_ms[order],
+        records.keys.take(pa.array(order)),
+        records.values.take(pa.array(order)),
+        {int(new_place[row]): headers for row, headers in records.headers.items()},
+    )
+
+
+def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
+    """One batch a topic partition, in offset order."""
+    topics = batch.column("topic").dictionary_encode()
+    codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
+    order = np.lexsort((batch.column("offset").to_numpy(), codes))
+    codes, batch = codes[order], batch.take(pa.array(order))
+    edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # where each partition starts, then n; no code is -1
+    for start, stop in pairwise(edges.tolist()):
+        rows = batch.slice(start, stop - start)
+        offsets = rows.column("offset").to_numpy()
+        yield RawBatch(
+            topics.dictionary[int(codes[start]) >> 32].as_py(),
+            rows.column("partition")[0].as_py(),
+            offsets,
+            _milliseconds(rows),
+            _binary(rows, "key"),
+            _binary(rows, "value"),
+            int(offsets[-1]) + 1,
+            _headers(rows, kept_headers),
+        )
+
+
+def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    if "timestamp" not in rows.schema.names:
+        return np.full(rows.num_rows, -1, np.int64)
+    times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
+    milliseconds: NDArray[np.int64] = times.cast(pa.int64()).fill_null(-1).to_numpy()
+    return milliseconds
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.binary())
+    return rows.column(name).cast(pa.binary())
+
+
+def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
+    """Present only where the stream was read with Kafka's headers."""
+    if not names or "headers" not in rows.schema.names:
+        return {}
+    found: dict[int, Headers] = {}
+    for row, headers in enumerate(rows.column("headers").to_pylist()):
+        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in names)
+        if kept:
+            found[row] = kept
+    return found

@@ -1,0 +1,114 @@
+"""In which order the rows of a batch were written at their source: a shuffle forgets it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.formats.base import KeyChange, KeyChanges
+from ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
+from storage.errors import BadInput
+from storage.format import KIND_COLUMN, RowKind
+from storage.merge.aggregate_functions import is_order_free
+from storage.merge.normalized_keys import align_keys, normalize_column
+from storage.merge.sort_order import merge_order
+from storage.table import TableContext
+
+Order = NDArray[np.intp]
+
+
+def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
+    """What `source_order` looks at. names: of all columns."""
+    ordered_by = [*order_columns(names), TIME_COLUMN, KEY_CHANGE_COLUMN, KIND_COLUMN]
+    if not order_columns(names):
+        ordered_by += context.schema.primary_keys
+    return [name for name in names if name in ordered_by]
+
+
+def source_order(rows: pa.RecordBatch, context: TableContext) -> Order:
+    """(n,): indices of the rows, oldest first.
+
+    Raises BadInput where nothing says which of two rows of a key is newer, and it matters.
+    """
+    names = order_columns(rows.schema.names)
+    if names:
+        words = [normalize_column(rows.column(name), nullable=True) for name in names]
+        order, _ = merge_order(align_keys([words])[0])
+        if TIME_COLUMN not in rows.schema.names:
+            return order
+        ordered = rows.take(pa.array(order))
+        return order[_by_time(ordered)]
+    schema, options = context.schema, context.options
+    if schema.has_primary_key and not options.sequence_fields and not is_order_free(schema, options):
+        _check_keys_differ(rows, context)
+    return np.arange(rows.num_rows)
+
+
+def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """Rising numbers, equal for the rows of one record: those lie beside one another."""
+    columns = [rows.column(name) for name in order_columns(rows.schema.names)]
+    codes = [column.dictionary_encode().indices.to_numpy() for column in columns]
+    is_new = np.logical_or.reduce([np.diff(code, prepend=code[:1]) != 0 for code in codes])
+    return np.cumsum(is_new)
+
+
+def key_changes(rows: pa.RecordBatch) -> KeyChanges | None:
+    if KEY_CHANGE_COLUMN not in rows.schema.names:
+        return None
+    column = rows.column(KEY_CHANGE_COLUMN)
+    places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    return KeyChanges(places, [KeyChange(**half) for half in column.take(pa.array(places)).to_pylist()])
+
+
+def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:
+    keys = context.schema.primary_keys
+    words = [normalize_column(rows.column(name), nullable=True) for name in keys]
+    order, is_last = merge_order(align_keys([words])[0])
+    if not is_last.all():
+        twice = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
+        raise BadInput(
+            f"{context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and it is unknown "
+            "which row is newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option "
+            "sequence.field, or keep one row a key in the query"
+        )
+
+
+def _by_time(rows: pa.RecordBatch) -> Order:
+    """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran
+    backwards. A row that moved from one partition to another is seen leaving first, whatever the times.
+
+    rows: partition after partition, by offset.
+    """
+    topics = rows.column(f"{ORDER_PREFIX}0").dictionary_encode().indices.to_numpy().astype(np.int64)
+    partitions = topics << 32 | rows.column(f"{ORDER_PREFIX}1").to_numpy()
+    edges = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
+    if len(edges) <= 2:
+        return np.arange(rows.num_rows)
+    times = rows.column(TIME_COLUMN).to_numpy().copy()
+    halves = _matched(rows)
+    for _ in range(len(halves) + 1):
+        for start, stop in pairwise(edges.tolist()):
+            np.maximum.accumulate(times[start:stop], out=times[start:stop])
+        too_early = [(left, came) for left, came in halves if times[came] <= times[left]]
+        for left, came in too_early:
+            times[came] = times[left] + 1
+        if not too_early:
+            break
+    return np.argsort(times, kind="stable")
+
+
+def _matched(rows: pa.RecordBatch) -> list[tuple[int, int]]:
+    """Halves of key changes that lie in different partitions: the row that leaves, and the one that comes."""
+    changes = key_changes(rows)
+    if changes is None:
+        return []
+    kinds = rows.column(KIND_COLUMN).to_numpy()
+    partitions = rows.column(f"{ORDER_PREFIX}1").to_numpy()
+    by_id: dict[bytes, tuple[list[int], list[int]]] = {}
+    for row, change in zip(changes.rows.tolist(), changes.changes, strict=True):
+        by_id.setdefault(change.id, ([], []))[int(kinds[row] != RowKind.DELETE)].append(row)
+    pairs = [pair for left, came in by_id.values() for pair in zip(left, came, strict=False)]
+    return [(left, came) for left, came in pairs if partitions[left] != partitions[came]]

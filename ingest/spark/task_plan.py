@@ -1,0 +1,119 @@
+"""Who writes what of a batch: slots become tasks, and each task learns what its buckets hold.
+
+The driver reads the table's manifests once a batch; tasks read none.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.shuffle import has_unaware_buckets, slot_of
+from storage.table import TableContext
+from storage.write.bucket_router import BucketKey
+from storage.write.restored_table import RestoredState, restore_files
+
+_BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as to write so many bytes of rows
+_TASK_COST_BYTES: Final = 2_000_000  # a task costs as much
+_BYTES_A_TASK_MAX: Final = 256_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """tasks: how many there are.
+    task_of_slot: the task of each slot.
+    groups: slots that must be read together, as rows take values from one another; others are groups of one.
+    """
+
+    tasks: int
+    task_of_slot: Sequence[int]
+    groups: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """What a task must know. Pickles.
+
+    groups: see `SlotPlan`.
+    restored: by table number, what the buckets of the task's rows hold. A task that finds rows of another bucket (the
+        batch was computed anew, and gave others) looks for itself.
+    """
+
+    groups: Sequence[Sequence[int]] = ()
+    restored: Mapping[int, RestoredState] = field(default_factory=dict)
+
+    def to_payload(self) -> bytes:
+        return pickle.dumps(self)
+
+    @staticmethod
+    def of_payload(payload: bytes) -> TaskPlan:
+        plan = pickle.loads(payload)
+        assert isinstance(plan, TaskPlan)
+        return plan
+
+
+def plan_slots(facts: BatchFacts, slots: int, cores: int) -> SlotPlan:
+    """Few tasks for little work, and as much for each as for the others.
+
+    cores: how many tasks can run at once.
+    """
+    costs = [0.0] * slots
+    for of in facts.tables.values():
+        total = sum(of.slot_bytes.values())
+        for slot, nbytes in of.slot_bytes.items():
+            costs[slot] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
+    cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # more machines come where there is work for them
+    groups = _connected([pair for of in facts.tables.values() for pair in of.linked_slots], slots)
+    tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // _TASK_COST_BYTES))))
+    loads = [0.0] * tasks
+    task_of_slot = [0] * slots
+    for group in sorted(groups, key=lambda group: -sum(costs[slot] for slot in group)):
+        task = loads.index(min(loads))
+        loads[task] += sum(costs[slot] for slot in group)
+        for slot in group:
+            task_of_slot[slot] = task
+    return SlotPlan(tasks, task_of_slot, [group for group in groups if len(group) > 1])
+
+
+def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]]:
+    """Components of a graph with `count` nodes."""
+    parent = list(range(count))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for a, b in pairs:
+        parent[root(b)] = root(a)
+    components: dict[int, list[int]] = defaultdict(list)
+    for node in range(count):
+        components[root(node)].append(node)
+    return list(components.values())
+
+
+def task_plans(tables: Sequence[TableContext], facts: BatchFacts, slots: SlotPlan) -> list[TaskPlan]:
+    """Of each task. Reads the manifests of the tables that rows go to."""
+    restored: list[dict[int, RestoredState]] = [{} for _ in range(slots.tasks)]
+    for number, of in facts.tables.items():
+        context = tables[number]
+        keys = [BucketKey(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
+        if not keys:
+            continue
+        with_files = context.schema.has_primary_key and not context.options.write_only
+        state = restore_files(context, with_files=with_files, partitions=set(of.buckets))
+        if has_unaware_buckets(context):
+            for of_task in restored:
+                of_task[number] = state.only(keys)
+            continue
+        keys_of_task: dict[int, list[BucketKey]] = defaultdict(list)
+        for key in keys:
+            keys_of_task[slots.task_of_slot[slot_of(context, key, len(slots.task_of_slot))]].append(key)
+        for task, own in keys_of_task.items():
+            restored[task][number] = state.only(own)
+    return [TaskPlan(slots.groups, of_task) for of_task in restored]

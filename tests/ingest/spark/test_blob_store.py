@@ -1,0 +1,53 @@
+"""Blobs come out of a store as they went in, whether they fit into memory or not."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.spark.blob_store import BlobStore
+from ingest.spark.shuffle import to_ipc
+from storage.errors import TidelakeError
+
+
+@given(
+    blobs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 500)), max_size=20),
+    held_bytes_max=st.sampled_from([0, 3_000, 1 << 30]),
+)
+def test_blobs_come_back_by_table_and_slot_in_their_order(
+    blobs: list[tuple[int, int, int]], held_bytes_max: int
+) -> None:
+    expected: dict[tuple[int, int], list[list[int]]] = {}
+    with BlobStore(held_bytes_max) as store:
+        for number, (table, slot, size) in enumerate(blobs):
+            rows = pa.record_batch({"n": pa.array([number] * size, pa.int64())})
+            store.add(table, slot, pa.py_buffer(to_ipc(rows)))
+            expected.setdefault((table, slot), []).append([number] * size)
+        found = {
+            (table, slot): [rows.column("n").to_pylist() for rows in parts]
+            for table, slots in store.blobs().items()
+            for slot, parts in slots.items()
+        }
+        assert found == expected
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    blob = pa.py_buffer(to_ipc(pa.record_batch({"n": [1]})))
+    with BlobStore(0) as store:
+        store.add(0, 0, blob)
+        assert len(list(tmp_path.iterdir())) == 1
+        monkeypatch.setattr(store._file, "write", _full)
+        with pytest.raises(TidelakeError, match=r"No space left.*spark\.local\.dir"):
+            store.add(0, 0, blob)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _full(data: object) -> int:
+    raise OSError(28, "No space left on device")

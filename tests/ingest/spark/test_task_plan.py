@@ -1,0 +1,107 @@
+"""Which task writes which slots: few tasks for little work, even shares of much, and what belongs together together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidelake
+from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_rows import TypedColumns
+from ingest.spark.bucket_task import BucketTask
+from ingest.spark.shuffle import ShuffleMap
+from ingest.spark.task_plan import plan_slots, task_plans
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
+from storage.fileio.memory import MemoryFileIO
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+MIB = 1 << 20
+
+
+def facts(slot_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, int]) -> BatchFacts:
+    of = TableFacts(slot_bytes=dict(slot_bytes), buckets={b"": set(range(buckets))}, linked_slots=set(links))
+    return BatchFacts({}, {0: of})
+
+
+@pytest.mark.parametrize(
+    ("found", "cores", "tasks"),
+    [
+        pytest.param(facts({}), 8, 1, id="nothing"),
+        pytest.param(facts(dict.fromkeys(range(8), 1000), 8), 8, 1, id="a few rows"),
+        pytest.param(facts(dict.fromkeys(range(8), MIB), 8), 8, 5, id="some megabytes"),
+        pytest.param(facts(dict.fromkeys(range(8), 1000), 1_000), 8, 8, id="few rows for many buckets"),
+        pytest.param(facts({3: 900 * MIB}), 8, 1, id="one bucket"),
+        pytest.param(facts(dict.fromkeys(range(8), 200 * MIB), 8), 2, 6, id="more than the machines at hand"),
+    ],
+)
+def test_how_many_tasks_write(found: BatchFacts, cores: int, tasks: int) -> None:
+    assert plan_slots(found, 8, cores).tasks == tasks
+
+
+@given(
+    sizes=st.dictionaries(st.integers(0, 11), st.integers(0, 50 * MIB), max_size=12),
+    links=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=6),
+    cores=st.integers(1, 9),
+)
+def test_linked_slots_share_a_task_and_each_slot_has_one(
+    sizes: dict[int, int], links: list[tuple[int, int]], cores: int
+) -> None:
+    plan = plan_slots(facts(sizes, 12, *links), 12, cores)
+    assert len(plan.task_of_slot) == 12
+    assert set(plan.task_of_slot) <= set(range(plan.tasks))
+    for a, b in links:
+        assert plan.task_of_slot[a] == plan.task_of_slot[b]
+        assert a == b or any({a, b} <= set(group) for group in plan.groups)
+    assert sum(map(len, plan.groups)) == len({slot for group in plan.groups for slot in group})
+
+
+def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), False), ("day", pa.string()), ("v", pa.int64())])
+    table = catalog.create_table(
+        "x.t", schema, primary_key=["id", "day"], partition_by=["day"], options={"bucket": "4"}
+    )
+    for v in range(6):  # the fifth compacts
+        _write(table.context, batch(v), v)
+    tables = [(table.context, TypedColumns())]
+    shuffled = list(ShuffleMap(tables, 8)(iter([batch(6)])))
+    told = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "facts"]
+    found = BatchFacts.merged(told)
+    slots = plan_slots(found, 8, 2)
+    plans = task_plans([table.context], found, slots)
+    assert sum(len(plan.restored[0].buckets) for plan in plans) == found.tables[0].bucket_count
+
+    read = MemoryFileIO.read
+
+    def no_manifest(io: MemoryFileIO, path: str) -> bytes:
+        assert "/manifest/" not in path, f"a task read {path}"
+        return read(io, path)
+
+    messages = 0
+    monkeypatch.setattr(MemoryFileIO, "read", no_manifest)
+    for number, plan in enumerate(plans):
+        rows = [part for part in shuffled if slots.task_of_slot[part.column("slot")[0].as_py()] == number]
+        given_plan = pa.RecordBatch.from_pylist(
+            [{"table_number": 0, "slot": 0, "kind": "plan", "payload": plan.to_payload()}], rows[0].schema
+        )
+        messages += sum(part.num_rows for part in BucketTask(tables, 7)(iter([*rows, given_plan])))
+    assert messages == len(plans)
+
+
+def batch(v: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(range(40)), "day": [f"d{i % 3}" for i in range(40)], "v": [v] * 40})
+
+
+def _write(context: TableContext, rows: pa.RecordBatch, identifier: int) -> None:
+    writer = TableWriter(context)
+    writer.write(rows)
+    TableCommit(context, "u").commit(Committable(identifier, writer.prepare_commit(identifier)))
+    writer.abort()
