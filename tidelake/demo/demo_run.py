@@ -24,7 +24,7 @@ from tidelake.table import Table
 _FILES: Final = 12
 _FILES_AT_THE_START: Final = 4
 _REFRESH_SECONDS: Final = 0.1
-_PATIENCE_SECONDS: Final = 120.0
+_PATIENCE_SECONDS: Final = 300.0
 
 _TABLE_OPTIONS: Final = {"changelog-producer": "input"}
 
@@ -209,7 +209,11 @@ class DemoRun:
             if scene.records_in_tables > seen:
                 moved_at, seen = now, scene.records_in_tables
             elif now - moved_at > _PATIENCE_SECONDS:
-                raise TidelakeError(f"nothing new came into the tables for {_PATIENCE_SECONDS:.0f} seconds")
+                raise TidelakeError(
+                    f"nothing new came into the tables for {_PATIENCE_SECONDS:.0f} seconds, and {engine.name} raised "
+                    "nothing: the machine may be too busy. Start the demo again; `tidelake demo --engine asyncio` "
+                    "needs the least"
+                )
             engine.check()
             scene.watcher.check()
             self.screen.show(scene)

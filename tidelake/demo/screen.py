@@ -20,6 +20,7 @@ from tidelake.demo.demo_run import DemoState
 
 _CHANGES_SHOWN: Final = 5  # of a table
 _PLAIN_INTERVAL_SECONDS: Final = 2.0
+_STUCK_INTERVAL_SECONDS: Final = 20.0
 _STYLES: Final = {
     RowKind.INSERT: "green",
     RowKind.UPDATE_BEFORE: "yellow",
@@ -73,6 +74,7 @@ class PlainScreen:
         self._console = console
         self._said_at = float("-inf")
         self._doing = ""
+        self._records = -1
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -82,11 +84,13 @@ class PlainScreen:
         self._console.print(Text(text), soft_wrap=True)
 
     def show(self, scene: DemoState) -> None:
-        """At most a line every few seconds, and one whenever something else is being done."""
+        """A line whenever something else is being done, one every few seconds while rows come, few while none do."""
         now = time.monotonic()
-        if scene.doing == self._doing and now - self._said_at < _PLAIN_INTERVAL_SECONDS:
+        is_stuck = scene.records_in_tables == self._records
+        interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
+        if scene.doing == self._doing and now - self._said_at < interval_seconds:
             return
-        self._said_at, self._doing = now, scene.doing
+        self._said_at, self._doing, self._records = now, scene.doing, scene.records_in_tables
         tables = "  ".join(f"{name} {progress.rows:,} rows" for name, progress in scene.watcher.progress.items())
         records = f"{scene.records_in_tables:,} of {scene.log.records:,} records"
         self.say(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
