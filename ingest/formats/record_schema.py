@@ -23,10 +23,11 @@ from ingest.formats.connect_schema import (
 )
 from ingest.formats.inferred_types import inferred_type
 from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
-from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, value_by_value
+from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
 from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from ingest.formats.values.nested import UnknownField
+from ingest.formats.values.raw_texts import any_value_decoder
 from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.messages.alter_command import add_column, alter_command, path_text
 from storage.types import BINARY_ROOTS, STRING, DataType, arrow_type
@@ -133,7 +134,7 @@ class RecordSchema:
         decode = value_decoder_for(source, type_, self.connector, settings, rounds=rounds)
         whole = completed(source, type_, self.connector, settings)
         decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)
-        by_value = value_by_value(decode, type_, self.placeholders)
+        by_value = any_value_decoder(whole, decode, type_, self.placeholders)
         return RecordColumn(name, type_, decode, decode_column, by_value, name in self.target.schema.primary_keys)
 
     def said_of(self, column: str, undeclared: SourceType) -> SourceType:

@@ -5,7 +5,7 @@ Takes only what it reads exactly as `row_decoder` would, and refuses the whole l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -15,12 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.columnar import garbage_collection_paused, refused_columns
+from ingest.formats.concatenated_json import concatenate_objects
 from ingest.formats.debezium.record_key import KeyColumnsCheck
 from ingest.formats.debezium.replica_identity import has_values_outside_key
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.record_schema import RecordSchema, ignored_fields
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.column_decoders import float_hook
+from ingest.raw_batch import RawBatch
 from storage.format import RowKind
 
 _KIND_OF_OP: Final = np.full(256, -1, np.int8)
@@ -48,30 +50,38 @@ class ColumnarDecoder:
             column.by_value if column.decode_column is None or column.name in by_value else column.decode_column
             for column in record_schema.columns
         ]
-        image = msgspec.defstruct(
-            "Image",
-            [
-                (f"f{i}", decoder.json_type, msgspec.field(default=None, name=column.name))
-                for i, (column, decoder) in enumerate(zip(record_schema.columns, self._decoders, strict=True))
-            ]
-            + ignored_fields(record_schema.target),
-            forbid_unknown_fields=True,
-            gc=False,
+        fields: list[Any] = [
+            (f"f{i}", decoder.json_type, msgspec.field(default=None, name=column.name))
+            for i, (column, decoder) in enumerate(zip(record_schema.columns, self._decoders, strict=True))
+        ]
+        ignored = ignored_fields(record_schema.target)
+        image = msgspec.defstruct("Image", fields + ignored, forbid_unknown_fields=True, gc=False)
+        key = msgspec.defstruct("Key", [fields[place] for place in record_schema.primary_key_places], gc=False)
+
+        def decoder_of(before: Any) -> Callable[[bytes | memoryview], list[Any]]:
+            envelope = msgspec.defstruct(
+                "Envelope",
+                [
+                    ("op", Literal["c", "r", "u", "d"]),
+                    ("before", before | None, None),
+                    ("after", image | None, None),
+                    ("source", *_only(source, record_schema.connector)),
+                    ("schema", msgspec.UnsetType, msgspec.UNSET),  # its presence would mean a payload inside
+                ],
+                gc=False,
+                kw_only=True,
+            )
+            # Numbers of untyped (decimal) columns keep their digits.
+            return msgspec.json.Decoder(envelope, float_hook=float_hook).decode_lines
+
+        self._decode_whole = decoder_of(image)
+        self._decode_old_keys = decoder_of(key)
+        # Old images are half of a record, and of updates mostly nothing but the key counts.
+        self._needs_old_images = (
+            record_schema.target.emit_update_before
+            or record_schema.needs_old_images
+            or record_schema.needs_old_images_of_deletes
         )
-        envelope = msgspec.defstruct(
-            "Envelope",
-            [
-                ("op", Literal["c", "r", "u", "d"]),
-                ("before", image | None, None),
-                ("after", image | None, None),
-                ("source", *_only(source, record_schema.connector)),
-                ("schema", msgspec.UnsetType, msgspec.UNSET),  # its presence would mean a payload inside
-            ],
-            gc=False,
-            kw_only=True,
-        )
-        # Numbers of untyped (decimal) columns keep their digits.
-        self._decode = msgspec.json.Decoder(envelope, float_hook=float_hook).decode_lines
         names = record_schema.target.schema.names
         key_fields = [f"f{names.index(name)}" for name in record_schema.target.schema.primary_keys]
         self._has_key = bool(key_fields)
@@ -81,28 +91,33 @@ class ColumnarDecoder:
         self._keys = KeyColumnsCheck(record_schema.key_columns)
         self._fields_outside_key = [f"f{i}" for i, name in enumerate(names) if name not in record_schema.key_columns]
 
-    def read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> DecodedRows:
+    def read(self, batch: RawBatch, rows: NDArray[np.int64], prefix: bytes = b"") -> DecodedRows:
         """The rows of n records. Old keys of moved rows are left out. Raises one of NOT_COLUMNAR.
 
-        payloads: n JSON objects one after another, each from brace to brace.
         rows (n,): where they are in the batch.
-        keys: those of the whole raw batch.
+        prefix: what each value begins with, in front of its payload (see `concatenate_objects`).
         """
         with garbage_collection_paused():
-            return self._read(payloads, rows, keys)
+            return self._read(batch, rows, prefix)
 
-    def _read(self, payloads: bytes | memoryview, rows: NDArray[np.int64], keys: pa.Array) -> DecodedRows:
-        records: list[Any] = self._decode(payloads)
+    def _read(self, batch: RawBatch, rows: NDArray[np.int64], prefix: bytes) -> DecodedRows:
+        decode = self._decode_whole if self._needs_old_images else self._decode_old_keys
+        records = decode(concatenate_objects(batch.values, rows, prefix))
         if len(records) != len(rows):
             raise ValueError("not one record each")
         ops = np.frombuffer("".join([record.op for record in records]).encode(), np.uint8)
+        deletes = np.flatnonzero(ops == ord("d"))
+        if len(deletes) and not self._needs_old_images:
+            whole = self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))
+            for row, record in zip(deletes.tolist(), whole, strict=True):
+                records[row] = record
         if self.record_schema.target.emit_update_before:
             images, source_rows, kinds = _with_old_images(records, ops)
         else:
             images = [record.before if record.op == "d" else record.after for record in records]
             source_rows, kinds = np.arange(len(records)), _KIND_OF_OP[ops]
         columns, flags = self._columns(images)  # from here on no image is missing
-        self._check_keys(records, ops, rows, keys)
+        self._check_keys(records, ops, rows, batch.keys)
         return DecodedRows(self.record_schema.target, rows[source_rows], kinds, columns, flags)
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:

@@ -140,9 +140,7 @@ class DebeziumJsonDecoder:
         if known.columnar is None or target is None or target is not known.record_schema.target:
             return False
         try:
-            piece = known.columnar.read(
-                concatenate_objects(state.batch.values, rows, known.prefix), rows, state.batch.keys
-            )
+            piece = known.columnar.read(state.batch, rows, known.prefix)
             if _any_from_another_key(piece, state.batch):
                 return False
         except NOT_COLUMNAR:
