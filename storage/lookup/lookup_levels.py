@@ -17,7 +17,7 @@ from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import BLOCK_ROWS, Found, Keys, key_words
+from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, Found, Keys, key_words
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
 from storage.schema.table_schema import LEVEL_FIELD
@@ -78,7 +78,7 @@ class LookupLevels:
             return
 
         def read() -> Iterator[pa.RecordBatch]:
-            return self.files.read(file, batch_rows=BLOCK_ROWS)
+            return self.files.read(file, batch_rows=BLOCK_ROWS, batch_bytes=BLOCK_BYTES)
 
         level = arrow_field(LEVEL_FIELD)
         for found in self.cache.find(file, self.files.path(file), read, keys):
@@ -114,6 +114,8 @@ class LookupLevels:
         if len(found) == 1:
             return found[0]
         places = np.concatenate([rows.keys for rows in found])
-        order = np.argsort(places, kind="stable")
         rows = pa.concat_batches([rows.rows for rows in found])
+        if bool((places[1:] > places[:-1]).all()):  # all of one run
+            return KeyedRows(rows, places)
+        order = np.argsort(places, kind="stable")
         return KeyedRows(rows.take(pa.array(order)), places[order])

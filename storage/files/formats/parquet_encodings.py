@@ -65,7 +65,15 @@ def _sample(table: pa.Table) -> pa.Table:
     """Rows from all over: values that repeat only far apart repeat all the same."""
     if table.num_rows <= _SAMPLE_ROWS:
         return table
-    return table.take(pa.array(np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64)))
+    rows = np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64)
+    batches = table.to_batches()
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    edges = np.searchsorted(rows, starts)
+    parts = [  # not from the table: Arrow would copy all of its batches into one
+        batch.take(pa.array(rows[begin:end] - start))
+        for batch, start, begin, end in zip(batches, starts, edges, edges[1:], strict=False)
+    ]
+    return pa.Table.from_batches(parts)
 
 
 def _is_repetitive(column: pa.ChunkedArray) -> bool:
