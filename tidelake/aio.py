@@ -37,7 +37,7 @@ from storage.read.stream.start import StartAt
 from storage.threads import run_uncancellable, run_with_cancel
 from storage.types import DataField
 from storage.write.memory_budget import MemoryBudget
-from tidelake.aio_history import TableHistory
+from tidelake.aio_maintenance import TableMaintenance
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ class Catalog:
         return Table(await asyncio.to_thread(self._inner.table, name, options))
 
 
-class Table(TableHistory):
+class Table(TableMaintenance):
     """See `tidelake.Table`."""
 
     _inner: tidelake.Table

@@ -51,12 +51,12 @@ from storage.snapshots.tags import TagStore
 from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
-from tidelake.history import TableHistory
 from tidelake.scan import IncrementalScan, Scan, projection
+from tidelake.table_maintenance import TableMaintenance
 from tidelake.writer import Writer
 
 
-class Table(TableHistory):
+class Table(TableMaintenance):
     """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`

@@ -19,6 +19,7 @@ from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.maintenance.batch_tags import tag_batch_write
 from storage.maintenance.maintenance_worker import MaintenanceWorker
+from storage.maintenance.partition_done import mark_done_at_the_end
 from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
@@ -111,6 +112,7 @@ class Writer:
             published = compacted
         if published is not None and number == BATCH_COMMIT_IDENTIFIER:
             tag_batch_write(self._context, published)
+            mark_done_at_the_end(self._context, {message.partition for message in committable.messages})
         return published
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:

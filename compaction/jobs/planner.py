@@ -19,6 +19,7 @@ from storage.bucketing import BucketMode, bucket_mode
 from storage.deletion_vectors.index_file import DeletionFile
 from storage.errors import CorruptFile
 from storage.files.index_file import IndexFileMeta
+from storage.maintenance.partition_expiry import expired_by_value
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.scan import wanted_partitions
 from storage.table import TableContext
@@ -70,6 +71,8 @@ def plan_tasks(
         buckets[BucketKey(entry.partition, entry.bucket)].append(entry)
     partitions = {key.partition for key in buckets}
     wanted = partitions if request.where is None else wanted_partitions(context, partitions, request.where)
+    if context.options.compaction_skip_expired_partitions:
+        wanted = wanted.difference(expired_by_value(context, table.entries))
     tasks: list[CompactTask] = []
     for key, entries in sorted(buckets.items(), key=lambda item: (item[0].partition, item[0].bucket)):
         if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: rows that wait for a bucket

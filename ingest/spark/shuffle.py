@@ -25,6 +25,7 @@ from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInp
 from ingest.spark.package_version import check_version, package_version
 from ingest.spark.raw_columns import raw_batches
 from storage.bucketing import BucketMode, bucket_mode
+from storage.files.partition_times import partition_check
 from storage.format import KIND_COLUMN, RowKind
 from storage.table import TableContext
 from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
@@ -72,7 +73,7 @@ class ShuffleMap:
             for number, buffer in buffers.items():
                 if number not in shuffles:
                     context = self.tables[number][0]
-                    router = BucketRouter(context.schema, self.bucket_assigner(context))
+                    router = BucketRouter(context.schema, self.bucket_assigner(context), partition_check(context))
                     shuffles[number] = _TableShuffle(number, context, router, self._slot_of(context), facts)
                 yield from shuffles[number].blobs(buffer.take())
 

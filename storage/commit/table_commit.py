@@ -25,6 +25,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
 from storage.logs import get_logger
+from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import changelog_entries, delta_entries, live_entries_of
 from storage.merge.aggregate_functions import is_order_free
@@ -206,6 +207,15 @@ class TableCommit:
             )
         matching_partitions((), specs, self._context)
         return self._remove(specs, identifier)
+
+    def remove_partitions(self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]]) -> None:
+        """Remove the rows of partitions that are chosen of all live files, anew for each attempt."""
+
+        def changes(base: Snapshot | None) -> CommitChanges:
+            chosen = choose(live_entries_of(self._manifests, base, None, self._context.name))
+            return self._replacing(CommitChanges(CommitKind.OVERWRITE), chosen)(base)
+
+        self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
         """Delete the files of messages that were surely not committed, and never will be.

@@ -32,6 +32,7 @@ from typing import Final
 
 from storage.clock import epoch_ms
 from storage.expire.deletion_plan import DeletionPlan, DeletionPlanner
+from storage.expire.empty_directories import delete_empty_directories
 from storage.expire.references import References
 from storage.expire.retained_states import Pins, changelog_list, first_needed, metadata_names, state_lists
 from storage.expire.retention import Retention
@@ -254,6 +255,8 @@ class SnapshotExpiry:
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
             return False
+        if self._context.options.snapshot_clean_empty_directories:
+            delete_empty_directories(self._context, (path for file in plan.data.values() for path in file.paths))
         if changelogs_stay:
             self._changelogs.keep(expiring)
         for snapshot in expiring:

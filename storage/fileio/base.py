@@ -120,6 +120,12 @@ class FileIO(Protocol):
         """Remove a directory and all below it. A missing one is no error."""
         ...
 
+    def delete_empty_directory(self, path: str) -> bool:
+        """Remove a directory that holds nothing; whether it was removed. One that holds something, or is not there,
+        stays as it is. Where directories exist only as far as files lie in them, there is nothing to do.
+        """
+        ...
+
     def rename_directory(self, source: str, target: str) -> None:
         """Move everything below `source` to `target`. Atomic on local disks only.
 

@@ -49,6 +49,7 @@ _WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 # A name may have 255 bytes; cut so that the hidden name of a long one fits too (48 characters are at most 192 bytes).
 _TEMPORARY_STEM_LENGTH: Final = 48
+_DIRECTORY_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,14 @@ class LocalFileIO:
         while os.path.lexists(directory):
             with suppress(FileNotFoundError), _NamedInErrors(Access.WRITE, directory):
                 shutil.rmtree(directory)  # someone deletes beside us: look again
+
+    def delete_empty_directory(self, path: str) -> bool:
+        """See FileIO. Whoever makes a file in it at this moment makes it again."""
+        try:
+            os.rmdir(local_path(path))
+        except OSError:  # it holds something, or is gone
+            return False
+        return True
 
     def rename_directory(self, source: str, target: str) -> None:
         """See FileIO. rename(2) refuses a target that holds anything, and takes the place of an empty directory."""
@@ -244,11 +253,12 @@ def _create_temporary(target: str) -> tuple[int, str]:
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.open(temporary, flags, 0o666), temporary
-    except FileNotFoundError:
-        _make_directory(directory)
-        return os.open(temporary, flags, 0o666), temporary
+    for _ in range(_DIRECTORY_TRIES):  # somebody may remove empty directories at this moment
+        with suppress(FileNotFoundError):
+            return os.open(temporary, flags, 0o666), temporary
+        with suppress(FileNotFoundError):
+            _make_directory(directory)
+    return os.open(temporary, flags, 0o666), temporary
 
 
 def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:

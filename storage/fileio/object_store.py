@@ -164,6 +164,10 @@ class ObjectStoreFileIO:
         with as_os_errors(path):
             _delete(store, [entry["path"] for entry in _list(store, key)])
 
+    def delete_empty_directory(self, path: str) -> bool:
+        """See FileIO: there are none but those that `make_directory` made, and these stay."""
+        return False
+
     def rename_directory(self, source: str, target: str) -> None:
         """See FileIO. Copies all, then deletes: a crash in between leaves the source whole, and part of a copy."""
         (old_scheme, old_bucket, old), (new_scheme, new_bucket, new) = remote_path(source), remote_path(target)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from storage.maintenance.automatic_tags import AutomaticTags
+from storage.maintenance.partition_expiry import PartitionExpiry
 from storage.maintenance.tag_expiry import TagExpiry
 from storage.table import TableContext
 
@@ -32,4 +33,6 @@ def maintenance_steps(context: TableContext, now_ms: Callable[[], int]) -> Seque
         steps.append(AutomaticTags(context, now_ms=now_ms))
     if context.options.tag_time_expire_enabled:
         steps.append(TagExpiry(context, now_ms=now_ms))
+    if PartitionExpiry.made_for(context):
+        steps.append(PartitionExpiry(context, now_ms=now_ms))
     return steps

@@ -29,6 +29,13 @@ class TagCreation(StrEnum):
     BATCH = "batch"
 
 
+class PartitionExpirationStrategy(StrEnum):
+    """By which time a partition expires: of its values, or of its newest file."""
+
+    VALUES_TIME = "values-time"
+    UPDATE_TIME = "update-time"
+
+
 class MaintenanceOptions(BaseOptions):
     # ------------------------------------------------------------ tags
 
@@ -61,6 +68,23 @@ class MaintenanceOptions(BaseOptions):
     def process_time_zone(self) -> tzinfo | None:
         """In which commits have times. None is the local one."""
         return _zone("sink.process-time-zone", self._trimmed("sink.process-time-zone"))
+
+    # ------------------------------------------------------------ partitions
+
+    partition_expiration_ms = OptionValue[int | None]("partition.expiration-time")
+    partition_expiration_strategy = EnumValue("partition.expiration-strategy", PartitionExpirationStrategy)
+    partition_expiration_check_interval_ms = OptionValue[int]("partition.expiration-check-interval")
+    # How many partitions go at most with one look, and with one commit
+    partition_expiration_max_num = OptionValue[int]("partition.expiration-max-num")
+    partition_expiration_batch_size = OptionValue[int | None]("partition.expiration-batch-size")
+    end_input_check_partition_expire = OptionValue[bool]("end-input.check-partition-expire")
+    partition_timestamp_pattern = OptionValue[str | None]("partition.timestamp-pattern")
+    partition_timestamp_formatter = OptionValue[str | None]("partition.timestamp-formatter")
+    # Whether rows of a partition that names no time are refused
+    partition_timestamp_strict = OptionValue[bool]("partition.timestamp-format.strict")
+    # Whether a batch write marks the partitions as done that it wrote to
+    partition_end_input_to_done = OptionValue[bool]("partition.end-input-to-done")
+    compaction_skip_expired_partitions = OptionValue[bool]("compaction.skip-expired-partitions")
 
 
 def _zone(option: str, name: str) -> tzinfo | None:

@@ -69,15 +69,6 @@ class Condition:
     holds: Callable[[str, OptionValues], bool]
 
 
-def unless_write_only(condition: Condition) -> Condition:
-    """A write-only writer leaves the work to a compaction job."""
-    return Condition(
-        f"{condition.text}, and `write-only` is not on",
-        condition.example,
-        lambda key, values: condition.holds(key, values) and not values.is_on("write-only"),
-    )
-
-
 def other_than(*supported: str, example: str) -> Condition:
     return Condition(
         f"other than {', '.join(supported)}",

@@ -39,6 +39,8 @@ class RetentionOptions(BaseOptions):
             or self.changelog_num_retained_min > self.snapshot_num_retained_min
         )
 
+    # Whether directories go in which expiry left nothing
+    snapshot_clean_empty_directories = OptionValue[bool]("snapshot.clean-empty-directories")
     # How old a consumer's file may grow before it no longer holds snapshots back; None for ever
     consumer_expiration_ms = OptionValue[int | None]("consumer.expiration-time")
     # Consumers hold back long-lived changelogs only, not snapshots

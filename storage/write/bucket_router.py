@@ -44,10 +44,18 @@ class BucketRouter:
     """Splits converted batches. Arrival order holds inside each part.
 
     assigner: chooses the buckets.
+    check_partition: raises BadInput for a partition that must not be; asked once for each.
     """
 
-    def __init__(self, schema: TableSchema, assigner: BucketAssigner) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        assigner: BucketAssigner,
+        check_partition: Callable[[bytes], None] | None = None,
+    ) -> None:
         self._assigner = assigner
+        self._check_partition = check_partition
+        self._checked: set[bytes] = set()
         self._partition_types = [f.type for f in schema.partition_fields]
         self._partition_columns = list(schema.partition_keys)
 
@@ -98,7 +106,12 @@ class BucketRouter:
             )
         _, first_rows, ids = np.unique(codes, return_index=True, return_inverse=True)
         one_each = [column.take(pa.array(first_rows)) for column in columns]
-        return serialize_rows(one_each, self._partition_types), ids.astype(np.int64)
+        partitions = serialize_rows(one_each, self._partition_types)
+        if self._check_partition is not None:
+            for partition in set(partitions) - self._checked:
+                self._check_partition(partition)
+                self._checked.add(partition)
+        return partitions, ids.astype(np.int64)
 
 
 def split_by_group(

@@ -17,6 +17,7 @@ from storage.bucketing import Bucketing
 from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
+from storage.files.partition_times import partition_check
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
@@ -67,7 +68,7 @@ class TableWriter:
         self._bucketing = Bucketing.of(context.schema, context.options)
         self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
         self._assigner = bucket_assigner or bucket_assigner_of(context, replaces=replaces)
-        self._router = BucketRouter(context.schema, self._assigner)
+        self._router = BucketRouter(context.schema, self._assigner, partition_check(context))
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory

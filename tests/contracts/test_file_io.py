@@ -472,6 +472,17 @@ def test_a_directory_that_was_made_can_be_deleted(place: Place) -> None:
     assert place.names() == {"f"}
 
 
+def test_a_directory_that_holds_something_is_not_removed_as_an_empty_one(place: Place) -> None:
+    place.put("a/b/f")
+    assert not place.io.delete_empty_directory(place.path("a/b"))
+    assert not place.io.delete_empty_directory(place.path("a"))
+    assert place.io.read(place.path("a/b/f")) == b"a/b/f"
+    place.io.delete(place.path("a/b/f"))
+    place.io.delete_empty_directory(place.path("a/b"))
+    assert place.names("a") == set()
+    assert not place.io.delete_empty_directory(place.path("a/b"))
+
+
 # ---------------------------------------------------------------- renaming
 
 

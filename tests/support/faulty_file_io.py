@@ -188,6 +188,9 @@ class FaultyFileIO:
     def delete_directory(self, path: str) -> None:
         self._run(Call("delete_directory", path), lambda: self.inner.delete_directory(path))
 
+    def delete_empty_directory(self, path: str) -> bool:
+        return self._run(Call("delete_empty_directory", path), lambda: self.inner.delete_empty_directory(path))
+
     def rename_directory(self, source: str, target: str) -> None:
         self._run(Call("rename_directory", source), lambda: self.inner.rename_directory(source, target))
 

@@ -22,7 +22,6 @@ from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, WOR
 
 _CALLBACK: Final = "it belongs to a callback, which writing refuses"
 _VISIBILITY: Final = "it belongs to visibility-callback.enabled, which writing refuses"
-_EMPTY_DIRECTORIES: Final = "readers don't look at empty directories"
 
 COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
     acts("write-buffer-size", SIZE, "256 mb", WRITE),
@@ -111,11 +110,11 @@ COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
     acts("consumer.changelog-only", BOOLEAN, "false", EXPIRE),
     without_effect("snapshot.expire.execution-mode", one_of("sync", "async"), "sync", SPEED),
     without_effect("file-operation.thread-num", INT, None, SPEED, fallbacks=("delete-file.thread-num",)),
-    without_effect(
+    acts(
         "snapshot.clean-empty-directories",
         BOOLEAN,
         "false",
-        _EMPTY_DIRECTORIES,
+        EXPIRE,
         fallbacks=("snapshot.expire.clean-empty-directories",),
     ),
     without_effect("commit.native.*", TEXT, None, SPEED, release="pypaimon"),

@@ -8,8 +8,6 @@ from storage.options.definitions.reasons import LAYOUT, SPEED
 from storage.options.option import COMPACT, MAKING_FILES, WRITE, Option, acts, without_effect
 from storage.options.values import BOOLEAN, DURATION, FRACTION, INT, SIZE, TEXT, one_of
 
-_OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
-
 COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
     acts("write-only", BOOLEAN, "false", WRITE | COMPACT, fallbacks=("write.compaction-skip",)),
     acts("num-sorted-run.compaction-trigger", INT, "5", MAKING_FILES),
@@ -49,7 +47,7 @@ COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("clustering.incremental.optimize-write", BOOLEAN, "false", LAYOUT),
     without_effect("clustering.incremental.mode", one_of("global-sort", "local-sort"), "global-sort", LAYOUT),
     without_effect("clustering.columns", TEXT, None, LAYOUT, fallbacks=("sink.clustering.by-columns",)),
-    without_effect("compaction.skip-expired-partitions", BOOLEAN, "false", _OF_EXPIRED),
+    acts("compaction.skip-expired-partitions", BOOLEAN, "false", COMPACT),
     without_effect("sort-engine", one_of("min-heap", "loser-tree"), "loser-tree", SPEED),
     without_effect("sort-spill-buffer-size", SIZE, "64 mb", SPEED),
     without_effect("spill-compression", TEXT, "zstd", SPEED),

@@ -6,9 +6,9 @@ from typing import Final
 
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
-    COMPACT,
     EXPIRE,
     IS_TRUE,
+    MAKING_FILES,
     READING,
     WRITE,
     Option,
@@ -17,42 +17,24 @@ from storage.options.option import (
     is_set,
     other_than,
     refused,
-    unless_write_only,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, INT, TEXT, one_of
 
-_OF_EXPIRED: Final = "it belongs to partition.expiration-time, which writing and compaction refuse"
 _OF_METASTORE: Final = "a directory keeps no partitions for tags"
-_MARK_DONE: Final = "it belongs to marking partitions as done, which writing refuses"
+_MARK_DONE: Final = "it belongs to ways of marking partitions as done that writing refuses"
 _STATISTICS: Final = "it only reports the size of partitions to a metastore"
 
 MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
-    refused(
-        "partition.expiration-time",
-        DURATION,
-        None,
-        Refusal(
-            WRITE,
-            unless_write_only(is_set("7 d")),
-            "old partitions would stay",
-            "Set write-only = true and let Java Paimon's compaction job do it, or unset the option",
-        ),
-        Refusal(
-            COMPACT,
-            is_set("7 d"),
-            "old partitions would stay: this job does not drop them",
-            "Compact with Java Paimon, or unset the option and drop partitions with truncate(partition=…)",
-        ),
-    ),
-    without_effect("partition.expiration-strategy", TEXT, "values-time", _OF_EXPIRED),
-    without_effect("partition.expiration-check-interval", DURATION, "1 h", _OF_EXPIRED),
-    without_effect("partition.expiration-max-num", INT, "100", _OF_EXPIRED),
-    without_effect("partition.expiration-batch-size", INT, None, _OF_EXPIRED),
-    without_effect("partition.timestamp-formatter", TEXT, None, _OF_EXPIRED),
-    without_effect("partition.timestamp-pattern", TEXT, None, _OF_EXPIRED),
-    without_effect("partition.timestamp-format.strict", BOOLEAN, "false", _OF_EXPIRED),
-    without_effect("end-input.check-partition-expire", BOOLEAN, "false", _OF_EXPIRED),
+    acts("partition.expiration-time", DURATION, None, MAKING_FILES),
+    acts("partition.expiration-strategy", one_of("values-time", "update-time"), "values-time", MAKING_FILES),
+    acts("partition.expiration-check-interval", DURATION, "1 h", MAKING_FILES),
+    acts("partition.expiration-max-num", INT, "100", MAKING_FILES),
+    acts("partition.expiration-batch-size", INT, None, MAKING_FILES),
+    acts("partition.timestamp-formatter", TEXT, None, MAKING_FILES),
+    acts("partition.timestamp-pattern", TEXT, None, MAKING_FILES),
+    acts("partition.timestamp-format.strict", BOOLEAN, "false", WRITE),
+    acts("end-input.check-partition-expire", BOOLEAN, "false", WRITE),
     acts("tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none", WRITE),
     acts("tag.create-success-file", BOOLEAN, "false", WRITE),
     acts("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", WRITE | READING),
@@ -83,19 +65,25 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
     acts("sink.watermark-time-zone", TEXT, "UTC", WRITE),
     acts("sink.process-time-zone", TEXT, None, WRITE),
     without_effect("metastore.tag-to-partition", TEXT, None, _OF_METASTORE),
-    refused(
-        "partition.end-input-to-done",
-        BOOLEAN,
-        "false",
-        Refusal(WRITE, IS_TRUE, "partitions would not be marked as done", "Unset it, or write with Java Paimon"),
-    ),
+    acts("partition.end-input-to-done", BOOLEAN, "false", WRITE),
     refused(
         "partition.idle-time-to-done",
         DURATION,
         None,
         Refusal(WRITE, is_set("1 h"), "partitions would not be marked as done", "Unset it, or write with Java Paimon"),
     ),
-    without_effect("partition.mark-done-action", TEXT, "success-file", _MARK_DONE),
+    refused(
+        "partition.mark-done-action",
+        TEXT,
+        "success-file",
+        Refusal(
+            WRITE,
+            other_than("success-file", example="mark-event"),
+            "a directory of tables keeps no events and no partitions that are done, and classes and addresses are not "
+            "called",
+            "Set success-file",
+        ),
+    ),
     without_effect("partition.mark-done-action.custom.class", TEXT, None, _MARK_DONE),
     without_effect("partition.mark-done-action.http.url", TEXT, None, _MARK_DONE),
     without_effect("partition.mark-done-action.http.params", TEXT, None, _MARK_DONE),

@@ -14,7 +14,6 @@ from storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption
 from storage.errors import UnsupportedFeature
 from storage.types import BYTES, DataField, parse_type
 from tests.support.foreign_tables import create_as_java
-from tidelake.catalog import Catalog
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 KEY = ("id",)
@@ -82,28 +81,6 @@ def test_a_database_goes_with_all_of_them(catalog: FileSystemCatalog) -> None:
         create_as_java(catalog, f"shop.t{number}", SCHEMA, options, primary_key=primary_key)  # type: ignore[arg-type]
     catalog.drop_database("shop", cascade=True)
     assert catalog.list_databases() == []
-
-
-def test_what_only_a_compaction_job_lacks_may_be_created_for_writers_that_leave_it_to_java(
-    catalog: FileSystemCatalog,
-) -> None:
-    public = Catalog(catalog)
-    options = {"write-only": "true", "changelog-producer": "lookup", "partition.expiration-time": "7 d"}
-    table = public.create_table("shop.t", SCHEMA, primary_key=KEY, options=options)
-    with table.writer() as writer:
-        writer.write(pa.table({"id": [1], "v": [1]}, SCHEMA))
-        writer.commit()
-    assert table.scan().to_arrow().num_rows == 1
-    with pytest.raises(UnsupportedFeature, match="cannot compact"):
-        table.compact()
-
-
-@pytest.mark.parametrize("key", ["partition.expiration-time"])
-def test_a_compaction_job_refuses_what_it_would_leave_undone(key: str, catalog: FileSystemCatalog) -> None:
-    value = "7 d"
-    table = Catalog(catalog).create_table("shop.t", SCHEMA, primary_key=KEY, options={"write-only": "true", key: value})
-    with pytest.raises(UnsupportedFeature, match=rf"option {key} = {value}: cannot compact: .*Compact with Java"):
-        table.compact(full=True)
 
 
 def test_a_column_of_blobs_is_not_created(catalog: FileSystemCatalog) -> None:

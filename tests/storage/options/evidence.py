@@ -327,6 +327,26 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_batch_tags_may_have_a_name_of_their_own_and_a_number": ("tag.batch.customized-name",),
         "test_a_success_file_stands_beside_the_tag_and_goes_with_it": ("tag.create-success-file",),
     },
+    "tests/storage/maintenance/test_partition_expiry.py": {
+        "test_partitions_go_by_the_time_that_their_values_name": (
+            "partition.expiration-time",
+            "partition.expiration-max-num",
+            "partition.timestamp-formatter",
+            "partition.timestamp-pattern",
+        ),
+        "test_partitions_go_by_when_they_were_last_written": ("partition.expiration-strategy",),
+        "test_they_go_in_batches_of_one_commit_each": ("partition.expiration-batch-size",),
+        "test_a_writer_drops_old_partitions_when_it_closes": (
+            "partition.expiration-check-interval",
+            "end-input.check-partition-expire",
+        ),
+        "test_a_compaction_job_drops_them_and_may_leave_them_out": ("compaction.skip-expired-partitions",),
+        "test_rows_of_a_partition_that_names_no_time_are_refused_where_the_table_is_strict": (
+            "partition.timestamp-format.strict",
+        ),
+        "test_empty_directories_go_with_the_snapshots_where_that_is_asked_for": ("snapshot.clean-empty-directories",),
+        "test_partitions_are_marked_as_done_by_hand_and_after_batch_writes": ("partition.end-input-to-done",),
+    },
     "tests/storage/read/test_auto_tags.py": {
         "test_the_name_of_an_automatic_tag_says_its_time": (
             "tag.creation-period",

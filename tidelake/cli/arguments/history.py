@@ -1,11 +1,11 @@
-"""`tidelake table tag`, `branch`, `rollback` and `orphans`."""
+"""`tidelake table tag`, `branch`, `rollback`, `orphans`, and what is done to partitions."""
 
 from __future__ import annotations
 
 import argparse
 
 from tidelake.cli.arguments.common import Verbs, noun, table_command
-from tidelake.cli.arguments.values import positive
+from tidelake.cli.arguments.values import pair, positive
 
 
 def add_history(verbs: Verbs) -> None:
@@ -39,6 +39,40 @@ def add_history(verbs: Verbs) -> None:
         help="younger files may belong to a commit under way; default: 1 d",
     )
     _dry_run(orphans)
+    _add_partitions(verbs)
+
+
+def _add_partitions(verbs: Verbs) -> None:
+    expire = table_command(
+        verbs,
+        "expire-partitions",
+        "drop partitions whose time is over",
+        "By the table's options partition.*; older snapshots keep the rows.",
+        module="partitions",
+        function="expire_partitions",
+    )
+    expire.add_argument("--older-than", metavar="DURATION", help="in place of partition.expiration-time")
+    expire.add_argument(
+        "--strategy", choices=["values-time", "update-time"], help="in place of partition.expiration-strategy"
+    )
+    _dry_run(expire, "only say which would go")
+    done = table_command(
+        verbs,
+        "mark-done",
+        "say to other jobs that partitions are complete: a file _SUCCESS in each",
+        module="partitions",
+        function="mark_done",
+    )
+    done.add_argument(
+        "--partition",
+        action="append",
+        nargs="+",
+        type=pair,
+        required=True,
+        metavar="COLUMN=VALUE",
+        help="those that agree; repeatable",
+    )
+    _dry_run(done, "only say which would be marked")
 
 
 def _add_tags(verbs: Verbs) -> None:
@@ -88,5 +122,5 @@ def _add_branches(verbs: Verbs) -> None:
     forward.add_argument("branch", metavar="BRANCH")
 
 
-def _dry_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+def _dry_run(parser: argparse.ArgumentParser, summary: str = "only say what would go") -> None:
+    parser.add_argument("--dry-run", action="store_true", help=summary)

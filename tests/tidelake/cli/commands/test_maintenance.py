@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,3 +88,23 @@ def test_orphans_are_counted(lake: Path, call: Call) -> None:
     assert "0 files that nothing names (0 bytes), and 1 younger" in call("table", "verify", "shop.t", "-w", lake).out
     aged = call("table", "verify", "shop.t", "-w", lake, "--orphans-older-than", "0 s", "--json").document["orphans"]
     assert (aged["files"], aged["bytes"]) == (1, 7)
+
+
+def test_old_partitions_go_and_complete_ones_are_marked(call: Call, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    schema = pa.schema([("k", pa.int32()), ("p", pa.string())])
+    table = catalog.create_table("db.t", schema, partition_by=["p"], options={"partition.expiration-time": "9 d"})
+    with table.writer() as writer:
+        writer.write(pa.table({"k": [1, 2], "p": ["2020-01-01", "new"]}, schema))
+        writer.commit(1)
+    at = ["db.t", "-w", str(tmp_path)]
+    assert (
+        call("table", "mark-done", *at, "--partition", "p=new").out
+        == "p=new\n1 partitions of db.t are marked as done\n"
+    )
+    said = call("table", "expire-partitions", *at, "--dry-run")
+    assert said.out == "p=2020-01-01\n1 partitions of db.t would be gone\n"
+    assert json.loads(call("table", "expire-partitions", *at, "--json").out) == {"partitions": ["p=2020-01-01"]}
+    assert table.scan().to_arrow().to_pylist() == [{"k": 2, "p": "new"}]
+    assert call("table", "expire-partitions", *at, "--older-than", "x").code == 2

@@ -1,0 +1,79 @@
+"""The time that a partition stands for, read from its values.
+
+Source: Java `partition/PartitionTimeExtractor.java`, `PartitionValuesTimeExpireStrategy.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from storage.binary_row import decode_rows
+from storage.errors import BadInput
+from storage.table import TableContext
+from storage.types.partition_text import partition_texts
+from storage.types.time_formats import parse_leniently, time_format
+
+
+def partition_check(context: TableContext) -> Callable[[bytes], None] | None:
+    """What refuses rows of partitions that name no time, where the table asks for that; None where it doesn't."""
+    options = context.options
+    if not options.partition_timestamp_strict or not context.schema.partition_keys:
+        return None
+    if options.partition_timestamp_pattern is None and options.partition_timestamp_formatter is None:
+        return None
+    return PartitionTimes(context).check
+
+
+class PartitionTimes:
+    """By options `partition.timestamp-pattern` and `partition.timestamp-formatter`; without them of the first column.
+
+    Raises BadInput for a formatter that is not understood.
+    """
+
+    def __init__(self, context: TableContext) -> None:
+        self._table_name = context.name
+        self._fields = context.schema.partition_fields
+        self._pattern = context.options.partition_timestamp_pattern
+        formatter = context.options.partition_timestamp_formatter
+        self._parse = parse_leniently if formatter is None else time_format(formatter).parse
+
+    def of(self, partitions: Sequence[bytes]) -> list[datetime | None]:
+        """Of each serialized partition; None for one whose values are null where they count, or name no time."""
+        types = [field.type for field in self._fields]
+        if not partitions or not types:
+            return [None] * len(partitions)
+        columns = decode_rows(partitions, types)
+        rows = zip(*columns, strict=True)
+        return [self._time(partition_texts(row, types, legacy=True)) for row in rows]
+
+    def check(self, partition: bytes) -> None:
+        """Raises BadInput for a partition that names no time."""
+        (time,) = self.of([partition])
+        if time is None:
+            types = [field.type for field in self._fields]
+            texts = partition_texts([column[0] for column in decode_rows([partition], types)], types, legacy=True)
+            shown = ", ".join(f"{field.name}={text}" for field, text in zip(self._fields, texts, strict=True))
+            raise BadInput(
+                f"{self._table_name}: partition {shown} names no time as partition.timestamp-pattern and "
+                "partition.timestamp-formatter want it; correct the rows, or unset partition.timestamp-format.strict"
+            )
+
+    def _time(self, texts: Sequence[str | None]) -> datetime | None:
+        text = texts[0] if self._pattern is None else self._filled(self._pattern, texts)
+        return None if text is None else self._parse(text)
+
+    def _filled(self, pattern: str, texts: Sequence[str | None]) -> str | None:
+        """With the values in place of `$column`; the longest name that fits counts. None where one of them is null."""
+        by_name = sorted(zip(self._fields, texts, strict=True), key=lambda pair: -len(pair[0].name))
+        filled, at = "", 0
+        while at < len(pattern):
+            found = next(((f.name, text) for f, text in by_name if pattern.startswith("$" + f.name, at)), None)
+            if found is None:
+                filled, at = filled + pattern[at], at + 1
+                continue
+            name, text = found
+            if text is None:
+                return None
+            filled, at = filled + text, at + 1 + len(name)
+        return filled

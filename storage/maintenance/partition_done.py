@@ -1,0 +1,61 @@
+"""Partitions marked as done: a file `_SUCCESS` in the directory of each, for jobs of other systems that wait for it.
+
+Source: Java `partition/actions/SuccessFileMarkDoneAction.java`, `flink/action/MarkPartitionDoneAction.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from storage.clock import epoch_ms
+from storage.commit.overwrite import matching_partitions
+from storage.errors import BadInput
+from storage.files.bucket_directory import partition_directory
+from storage.logs import get_logger
+from storage.maintenance.success_file import write_success_file
+from storage.manifests.snapshot_files import live_entries
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+SUCCESS_FILE: Final = "_SUCCESS"
+
+
+def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    """Partitions with rows that agree with one of the specs. Raises BadInput for a spec that fits none of them."""
+    latest = context.snapshots.latest()
+    there = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
+    found: set[bytes] = set()
+    for spec in specs:
+        fitting = matching_partitions(there, [spec], context) if context.schema.partition_keys and spec else set()
+        if not fitting:
+            shown = ", ".join(f"{column}={value}" for column, value in spec.items()) or "none was named"
+            raise BadInput(f"{context.name} has no partition with rows like this: {shown}")
+        found |= fitting
+    return sorted(found)
+
+
+def mark_done(context: TableContext, partitions: Iterable[bytes]) -> list[str]:
+    """Returns them: `dt=2024-05-14/hour=7`."""
+    directories = partition_directories(context, partitions)
+    for directory in directories:
+        write_success_file(context.io, f"{context.location}/{directory}/{SUCCESS_FILE}", epoch_ms())
+    return directories
+
+
+def partition_directories(context: TableContext, partitions: Iterable[bytes]) -> list[str]:
+    """Below the table."""
+    return [partition_directory(context, partition) for partition in partitions]
+
+
+def mark_done_at_the_end(context: TableContext, partitions: Collection[bytes]) -> None:
+    """What a batch write committed to, where the table asks for it (`partition.end-input-to-done`). Raises nothing: the
+    rows are in the table, and partitions can be marked by hand.
+    """
+    if not context.options.partition_end_input_to_done or not context.schema.partition_keys:
+        return
+    try:
+        _log.info("partitions marked as done", table=context.name, partitions=mark_done(context, sorted(partitions)))
+    except Exception as error:
+        _log.warning("partitions are not marked as done", table=context.name, error=str(error))

@@ -1,0 +1,187 @@
+"""Partitions whose time is over are dropped: by the time that their values name, or by when they were last written.
+
+They go in one commit of kind OVERWRITE, or in several (`partition.expiration-batch-size`); files go when the snapshots
+before it expire. Which partitions go is decided again for every attempt to commit, so rows that come meanwhile count.
+
+Source: Java `operation/NormalPartitionExpire.java`, `partition/PartitionUpdateTimeExpireStrategy.java`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from storage.binary_row import decode_rows
+from storage.clock import epoch_ms
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput
+from storage.files.partition_times import PartitionTimes
+from storage.logs import get_logger
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import live_entries
+from storage.options.maintenance_options import PartitionExpirationStrategy
+from storage.paths import partition_path
+from storage.table import TableContext
+from storage.types.partition_text import partition_texts
+
+_log = get_logger(__name__)
+
+_UNREADABLE_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPartitions:
+    """Which partitions of a state are over.
+
+    older_than_ms: their time lies longer back than this. now: the local wall clock.
+    """
+
+    context: TableContext
+    older_than_ms: int
+    strategy: PartitionExpirationStrategy
+    now: datetime
+
+    def among(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
+        """entries: all live files. Returns them in the order in which they go."""
+        limit = self.now - timedelta(milliseconds=self.older_than_ms)
+        if self.strategy is PartitionExpirationStrategy.UPDATE_TIME:
+            return self._sorted(self._not_written_since(limit, entries))
+        found = sorted({entry.partition for entry in entries})
+        times = dict(zip(found, PartitionTimes(self.context).of(found), strict=True))
+        self._note_unreadable([partition for partition, time in times.items() if time is None])
+        return self._sorted([partition for partition, time in times.items() if time is not None and time < limit])
+
+    @staticmethod
+    def _not_written_since(limit: datetime, entries: Iterable[ManifestEntry]) -> list[bytes]:
+        """Files without a time count as made now."""
+        newest_ms: dict[bytes, float] = {}
+        for entry in entries:
+            made_ms = entry.file.creation_time_ms
+            known = newest_ms.get(entry.partition, float("-inf"))
+            newest_ms[entry.partition] = max(known, float("inf") if made_ms is None else made_ms)
+        # both are the local wall clock, as if it were UTC
+        limit_ms = limit.replace(tzinfo=UTC).timestamp() * 1000
+        return [partition for partition, time_ms in newest_ms.items() if time_ms < limit_ms]
+
+    def _sorted(self, partitions: Sequence[bytes]) -> list[bytes]:
+        """By their values as Java joins them."""
+        default = self.context.options.partition_default_name
+        rows = _texts(self.context, partitions)
+        joined = [",".join(default if text is None else text for text in row) for row in rows]
+        return [partition for _, partition in sorted(zip(joined, partitions, strict=True))]
+
+    def _note_unreadable(self, partitions: Sequence[bytes]) -> None:
+        if partitions:
+            shown = partition_names(self.context, partitions[:_UNREADABLE_SHOWN])
+            _log.warning(
+                "partitions that name no time never expire",
+                table=self.context.name,
+                partitions=len(partitions),
+                some=shown,
+                remedy="set partition.timestamp-pattern and partition.timestamp-formatter, or "
+                "partition.expiration-strategy = update-time, or drop them by hand",
+            )
+
+
+def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) -> list[bytes]:
+    """Partitions that the table's own options let expire soon, where their values decide; else none."""
+    age_ms, strategy = context.options.partition_expiration_ms, context.options.partition_expiration_strategy
+    if age_ms is None or strategy is not PartitionExpirationStrategy.VALUES_TIME or not context.schema.partition_keys:
+        return []
+    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).among(entries)
+
+
+def partition_names(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
+    """`dt=2024-05-14/hour=7` each."""
+    names, default = context.schema.partition_keys, context.options.partition_default_name
+    return [partition_path(names, row, default) for row in _texts(context, partitions)]
+
+
+def _texts(context: TableContext, partitions: Sequence[bytes]) -> list[list[str | None]]:
+    types = [field.type for field in context.schema.partition_fields]
+    if not partitions:
+        return []
+    columns = decode_rows(list(partitions), types)
+    legacy = context.options.partition_legacy_name
+    return [partition_texts(row, types, legacy) for row in zip(*columns, strict=True)]
+
+
+def expire_partitions(
+    context: TableContext,
+    *,
+    older_than_ms: int | None = None,
+    strategy: PartitionExpirationStrategy | None = None,
+    now: datetime | None = None,
+    dry_run: bool = False,
+) -> list[str]:
+    """Drop what is over, at most `partition.expiration-max-num` partitions. Returns them: `dt=2024-05-14/hour=7`.
+
+    older_than_ms, strategy: None takes the table's option. now: the local wall clock.
+    Raises BadInput for a table without partitions or without a time after which they expire.
+    """
+    options = context.options
+    if not context.schema.partition_keys:
+        raise BadInput(f"{context.name} is not partitioned; `expire` removes old snapshots, deletes take a condition")
+    age_ms = options.partition_expiration_ms if older_than_ms is None else older_than_ms
+    if age_ms is None:
+        raise BadInput(f"{context.name} has no option partition.expiration-time; set it, or say how old is too old")
+    chosen = strategy or options.partition_expiration_strategy
+    over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
+    latest = context.snapshots.latest()
+    going = [] if latest is None else over.among(live_entries(context, latest))[: options.partition_expiration_max_num]
+    names = partition_names(context, going)
+    if not going or dry_run:
+        return names
+    size = options.partition_expiration_batch_size or len(going)
+    for start in range(0, len(going), max(size, 1)):
+        batch = going[start : start + max(size, 1)]
+        commit = TableCommit(context, new_commit_user(options))
+        commit.remove_partitions(partial(_still_over, over, frozenset(batch)))
+    _log.info("partitions expired", table=context.name, partitions=names)
+    return names
+
+
+def _still_over(over: ExpiredPartitions, batch: frozenset[bytes], entries: Sequence[ManifestEntry]) -> set[bytes]:
+    return set(batch.intersection(over.among(entries)))
+
+
+class PartitionExpiry:
+    """Beside the commits of one table: when they are looked at. One thread at a time.
+
+    now_ms: wall clock. chance: a number of [0, 1): the first look comes within one interval, so that short jobs
+    look, too, but not each of them.
+    """
+
+    name: Final = "partition_expiry"
+
+    def __init__(
+        self,
+        context: TableContext,
+        *,
+        now_ms: Callable[[], int] = epoch_ms,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._context = context
+        self._now_ms = now_ms
+        self._interval_ms = context.options.partition_expiration_check_interval_ms
+        self._looks_at_the_end = context.options.end_input_check_partition_expire
+        self._next_look_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
+        PartitionTimes(context)  # raises for a formatter that is not understood
+
+    @staticmethod
+    def made_for(context: TableContext) -> bool:
+        return context.options.partition_expiration_ms is not None and bool(context.schema.partition_keys)
+
+    def is_due(self, *, patient: bool = True) -> bool:
+        """patient: False at the end of input."""
+        if not patient and self._looks_at_the_end:
+            return True
+        return not self._interval_ms or self._now_ms() > self._next_look_ms
+
+    def run(self) -> None:
+        self._next_look_ms = self._now_ms() + self._interval_ms
+        expire_partitions(self._context, now=datetime.fromtimestamp(self._now_ms() / 1000))
