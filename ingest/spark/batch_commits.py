@@ -20,6 +20,7 @@ from ingest.spark.batch_position import (
     was_made_from,
 )
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.publisher import Guard
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused
 from storage.logs import get_logger
@@ -32,8 +33,8 @@ QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id,
 _log = get_logger(__name__)
 
 
-class PositionMoved(CommitConflict):
-    """Another stream reads into the table, too: writing the batch again would not help."""
+class BatchOutdated(CommitConflict):
+    """What a batch was made from is not so any more: to write it again would not help."""
 
 
 def query_user(query: str, context: TableContext) -> str:
@@ -47,16 +48,24 @@ class BatchCommits:
     query: the query's id, None where Spark doesn't report it.
     reread: see `sink`; None for typed rows, which bring no offsets.
     accept_gap: see `sink`.
+    guard: of a batch without offsets; see `Publisher`.
     """
 
     def __init__(
-        self, context: TableContext, commit_user: str, query: str | None, reread: bool | None, accept_gap: bool
+        self,
+        context: TableContext,
+        commit_user: str,
+        query: str | None,
+        reread: bool | None,
+        accept_gap: bool,
+        guard: Guard | None = None,
     ) -> None:
         self._context = context
         self._user = commit_user
         self._query = query
         self._reread = reread
         self._accept_gap = accept_gap
+        self._guard = guard
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
@@ -102,7 +111,7 @@ class BatchCommits:
             return None
         # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
         left = TableWriter(self._context, compactor_factory=compact_manager_factory())
-        guard = self._position_guard if reached is not None else None
+        guard = self._position_guard if reached is not None else self._guard
         commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=left.restart_compaction)
         properties = {} if reached is None else reached.properties
         if self._query is not None:
@@ -167,7 +176,7 @@ class BatchCommits:
         for snapshot in snapshots:
             is_other = snapshot.commit_user != self._user or EPOCH_PROPERTY in snapshot.properties
             if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:
-                raise PositionMoved(
+                raise BatchOutdated(
                     f"{self._context.name}: while this batch was written, {snapshot.commit_user!r} moved the table's "
                     f"position, in snapshot {snapshot.id}: two streams read into it. Nothing of the batch was "
                     "published. Stop one of them; the batch is compared with the new position when it is done again"

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 
 from checkpoint.routing import takes_topic
 from ingest.formats.registry import open_format
-from ingest.spark.batch_commits import BatchCommits, PositionMoved, query_user
+from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
@@ -39,6 +39,7 @@ from ingest.spark.batch_write import Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
 from storage.bucketing import BucketMode, bucket_mode
 from storage.catalog.opening import open_catalog
+from storage.commit.publisher import Guard
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.fileio import open_file_io
@@ -118,7 +119,10 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
 
 @dataclass(frozen=True)
 class SparkSink:
-    """See `sink`. Call it as Spark does: (DataFrame, batch id)."""
+    """See `sink`. Call it as Spark does: (DataFrame, batch id).
+
+    guard: for a write that is no batch of a query, and that nobody repeats: see `Publisher`.
+    """
 
     table: str
     warehouse: str
@@ -128,6 +132,7 @@ class SparkSink:
     accept_gap: bool = False
     dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    guard: Guard | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -164,8 +169,9 @@ class TableBatch:
         self._user = user
         self._batch_id = batch_id
         reread = sink.reread if isinstance(sink.input, RawRecords) else None
-        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap)
+        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap, sink.guard)
         self._position: BatchPosition | None = None
+        self.published: int | None = None
 
     def is_committed(self, offsets: Callable[[], Ranges]) -> bool:
         """See `BatchCommits.is_committed`."""
@@ -197,12 +203,13 @@ class TableBatch:
             published = self._commits.publish(self._batch_id, written.messages, self._position)
         except CommitConflict as conflict:
             TableCommit(self.context, self._user).abort(written.messages)  # published nothing
-            if is_last or isinstance(conflict, PositionMoved):
+            if is_last or isinstance(conflict, BatchOutdated):
                 raise
             _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
             self.check(facts.ranges, of_table)
             return False
-        if published is not None:
+        self.published = published
+        if published is not None and self.sink.guard is None:
             maintenance.committed(self.context, self._user, published)
         return True
 
@@ -210,10 +217,11 @@ class TableBatch:
         return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
 
 
-def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> None:
+def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> list[int]:
     """A batch into the tables of several sinks, which is decoded once: of raw records of one format.
 
-    Raises the first error. Tables that are committed until then stay so; a batch that is done again passes them over.
+    Returns the snapshots that were made. Raises the first error. Tables that are committed until then stay so; a batch
+    that is done again passes them over.
     """
     query = _query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
@@ -221,7 +229,7 @@ def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> 
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
     due = [one for one in opened if not one.is_committed(offsets)]
     if not due:
-        return
+        return []
     with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
         facts = rows.facts
         for number, one in enumerate(due):
@@ -237,7 +245,8 @@ def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> 
                 }
             )
             if not left:
-                return
+                break
+    return [one.published for one in due if one.published is not None]
 
 
 def _check_buckets(context: TableContext) -> None:

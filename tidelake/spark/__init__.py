@@ -7,6 +7,7 @@ spark.read.format("tidelake").option("warehouse", "/data/lake").option("table", 
 """
 
 from ingest.spark.sink import SparkSink, sink
+from tidelake.spark.actions.row_changes import delete, merge, update, write
 from tidelake.spark.data_source import register
 
-__all__ = ["SparkSink", "register", "sink"]
+__all__ = ["SparkSink", "delete", "merge", "register", "sink", "update", "write"]

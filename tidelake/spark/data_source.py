@@ -13,13 +13,17 @@ from tidelake.spark.batch_writer import AppendWriter
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
+from tidelake.spark.registration import register_source
 from tidelake.spark.stream_reader import TableStreamReader
 
 
 def register(spark: SparkSession) -> None:
-    """Make formats `tidelake` and `tidelake-kafka` known to a session. Its Python workers need this package too."""
-    spark.dataSource.register(TidelakeDataSource)
-    spark.dataSource.register(KafkaDataSource)
+    """Make formats `tidelake` and `tidelake-kafka` known to a session. Its Python workers need this package too.
+
+    Nothing to do where Spark found them by itself (`pyspark_tidelake`).
+    """
+    for source in (TidelakeDataSource, KafkaDataSource):
+        register_source(spark, source)
 
 
 class TidelakeDataSource(DataSource):

@@ -26,6 +26,7 @@ from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.read_options import options_of
+from tidelake.spark.registration import register_source
 from tidelake.spark.table_creation import TableCreation
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
@@ -161,7 +162,7 @@ def _source(spark: SparkSession, config: Config) -> DataFrame:
             raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
         lines = spark.readStream.option("pathGlobFilter", "*.{jsonl,jsonl.gz}").option("lineSep", "\n")
         return lines.option("maxFilesPerTrigger", _FILES_A_BATCH).text(source.path.absolute().as_uri())
-    spark.dataSource.register(KafkaDataSource)
+    register_source(spark, KafkaDataSource)
     has_headers = bool(open_format(config.format, config.format_options).KEPT_HEADERS)
     schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if has_headers else "")
     reader = spark.readStream.format(KafkaDataSource.name()).schema(schema)

@@ -1,0 +1,1 @@
+"""What Spark does to tables: changes of rows, and maintenance."""

@@ -1,0 +1,286 @@
+"""Rows of a table written, changed and deleted by Spark, each call in one snapshot.
+
+A change reads a snapshot, computes rows, and writes them. Another writer's commit in between could be lost by that:
+then nothing is published, and all of it is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col, expr, lit, when
+
+from ingest.spark.batch_commits import BatchOutdated
+from ingest.spark.sink import sink, write_batch
+from storage.catalog.opening import open_catalog
+from storage.commit.table_commit import new_commit_user
+from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.format import KIND_COLUMN, CommitKind, RowKind
+from storage.messages.suggestions import did_you_mean
+from storage.options import ChangelogProducer, MergeEngine
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from tidelake.spark.data_source import TidelakeDataSource, register
+
+_ATTEMPTS: Final = 5
+_BATCH_ID: Final = 1  # of its commit user there is no other
+_STEP: Final = "_step"  # orders the old row of an update before the new one
+_MATCHED: Final = "_matched"
+
+Condition = str | Column
+Assignments = Mapping[str, Condition]
+
+
+def write(
+    rows: DataFrame,
+    table: str,
+    warehouse: str,
+    *,
+    order_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> int | None:
+    """Rows into a table, whatever its buckets: new ones, or newer ones of their keys.
+
+    rows: columns of the table by name, optionally `_VALUE_KIND` (see `Table.writer`).
+    order_by: see `sink`. options: of the store.
+    Returns the snapshot; None for no rows. Nothing is written twice by tasks that are tried again; a call that is
+    repeated writes again.
+    """
+    return _Change.of(rows.sparkSession, table, warehouse, options).publish(rows, order_by, lambda _: None)
+
+
+def delete(
+    spark: SparkSession, table: str, warehouse: str, where: Condition, *, options: Mapping[str, str] | None = None
+) -> int | None:
+    """Remove the rows of a table with primary key that match a condition of Spark (`"amount < 3"`).
+
+    Returns the snapshot; None when no row matches. Raises CommitConflict when others committed first again and again.
+    """
+    change = _Change.of(spark, table, warehouse, options)
+    change.check_has_key("delete")
+    return change.done(
+        lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte"))
+    )
+
+
+def update(
+    spark: SparkSession,
+    table: str,
+    warehouse: str,
+    values: Assignments,
+    where: Condition = "true",
+    *,
+    options: Mapping[str, str] | None = None,
+) -> int | None:
+    """Change columns of the rows that match. values: by column an expression of Spark over the row as it was
+    (`{"amount": "amount * 2", "status": "'paid'"}`).
+
+    Otherwise as `delete`. Only where the newest row of a key wins (merge-engine = deduplicate), and not for columns of
+    the key.
+    """
+    change = _Change.of(spark, table, warehouse, options)
+    change.check_replaces("update")
+    change.check_assignments(values)
+
+    def rows(old: DataFrame) -> DataFrame:
+        matching = old.filter(_condition(where))
+        new = [change.assigned(name, values, col(name)) for name in change.context.schema.names]
+        return change.with_old_rows(matching, matching.select(*new, _kind(RowKind.UPDATE_AFTER)))
+
+    return change.done(rows)
+
+
+def merge(
+    source: DataFrame,
+    table: str,
+    warehouse: str,
+    *,
+    on: Condition | None = None,
+    matched_update: Assignments | Literal["*"] | None = None,
+    matched_delete: Condition | None = None,
+    not_matched_insert: Assignments | Literal["*"] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> int | None:
+    """SQL's MERGE. Expressions name columns as `source.x` and `target.x`.
+
+    on: which rows match; without, those with the same primary key.
+    matched_update: what becomes of columns of matching rows; "*" takes the source's columns.
+    matched_delete: which of the matching rows are deleted; comes before the update.
+    not_matched_insert: columns of new rows for source rows without match; "*" takes the source's. Others are null.
+
+    Otherwise as `update`. A row that two source rows change is refused.
+    """
+    change = _Change.of(source.sparkSession, table, warehouse, options)
+    change.check_replaces("merge")
+    if matched_update is None and matched_delete is None and not_matched_insert is None:
+        raise BadInput("merge needs matched_update, matched_delete or not_matched_insert: it would do nothing")
+    for values, is_insert in ((matched_update, False), (not_matched_insert, True)):
+        if isinstance(values, Mapping):
+            change.check_assignments(values, may_set_key=is_insert)
+    names, keys = change.context.schema.names, change.context.schema.primary_keys
+    if on is None:
+        condition = lit(True)
+        for key in keys:
+            condition = condition & (col(f"source.{key}") == col(f"target.{key}"))
+    else:
+        condition = _condition(on)
+
+    def rows(old: DataFrame) -> DataFrame:
+        target = old.withColumn(_MATCHED, lit(True)).alias("target")
+        joined = source.alias("source").join(target, condition, "left")
+        is_matched = col(f"target.{_MATCHED}").isNotNull()
+        is_deleted = is_matched & (lit(False) if matched_delete is None else _condition(matched_delete))
+        is_updated = is_matched & lit(matched_update is not None)
+        is_inserted = ~is_matched & lit(not_matched_insert is not None)
+        joined = joined.withColumn(
+            KIND_COLUMN,
+            when(is_deleted, lit(int(RowKind.DELETE)))
+            .when(is_updated, lit(int(RowKind.UPDATE_AFTER)))
+            .when(is_inserted, lit(int(RowKind.INSERT)))
+            .cast("byte"),
+        ).filter(col(KIND_COLUMN).isNotNull())
+        columns = [
+            when(
+                col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER),
+                _merged(name, matched_update, col(f"target.{name}"), is_key=name in keys),
+            )
+            .when(col(KIND_COLUMN) == int(RowKind.INSERT), _merged(name, not_matched_insert, lit(None)))
+            .otherwise(col(f"target.{name}"))
+            .alias(name)
+            for name in names
+        ]
+        updated = joined.filter(col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER)).select("target.*")
+        new = joined.select(*columns, KIND_COLUMN)
+        change.check_once(new)
+        return change.with_old_rows(updated, new)
+
+    return change.done(rows)
+
+
+@dataclass(frozen=True)
+class _Change:
+    spark: SparkSession
+    context: TableContext
+    warehouse: str
+    options: Mapping[str, str]
+
+    @staticmethod
+    def of(spark: SparkSession, table: str, warehouse: str, options: Mapping[str, str] | None) -> _Change:
+        register(spark)
+        return _Change(spark, open_catalog(warehouse, options or {}).load(table), warehouse, options or {})
+
+    def done(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
+        """rows: what to write, from the rows that there are."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            base = self.context.snapshots.latest_id()
+            if base is None:
+                given = self.spark.read.format(TidelakeDataSource.name())
+            else:
+                given = self.spark.read.format(TidelakeDataSource.name()).option("snapshot", base)
+            old = given.options(warehouse=self.warehouse, table=self.context.name, **self.options).load()
+            try:
+                return self.publish(rows(old), [_STEP] if self._tells_old_rows else [], _nobody_since(base or 0))
+            except CommitConflict:
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def publish(
+        self, rows: DataFrame, order_by: Sequence[str], guard: Callable[[Sequence[Snapshot]], None]
+    ) -> int | None:
+        one = sink(
+            self.context.name,
+            self.warehouse,
+            order_by=order_by,
+            commit_user=new_commit_user(self.context.options),
+            options=self.options,
+        )
+        made = write_batch([replace(one, guard=guard)], rows, _BATCH_ID)
+        return made[0] if made else None
+
+    @property
+    def _tells_old_rows(self) -> bool:
+        """Whether readers of the changelog count on being told what an update replaced."""
+        return self.context.options.changelog_producer is ChangelogProducer.INPUT
+
+    def with_old_rows(self, old: DataFrame, new: DataFrame) -> DataFrame:
+        """old: of those that are updated."""
+        if not self._tells_old_rows:
+            return new
+        before = old.select(*self.context.schema.names, _kind(RowKind.UPDATE_BEFORE))
+        return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
+
+    def check_once(self, new: DataFrame) -> None:
+        """Tasks look for keys that come twice, except where old rows come beside new ones."""
+        keys = self.context.schema.primary_keys
+        twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
+        if twice is not None and (found := twice.limit(1).collect()):
+            raise BadInput(
+                f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
+                "key in the source"
+            )
+
+    def check_has_key(self, verb: str) -> None:
+        if not self.context.schema.has_primary_key:
+            raise UnsupportedFeature(
+                f"tidelake.spark.{verb} on {self.context.name}",
+                "it has no primary key by which tasks could find its rows again",
+                f"Use Table.{verb}, which marks rows in deletion vectors, in one process",
+            )
+
+    def check_replaces(self, verb: str) -> None:
+        self.check_has_key(verb)
+        if (engine := self.context.options.merge_engine) is not MergeEngine.DEDUPLICATE:
+            raise UnsupportedFeature(
+                f"tidelake.spark.{verb} on {self.context.name}",
+                f"its merge-engine is {engine}: a new row would not replace the old one",
+                "Write rows that it merges, with tidelake.spark.write",
+            )
+
+    def check_assignments(self, values: Assignments, *, may_set_key: bool = False) -> None:
+        schema = self.context.schema
+        for name in values:
+            if name not in schema.by_name:
+                hint = did_you_mean(name, schema.names) or "."
+                raise BadInput(f"{self.context.name} has no column {name!r}{hint} Correct the name or leave it out")
+            if name in schema.primary_keys and not may_set_key:
+                raise BadInput(
+                    f"{self.context.name}: {name!r} is a column of the primary key, and a row with another key is "
+                    "another row. Delete the old one and write a new one"
+                )
+
+    def assigned(self, name: str, values: Assignments, old: Column) -> Column:
+        return (_condition(values[name]) if name in values else old).alias(name)
+
+
+def _merged(name: str, values: Assignments | str | None, other: Column, *, is_key: bool = False) -> Column:
+    if values is None or (is_key and values == "*"):
+        return other
+    if isinstance(values, str):
+        return col(f"source.{name}")
+    return _condition(values[name]) if name in values else other
+
+
+def _condition(text: Condition) -> Column:
+    return expr(text) if isinstance(text, str) else text
+
+
+def _kind(kind: RowKind) -> Column:
+    return lit(int(kind)).cast("byte").alias(KIND_COLUMN)
+
+
+def _nobody_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
+    """A guard: rows were computed from this snapshot."""
+
+    def check(snapshots: Sequence[Snapshot]) -> None:
+        for snapshot in snapshots:
+            if snapshot.id > base and snapshot.commit_kind is not CommitKind.COMPACT:
+                raise BatchOutdated(
+                    f"{snapshot.commit_user!r} committed snapshot {snapshot.id} while rows of snapshot {base} were "
+                    "being changed. Nothing was published"
+                )
+
+    return check
