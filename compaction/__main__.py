@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import cancelled_by_signals
-from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.watch import watch
 from compaction.report import CompactionReport
+from compaction.table_compaction import compact
 from storage.catalog.opening import open_catalog
 from storage.errors import TidelakeError
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.watch:
                 watch(lambda: [given.name], catalog.load, request, cancellation, _print_report)
                 return 0
-            report = compact_table(catalog.load(given.name), request, cancellation=cancellation)
+            report = compact(catalog.load(given.name), request, cancellation=cancellation)
         _print_report(report)
     except (TidelakeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -110,12 +110,12 @@ def _refused(option: Option, key: str, options: TableOptions, operation: Operati
 
 def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
     mode = bucket_mode(schema, options)
-    if mode is BucketMode.POSTPONE and operation in (Operation.WRITE, Operation.COMPACT):
+    if mode is BucketMode.POSTPONE and operation is Operation.COMPACT:
         yield Limitation(
             "option bucket = -2 (postpone)",
             operation,
-            "rows wait outside of the buckets until a job of another engine moves them",
-            USE_JAVA,
+            "rows wait outside of the buckets, and only a job that gives them buckets may move them",
+            "Call compact of the table, or `tidelake table compact`, without anything else",
         )
     if operation is Operation.WRITE and mode is BucketMode.CROSS_PARTITION:
         yield Limitation(

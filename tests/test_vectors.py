@@ -13,7 +13,6 @@ from tests.support.cases import TESTS, is_overridden, vector_files
 # A suite leaves this list when a test module calls vectors("<suite>").
 NOT_YET: Final[Mapping[str, str]] = {
     "cross_partition": "keys that move between partitions",
-    "postpone_bucket_num": "postpone buckets",
 }
 
 

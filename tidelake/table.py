@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from compaction import table_compaction
 from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import CancellationToken
 from compaction.compact_manager import compact_manager_factory
-from compaction.jobs.compact_job import compact_table
 from compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
@@ -309,7 +309,7 @@ class Table(TableMaintenance):
             order_by=tuple(order_by),
             strategy=ClusteringStrategy.parse(strategy) if strategy is not None else None,
         )
-        return compact_table(self._context, request, cancellation=cancellation)
+        return table_compaction.compact(self._context, request, cancellation=cancellation)
 
     @checked
     def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:

@@ -23,7 +23,7 @@ from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, Write
 from storage.files.bucket_directory import all_paths, bucket_directory
 from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta, index_file_path
-from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, CommitKind
+from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, POSTPONE_BUCKET, CommitKind
 from storage.logs import get_logger
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
@@ -354,7 +354,7 @@ class TableCommit:
             return {}
         bases: dict[Bucket, int] = {}
         for message in messages:
-            if message.new_files:
+            if message.new_files and message.bucket != POSTPONE_BUCKET:  # whose rows have no numbers
                 bucket, base = (message.partition, message.bucket), message.base_snapshot_id or 0
                 bases[bucket] = min(base, bases.get(bucket, base))
         return bases

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
+from storage.format import POSTPONE_BUCKET
 from storage.manifests.index_manifest import index_files_by_bucket
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import live_entries_of
@@ -88,7 +89,8 @@ def restore_files(
     for entry in live_entries_of(manifests, snapshot, partitions, f"{context.name}, snapshot {snapshot.id}"):
         key = BucketKey(entry.partition, entry.bucket)
         numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
-        totals[entry.partition] = entry.total_buckets
+        if entry.bucket != POSTPONE_BUCKET:  # rows that wait say nothing of the buckets
+            totals[entry.partition] = entry.total_buckets
         if with_files:
             files[key].append(entry.file)
     index = manifests.read_index(snapshot.index_manifest) if with_files else ()

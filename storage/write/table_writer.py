@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.bucketing import Bucketing
+from storage.bucketing import Bucketing, BucketMode
 from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
 from storage.files.partition_times import partition_check
-from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
 from storage.merge.merge_reader import MergeOrder
 from storage.option_support import check_supported
@@ -33,6 +33,7 @@ from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, Primar
 from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
 from storage.write.increment import Increment, as_written
 from storage.write.memory_budget import MemoryBudget, pieces
+from storage.write.postpone.bucket_writer import PostponeBucketWriter
 from storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
 
@@ -72,7 +73,8 @@ class TableWriter:
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         self._spill_directory = spill_directory
-        self._compactor_of = None if context.options.write_only and not replaces else compactor_factory
+        others_compact = context.options.write_only or self._bucketing.mode is BucketMode.POSTPONE
+        self._compactor_of = None if others_compact and not replaces else compactor_factory
         if replaces and compactor_factory is not None:
             self._compactor_of = compactor_of_replaced(compactor_factory, context)
         self._compacts_replaced = replaces and self._compactor_of is not None
@@ -86,10 +88,9 @@ class TableWriter:
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
-        # what must be compacted in full next, and what was by the last commit
-        self._not_full: set[BucketKey] = set()
         self._has_opened_left = False  # see `_open_left_on_level_0`
-        self._full_prepared: set[BucketKey] = set()
+        self._not_full: set[BucketKey] = set()  # what must be compacted in full next
+        self._full_prepared: set[BucketKey] = set()  # and what was by the last commit
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
@@ -259,7 +260,6 @@ class TableWriter:
 
     def cancel_compactions(self) -> None:
         """Compact no more. What is being compacted ends soon, without result; callers that wait for it go on.
-
         From any thread, and quick. Writing and committing go on.
         """
         self._compactor_of = None
@@ -391,22 +391,23 @@ class TableWriter:
         del self._buckets[key]
 
     def _open_bucket(self, key: BucketKey) -> BucketWriter:
+        if key.bucket == POSTPONE_BUCKET:
+            return PostponeBucketWriter(self._context, key)
         state = self._restored()
         state.check_total_buckets(key.partition, self._bucketing.total_buckets, self._context.name)
         next_sequence_number = self._next_sequence_numbers.get(key, 0)
         files = BucketFiles(self._context, key)
-        schema, options = self._context.schema, self._context.options
         if self._merge_function is None:
             return AppendBucketWriter(self._context, files, next_sequence_number)
-        compactor_factory = self._compactor_of  # may become None at any moment
+        factory = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,
             files,
-            MergeOrder.of(schema.trimmed_primary_keys, options),
+            MergeOrder.of(self._context.schema.trimmed_primary_keys, self._context.options),
             self._merge_function,
             next_sequence_number,
             self._spill_directory,
-            compactor_factory and compactor_factory(self._context, key, self._restored_bucket(key)),
+            factory and factory(self._context, key, self._restored_bucket(key)),
         )
 
     def _restored_bucket(self, key: BucketKey) -> RestoredBucket:

@@ -151,7 +151,6 @@ def test_a_fixed_bucket_is_the_one_of_its_bucket_function() -> None:
     ("schema", "bucket", "mode"),
     [
         pytest.param(CROSSING, "-1", BucketMode.CROSS_PARTITION, id="cross-partition"),
-        pytest.param(KEYED, "-2", BucketMode.POSTPONE, id="postpone"),
     ],
 )
 def test_a_mode_without_assigner_is_refused_by_name(schema: TableSchema, bucket: str, mode: BucketMode) -> None:
@@ -159,6 +158,10 @@ def test_a_mode_without_assigner_is_refused_by_name(schema: TableSchema, bucket:
     assert bucket_mode(schema, context.options) is mode
     with pytest.raises(UnsupportedFeature, match=mode.name.lower()):
         bucket_assigner_of(context)
+
+
+def test_rows_that_are_postponed_all_wait_in_one_bucket() -> None:
+    assert bucket_assigner_of(table(KEYED, bucket="-2")).assign(rows([1, 2, 3])).buckets == -2
 
 
 def test_a_router_splits_by_whatever_its_assigner_says() -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
+    COMPACT,
     CREATE,
     IS_TRUE,
     MAKING_FILES,
@@ -26,7 +27,7 @@ from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one
 
 _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
 _CROSSING: Final = "it belongs to keys that move between partitions of a table with bucket = -1, which writing refuses"
-_POSTPONE: Final = "it belongs to bucket = -2, which writing and compaction refuse"
+_POSTPONE: Final = "here rows of bucket = -2 always wait; only the job that compacts the table gives them buckets"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
 _MATERIALIZED: Final = "it belongs to materialized tables, which every operation refuses"
@@ -60,9 +61,9 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(READ, IS_TRUE, "rows that wait for their buckets are not merged into the others", "Unset it"),
     ),
     without_effect("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", _POSTPONE),
-    without_effect("postpone.default-bucket-num", INT, "1", _POSTPONE),
-    without_effect("postpone.target-row-num-per-bucket", LONG, None, _POSTPONE),
-    without_effect("postpone.target-size-per-bucket", SIZE, "1 gb", _POSTPONE),
+    acts("postpone.default-bucket-num", INT, "1", COMPACT),
+    acts("postpone.target-row-num-per-bucket", LONG, None, COMPACT),
+    acts("postpone.target-size-per-bucket", SIZE, "1 gb", COMPACT),
     without_effect(
         "postpone.batch-write-fixed-bucket.rescale-load-factor", INT, None, _POSTPONE, release="after 2.0.0"
     ),

@@ -14,6 +14,7 @@ from storage.table import TableContext
 from storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
 from storage.write.assigners.dynamic import DynamicBucketAssigner
 from storage.write.assigners.fixed import FixedBucketAssigner
+from storage.write.assigners.postpone import PostponeBucketAssigner
 from storage.write.assigners.unaware import UnawareBucketAssigner
 
 __all__ = [
@@ -33,6 +34,7 @@ _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
     BucketMode.FIXED: FixedBucketAssigner,
     BucketMode.UNAWARE: UnawareBucketAssigner,
     BucketMode.DYNAMIC: DynamicBucketAssigner,
+    BucketMode.POSTPONE: PostponeBucketAssigner,
 }
 
 

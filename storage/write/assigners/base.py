@@ -36,7 +36,7 @@ class AssignedRows:
 
     rows: those that were asked about. An assigner whose keys move between partitions may answer with others: with
         deletes of the old partition before the new rows, without rows that are dropped.
-    buckets (n,): of each row, 0 or more; or one number, of all rows.
+    buckets (n,): of each row, 0 or more; or one number, of all rows (-2: they wait for theirs).
     """
 
     rows: PartitionedRows

@@ -21,7 +21,6 @@ KEY = ("id",)
 # options, primary key, what the message says
 UNSUPPORTED = [
     pytest.param({"pk-btree.index.columns": "v"}, KEY, "pk-btree.index.columns", id="an index of a primary-key table"),
-    pytest.param({"bucket": "-2"}, KEY, "bucket = -2 .postpone.", id="postponed buckets"),
     pytest.param({"data-file.external-paths": "s3://else"}, KEY, "data-file.external-paths", id="files elsewhere"),
     pytest.param({"row-tracking.enabled": "true"}, (), "row-tracking.enabled", id="row tracking"),
     pytest.param({"metadata.iceberg.storage": "table-location"}, KEY, "metadata.iceberg.storage", id="Iceberg"),

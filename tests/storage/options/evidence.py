@@ -119,6 +119,13 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "bucket-function.type",
         ),
     },
+    "tests/compaction/test_postpone_rescue.py": {
+        "test_how_many_buckets_a_partition_gets": (
+            "postpone.default-bucket-num",
+            "postpone.target-row-num-per-bucket",
+            "postpone.target-size-per-bucket",
+        ),
+    },
     "tests/storage/catalog/rest/test_rest_catalog.py": {
         "test_a_wrong_token_is_told_apart_from_a_server_that_is_away": ("token", "token.provider"),
         "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),

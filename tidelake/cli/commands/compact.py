@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import CancellationToken, cancelled_by_signals
-from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.watch import watch as watch_tables
 from compaction.report import BucketCompaction, CompactionReport
+from compaction.table_compaction import compact as compact_now
 from storage.commit.commit_message import reasons_text
 from storage.errors import TidelakeError, UnsupportedFeature
 from storage.table import TableContext
@@ -87,7 +87,7 @@ def _once(
         if cancellation.is_cancelled:
             break
         try:
-            report = compact_table(open_table(name), request, cancellation=cancellation)
+            report = compact_now(open_table(name), request, cancellation=cancellation)
         except (TidelakeError, OSError) as error:
             if is_single:
                 raise

@@ -1,0 +1,166 @@
+"""Rows that wait for their bucket get one: what compacting a table with `bucket = -2` is.
+
+Of each partition, the waiting files are read one writer's after the other, in the order they were made in, and their
+rows go into as many buckets as the partition has, or needs. One COMPACT snapshot takes the waiting files away and adds
+the buckets' (and their changelog). A crash before it leaves files that nobody names. Two jobs at once: the second finds
+its files gone, and begins again.
+
+Source: Java `flink/postpone/PostponeBucketCompactSplitSource.java`, `RewritePostponeBucketCommittableOperator.java`,
+`RemovePostponeBucketFilesOperator.java`, `table/PostponeUtils.java`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from compaction.cancellation import CancellationToken
+from compaction.compact_manager import compact_manager_factory
+from compaction.report import BucketCompaction, CompactionReport
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput, CommitConflict
+from storage.files.data_file import DataFileMeta
+from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
+from storage.manifests.snapshot_files import live_entries
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_router import BucketKey
+from storage.write.compactor import CompactResult
+from storage.write.postpone.bucket_numbers import PostponeOptions
+from storage.write.table_writer import TableWriter
+
+_ATTEMPTS: Final = 5
+_NUMBER: Final = re.compile(r"-(\d+)\.[^-]*$")
+_REASON: Final = "rows that waited for their bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFiles:
+    """Of one partition.
+
+    files: in the order of their rows.
+    bucket_num: what the partition has already; None: nothing but these files.
+    """
+
+    partition: bytes
+    files: Sequence[DataFileMeta]
+    bucket_num: int | None
+
+
+def rescue_postponed(context: TableContext, cancellation: CancellationToken | None = None) -> CompactionReport:
+    """All that waits now. Rows that come meanwhile wait for the next call.
+
+    Raises CommitConflict when another job was first again and again, and what writing a table raises.
+    """
+    cancellation = cancellation or CancellationToken()
+    for attempt in range(1, _ATTEMPTS + 1):
+        schema = context.schemas.latest()
+        if schema is None:
+            raise BadInput(f"{context.name} is no table any more: it was dropped")
+        current = context if schema.id == context.schema.id else context.with_schema(schema)
+        try:
+            return _Rescue(current, cancellation).run()
+        except CommitConflict:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+class _Rescue:
+    def __init__(self, context: TableContext, cancellation: CancellationToken) -> None:
+        self._context = context
+        self._cancellation = cancellation
+        self._options = PostponeOptions.of(context.options)
+        self._commit = TableCommit(context, new_commit_user(context.options))
+
+    def run(self) -> CompactionReport:
+        snapshot = self._context.snapshots.latest()
+        if snapshot is None:
+            return CompactionReport(self._context.name)
+        messages: list[CommitMessage] = []
+        done: list[BucketCompaction] = []
+        try:
+            for waiting in waiting_files(self._context):
+                if self._cancellation.is_cancelled:
+                    self._commit.abort(messages)
+                    return CompactionReport(self._context.name, snapshot.id, is_cancelled=True)
+                written = self._into_buckets(waiting)
+                key = BucketKey(waiting.partition, POSTPONE_BUCKET)
+                messages += [*written, _removal(waiting)]
+                after = tuple(file for message in written for file in message.compact_after)
+                result = CompactResult(tuple(waiting.files), after, reason=_REASON)
+                done.append(BucketCompaction.of(self._context, key, result))
+            published = self._commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages)) if messages else None
+        except Exception:
+            self._commit.abort(messages)
+            raise
+        snapshots = () if published is None else (published,)
+        return CompactionReport(self._context.name, snapshot.id, tuple(done), snapshots)
+
+    def _into_buckets(self, waiting: WaitingFiles) -> list[CommitMessage]:
+        rows, size_bytes = (sum(f.row_count for f in waiting.files), sum(f.file_size for f in waiting.files))
+        bucket_num = self._options.bucket_num(rows, size_bytes, waiting.bucket_num)
+        target = self._context.with_options({"bucket": str(bucket_num)})
+        files = BucketFiles(self._context, BucketKey(waiting.partition, POSTPONE_BUCKET))
+        writer = TableWriter(target, compactor_factory=compact_manager_factory())
+        try:
+            for file in waiting.files:
+                for batch in files.read(file):
+                    writer.write(batch.drop_columns([SEQUENCE_COLUMN]))
+            return [_as_compacted(message) for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)]
+        finally:
+            writer.abort()
+
+
+def waiting_files(context: TableContext) -> list[WaitingFiles]:
+    """Of each partition that has any, in the latest snapshot."""
+    snapshot = context.snapshots.latest()
+    waiting: Mapping[bytes, list[DataFileMeta]] = defaultdict(list)
+    bucket_nums: dict[bytes, int] = {}
+    for entry in live_entries(context, snapshot) if snapshot is not None else ():
+        if entry.bucket == POSTPONE_BUCKET:
+            waiting[entry.partition].append(entry.file)
+        else:
+            bucket_nums[entry.partition] = entry.total_buckets
+    return [
+        WaitingFiles(partition, in_order(files), bucket_nums.get(partition)) for partition, files in waiting.items()
+    ]
+
+
+def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
+    """By time; those of one moment by their number among the files of their writer, then as they are given."""
+
+    def order(file: DataFileMeta) -> tuple[int, int]:
+        number = _NUMBER.search(file.file_name)
+        return file.creation_time_ms or 0, int(number[1]) if number else 0
+
+    return sorted(files, key=order)
+
+
+def _removal(waiting: WaitingFiles) -> CommitMessage:
+    return CommitMessage(
+        waiting.partition,
+        POSTPONE_BUCKET,
+        POSTPONE_BUCKET,
+        compact_before=tuple(waiting.files),
+        compact_reason=_REASON,
+    )
+
+
+def _as_compacted(message: CommitMessage) -> CommitMessage:
+    """What was written is no new row of the table: it came with the commit that made it wait."""
+    consumed = {file.place for file in message.compact_before}
+    own = {file.place for file in message.new_files}
+    return replace(
+        message,
+        new_files=(),
+        changelog_files=(),
+        compact_before=tuple(file for file in message.compact_before if file.place not in own),
+        compact_after=(*(file for file in message.new_files if file.place not in consumed), *message.compact_after),
+        compact_changelog=(*message.changelog_files, *message.compact_changelog),
+        compact_reason=message.compact_reason or _REASON,
+    )

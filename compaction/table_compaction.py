@@ -1,0 +1,28 @@
+"""Compacting a table, whatever its buckets are."""
+
+from __future__ import annotations
+
+from compaction.cancellation import CancellationToken
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.request import CompactionRequest
+from compaction.postpone_rescue import rescue_postponed
+from compaction.report import CompactionReport
+from storage.bucketing import BucketMode, bucket_mode
+from storage.errors import UnsupportedFeature
+from storage.table import TableContext
+
+
+def compact(
+    context: TableContext, request: CompactionRequest | None = None, *, cancellation: CancellationToken | None = None
+) -> CompactionReport:
+    """See `compact_table`; where rows wait for their bucket, `rescue_postponed`."""
+    request = request or CompactionRequest()
+    if bucket_mode(context.schema, context.options) is not BucketMode.POSTPONE:
+        return compact_table(context, request, cancellation=cancellation)
+    if request != CompactionRequest():
+        raise UnsupportedFeature(
+            f"{context.name}: option bucket = -2 (postpone)",
+            "compacting it gives buckets to all rows that wait, and takes no conditions and no order",
+            "Compact it without anything else; buckets compact themselves as rows come into them",
+        )
+    return rescue_postponed(context, cancellation)

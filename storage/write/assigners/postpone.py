@@ -1,0 +1,22 @@
+"""Tables whose rows get their bucket later: until then all lie in bucket -2.
+
+Source: Java `table/sink/PostponeBucketRowKeyExtractor.java`.
+"""
+
+from __future__ import annotations
+
+from storage.format import POSTPONE_BUCKET
+from storage.table import TableContext
+from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+
+
+class PostponeBucketAssigner(StatelessAssigner):
+    """See `BucketAssigner`."""
+
+    is_function_of_rows = True
+
+    def __init__(self, context: TableContext) -> None:
+        pass
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        return AssignedRows(rows, POSTPONE_BUCKET)

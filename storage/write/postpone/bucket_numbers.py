@@ -1,0 +1,93 @@
+"""How many buckets a partition gets whose rows waited. Pure.
+
+Source: Java `table/PostponeUtils.java`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.options import TableOptions
+from storage.options.values import parse_int, parse_long, parse_size_bytes
+
+_DEFAULT: Final = "postpone.default-bucket-num"
+_ROWS: Final = "postpone.target-row-num-per-bucket"
+_BYTES: Final = "postpone.target-size-per-bucket"
+_INT_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PostponeOptions:
+    """default_bucket_num: what a partition gets; None: it is computed.
+    target_rows, target_bytes: of one bucket; rows go first where both are given.
+    bucket_num_max, rescale_load_factor: of writers that give buckets at once; above 0.
+
+    Raises BadInput for an option below 1.
+    """
+
+    default_bucket_num: int | None = None
+    target_rows: int | None = None
+    target_bytes: int = 1 << 30
+    bucket_num_max: int = 2048
+    rescale_load_factor: int = 32
+
+    def __post_init__(self) -> None:
+        named = (
+            (_DEFAULT, self.default_bucket_num),
+            (_ROWS, self.target_rows),
+            (_BYTES, self.target_bytes),
+        )
+        for key, value in named:
+            if value is not None and value < 1:
+                raise BadInput(f"option {key} = {value}: give a number above 0")
+
+    @classmethod
+    def of(cls, options: TableOptions) -> PostponeOptions:
+        """As a job needs them that moves waiting rows."""
+        given = {key: str(options[key]) for key in (_DEFAULT, _ROWS, _BYTES) if key in options}
+        return cls(
+            parse_int(given[_DEFAULT]) if _DEFAULT in given else None,
+            parse_long(given[_ROWS]) if _ROWS in given else None,
+            parse_size_bytes(given.get(_BYTES, "1 gb")),
+        )
+
+    def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:
+        """Of a partition whose waiting rows a job moves.
+
+        rows, size_bytes: of all that waits there.
+        existing: its buckets, if it has any: then it keeps their number.
+        """
+        if existing is not None:
+            return existing
+        return self.default_bucket_num or self._needed(rows, size_bytes)
+
+    def bucket_num_at_once(self, rows: int, size_bytes: int, existing: int | None) -> tuple[int, bool]:
+        """For a batch that is written into buckets at once, and whether the partition must be rescaled to that number
+        first. Rounded up to a power of two, so that one partition after the other gets the same number.
+        """
+        if existing is None and self.default_bucket_num is not None:
+            return self.default_bucket_num, False
+        needed = self._needed(rows, size_bytes)
+        rounded = min(1 << (min(needed, self.bucket_num_max) - 1).bit_length(), self.bucket_num_max)
+        if existing is None:
+            return rounded, False
+        rescales = needed > existing * self.rescale_load_factor and rounded > existing
+        return (rounded if rescales else existing), rescales
+
+    def _needed(self, rows: int, size_bytes: int) -> int:
+        if self.target_rows is not None:
+            return estimated_bucket_num(rows, self.target_rows, _ROWS)
+        return estimated_bucket_num(size_bytes, self.target_bytes, _BYTES)
+
+
+def estimated_bucket_num(value: int, target: int, key: str = _BYTES) -> int:
+    """At least 1. key: the option that target comes from.
+
+    Raises BadInput for more than an INT holds.
+    """
+    found = max(1, -(-value // target))
+    if found > _INT_MAX:
+        raise BadInput(f"option {key} = {target} would give a partition {found} buckets; raise it")
+    return found
