@@ -105,6 +105,10 @@ class CheckpointCoordinator:
                 self._own[table].setdefault(partition, offset)
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
+    def partitions_of(self, table: str) -> frozenset[TopicPartition]:
+        """That may hold records for the table, as far as is known."""
+        return frozenset(self._published[table].ranges)
+
     def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
         """A table that no record named until now: nothing below `starts` was its own."""
         ranges = {p: OffsetRange(at, at) for p, at in starts.items()}

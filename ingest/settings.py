@@ -283,14 +283,15 @@ class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before has
-    set aside count no more, so the next start goes further), `all` never. Truncates stop the pipeline in any case, and
-    `schema_evolution` says what becomes of columns that a table lacks, and of values that only a wider column would
-    hold. dead_letters: where tolerated records are kept: a folder, or `{table: database.table}`; left out: the folder
-    `<pipeline>.dead-letters` in the warehouse. log_include_messages: whether the log tells the reason of a dead letter,
-    which may quote the record. waiting_ms_max: how long a partition may wait for a value that a record of another
-    partition has; then its record counts as one that can't be decoded. waiting_bytes_max: how much may be held back
-    while partitions wait; beyond it their records count as such, too.
+    tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before
+    has set aside count no more, so the next start goes further), `all` never. Truncates that can't be carried out
+    stop the pipeline in any case, and `schema_evolution` says what becomes of columns that a table lacks, and of
+    values that only a wider column would hold. dead_letters: where tolerated records are kept: a folder, or
+    `{table: database.table}`; left out: the folder `<pipeline>.dead-letters` in the warehouse.
+    log_include_messages: whether the log tells the reason of a dead letter, which may quote the record.
+    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; then its
+    record counts as one that can't be decoded. waiting_bytes_max: how much may be held back while partitions wait;
+    beyond it their records count as such, too.
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"

@@ -48,7 +48,9 @@ class FoundRows:
                 self.failures.append(DecodeFailure(row, offset, kind, str(error), *about))
                 return
             case Truncated():
-                kind = FailureKind.TRUNCATE
+                about = (source, (), (), error.target)
+                self.failures.append(DecodeFailure(row, offset, FailureKind.TRUNCATE, str(error), *about))
+                return
         self.failures.append(DecodeFailure(row, offset, kind, str(error), source))
 
     def skip_schema_change(
@@ -72,9 +74,10 @@ class FoundRows:
 
 
 class Truncated(BadValue):
-    """The source emptied a table. It has no place among the records of other partitions, so it is never carried out."""
+    """The source emptied a table."""
 
     def __init__(self, source: SourceTable, target: Target) -> None:
+        self.target = target
         super().__init__(
             f"the source emptied {source}; {target.name} still has its rows. Delete them, or leave them and skip "
             "truncates (truncates: skip)"

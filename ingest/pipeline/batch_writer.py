@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -84,6 +84,7 @@ class BatchWriter:
     sinks: the tables that exist, by name; it may grow, from any thread.
     moved: rows on their way to another key.
     scope: which tables it writes.
+    brought: told (table, topic) of rows that are written.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class BatchWriter:
         policy: ErrorPolicy,
         moved: MovedRowsByTable,
         scope: TableScope = ANY_TABLE,
+        brought: Callable[[str, str], None] = lambda table, topic: None,
     ) -> None:
+        self._brought = brought
         self._sinks = sinks
         self._dead_letters = dead_letters
         self._policy = policy
@@ -137,7 +140,7 @@ class BatchWriter:
         parts = [self._filled(raw, rows, fail_up_to) for rows in new]
         awaited = min((p.awaited for p in parts if p.awaited is not None), key=lambda w: w.offset, default=None)
         waits_at = None if awaited is None else awaited.offset
-        failures = [f for f in batch.failures if self._scope.takes_failure(f, raw)]
+        failures = [f for f in batch.failures if self._scope.takes_failure(f, raw) and not self._was_emptied(f, raw)]
         failures += [failure for part in parts for failure in part.failures]
         due = sorted(
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
@@ -172,6 +175,7 @@ class BatchWriter:
         failed = dict[str, Exception]()
         for rows, parts in staged.parts:
             try:
+                self._brought(rows.target.name, staged.raw.topic)
                 self._sink_of(rows).writer.add(parts)
             except Exception as error:
                 failed[rows.target.name] = error
@@ -218,6 +222,13 @@ class BatchWriter:
         """What the table doesn't have yet."""
         floor = self._floors.get(rows.target.name, {}).get(TopicPartition(raw.topic, raw.partition), 0)
         return slice_by_offset(rows, max(floor, start), None)
+
+    def _was_emptied(self, failure: DecodeFailure, raw: RawBatch) -> bool:
+        """Whether the table has what came after a truncate that is read again."""
+        if failure.kind is not FailureKind.TRUNCATE or failure.target is None:
+            return False
+        floors = self._floors.get(failure.target.name, {})
+        return failure.offset < floors.get(TopicPartition(raw.topic, raw.partition), 0)
 
     def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledBatch:
         """With left-out cells filled in; records whose cells could not be are left out.

@@ -26,7 +26,7 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.sources import build_source, build_start
-from ingest.pipeline.checkpointer import Checkpointer
+from ingest.pipeline.checkpointer import Checkpointer, TableFacts
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.flow import CreateTables, Flow, FlowTables
 from ingest.pipeline.pending_batches import PendingBatches
@@ -37,7 +37,7 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.pipeline.startup import Startup
-from ingest.pipeline.write_stage import WriteStage
+from ingest.pipeline.write_stage import Fences, WriteStage
 from ingest.quarantine.catch_up import CatchUp, TableOpener
 from ingest.quarantine.failures import TableScope, failures_of, owner_of
 from ingest.quarantine.quarantine import Quarantine, open_logs
@@ -51,9 +51,11 @@ from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
 from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_history import history_snapshots_of_each
+from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.tables.table_targets import TableTargets
+from ingest.tables.truncates import Truncates
 from storage.catalog.base import Catalog
 from storage.catalog.opening import check_holds_files, open_catalog
 from storage.fileio import FileIO, open_file_io
@@ -188,6 +190,7 @@ def build_pipeline(
         clock=clock,
         observed=observed,
         monitor=monitor,
+        truncates=str(config.format_options.get("truncates", "apply")),
         schemas=SchemaFence(
             TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
             configured.behaviors,
@@ -264,6 +267,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     monitor: PipelineMonitor | None = None,
     schemas: SchemaFence | None = None,
     quarantine: QuarantineParts | None = None,
+    truncates: str = "apply",
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -276,6 +280,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     monitor: tells others of it while the pipeline runs.
     schemas: None stops at records that don't fit their table.
     quarantine: None stops the pipeline when a table fails.
+    truncates: as `format_options` says.
     """
     metrics = RunMetrics(unused_skips=errors.unused_skips)
     observed = observed or RunObservations(policy.interval_ms, clock)
@@ -285,10 +290,11 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     failed = {} if kept is None else kept.failed
     observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
-    writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed))
-    checkpoints = Checkpointer(
-        source, sinks, dead_letters, tracker, moved_rows, routings, policy, metrics, observed, kept
-    )
+    origins = TableOrigins(router.sources_of)
+    facts = TableFacts(routings, origins)
+    fences = Fences(schemas or NoFence(), Truncates(sinks, origins, are_applied=truncates == "apply"))
+    writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed), origins.brought)
+    checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, facts, policy, metrics, observed, kept)
 
     def recovery(flags: RecoveryFlags) -> PipelineRecovery:
         logs = dict if quarantine is None else partial(quarantine.open_logs, router.tables)
@@ -297,13 +303,12 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     def writes(
         writer: BatchWriter, pending: PendingBatches, decode: Decode, quarantine: Quarantine | None
     ) -> WriteStage:
-        fence = schemas or NoFence()
         return WriteStage(
-            writer, pending, dead_letters, metrics, clock, observed, decode, fence, checkpoints.take, quarantine
+            writer, pending, dead_letters, metrics, clock, observed, decode, fences, checkpoints.take, quarantine
         )
 
     def writes_of(table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
-        alone = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, only=table))
+        alone = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, only=table), origins.brought)
         alone.start_from({table: ends})
         return WriteStage(
             alone,
@@ -313,7 +318,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             clock,
             observed,
             decode,
-            schemas or NoFence(),
+            fences,
             lambda progress: checkpoints.take(progress.coordinator),
         )
 

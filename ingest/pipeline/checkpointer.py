@@ -8,6 +8,7 @@ hint.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from checkpoint.committable import TableCommittable
@@ -26,6 +27,7 @@ from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.sources.base import Source
 from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.table_origins import ORIGINS_PROPERTY, TableOrigins
 from ingest.tables.table_sink import TableSink
 from storage.commit.commit_message import CommitMessage
 from storage.errors import WriterFenced
@@ -37,9 +39,25 @@ TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mo
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What snapshots say of each table besides position, epoch and rows on their way.
+
+    routings: what the configuration says of it.
+    origins: where its rows came from.
+    """
+
+    routings: Mapping[str, Routing]
+    origins: TableOrigins
+
+    def properties(self, table: str) -> dict[str, str]:
+        said = {ORIGINS_PROPERTY: self.origins.of(table).to_text()}
+        routing = self.routings.get(table)
+        return said if routing is None else {**said, ROUTING_PROPERTY: routing.to_text()}
+
+
 class Checkpointer:
     """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
-    routings: what the configuration says of each table.
     metrics: counts checkpoints and snapshots.
     quarantine: takes tables that fail; None: what a table raises is raised.
     """
@@ -51,7 +69,7 @@ class Checkpointer:
         dead_letters: DeadLetters,
         tracker: ProgressTracker,
         moved: MovedRowsStore,
-        routings: Mapping[str, Routing],
+        facts: TableFacts,
         policy: CheckpointPolicy,
         metrics: RunMetrics,
         observed: RunObservations,
@@ -64,7 +82,7 @@ class Checkpointer:
         self._dead_letters = dead_letters
         self._tracker = tracker
         self._moved = moved
-        self._routings = routings
+        self._facts = facts
         self._policy = policy
         self._metrics = metrics
         self._observed = observed
@@ -83,13 +101,12 @@ class Checkpointer:
         *Crash in between: some tables are at an epoch that no process has; the next one goes above it.*
         """
         self._moved.begin(recovered.moved_rows)
+        self._facts.origins.restore(recovered.origins)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
         identifier = recovered.last_identifier + bool(self._sinks)  # none is used up where there is no table yet
 
         def extra_properties(table: str) -> dict[str, str]:
-            routing = self._routings.get(table)
-            moved = self._moved.properties(table)
-            return moved if routing is None else {**moved, ROUTING_PROPERTY: routing.to_text()}
+            return {**self._moved.properties(table), **self._facts.properties(table)}
 
         coordinator = CheckpointCoordinator(
             recovered.positions, identifier, self._policy, epoch, extra_properties, recovered.starts
@@ -151,6 +168,7 @@ class Checkpointer:
         always_publish: tables that get a snapshot even without files.
         """
         self._times.begin()
+        always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
         try:
             identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
         except BaseException:

@@ -18,7 +18,7 @@ _REMEDIES: Final = {
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.SCHEMA_CHANGE: "Change the table likewise and start again, or let `schema_evolution` include it",
-    FailureKind.TRUNCATE: "Decide what becomes of the rows; `--skip-record` passes this one over, "
+    FailureKind.TRUNCATE: "Decide what becomes of the rows; `--skip-record` passes this record over, "
     "`truncates: skip` in `format_options` all of them",
 }
 

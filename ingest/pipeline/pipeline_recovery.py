@@ -27,6 +27,7 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.quarantine.own_position import JoinedLog, join_log
 from ingest.quarantine.record_log import RecordLog
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
+from ingest.tables.table_origins import Origins
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
 from ingest.tables.unusable_table import opened_at_start
@@ -49,6 +50,7 @@ class RecoveredPipeline:
     moved_rows: by table, what is on its way to another key.
     moved_row_files: by table, the files that its snapshots name for that.
     kept: what waits for tables that a process before left in quarantine; they go on with it.
+    origins: by table, where its rows came from; of those with a snapshot of the pipeline.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -61,6 +63,7 @@ class RecoveredPipeline:
     moved_rows: Mapping[str, MovedRowsState]
     moved_row_files: Mapping[str, frozenset[str]]
     kept: Mapping[str, RecordLog] = field(default_factory=dict)
+    origins: Mapping[str, Origins] = field(default_factory=dict)
 
 
 class PipelineRecovery:
@@ -147,6 +150,7 @@ class PipelineRecovery:
             moved_rows=moved,
             moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
             kept={table: self._logs[table] for table in self._joined},
+            origins={table: Origins.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own},
         )
 
     def flag_used(self, table: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
 from ingest.evolution.schema_fence import NoFence, SchemaFence
-from ingest.formats.base import DecodedBatch, FailureKind
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
@@ -20,8 +20,11 @@ from ingest.pipeline.run_metrics import RunMetrics
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
+from ingest.tables.truncates import Truncates
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
+
+_WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
 
 _log = get_logger(__name__)
 
@@ -31,6 +34,7 @@ class WriteProgress(Protocol):
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...
+    def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
 
 
 class _CommitFailed(Exception):
@@ -41,13 +45,25 @@ class _CommitFailed(Exception):
         self.error = error
 
 
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """Records before which all that came is committed.
+
+    schemas: what becomes of records that don't fit their table.
+    truncates: empties tables; None: a truncate stops the pipeline.
+    """
+
+    schemas: SchemaFence | NoFence
+    truncates: Truncates | None = None
+
+
 class WriteStage:
     """Nothing may be committed while a method runs, but by itself, where a table's schema changes. `WriteProgress`
     learns how far each partition was written.
 
     pending: what partitions hold back.
     decode: as the batches were; for tables that change, or come out of quarantine.
-    schemas: what becomes of records that don't fit their table.
+    fences: what becomes of records that change a table as a whole.
     commit: makes a checkpoint.
     metrics: counts records, rows and dead letters.
     quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
@@ -62,7 +78,7 @@ class WriteStage:
         clock: Clock,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
-        schemas: SchemaFence | NoFence,
+        fences: Fences,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
     ) -> None:
@@ -74,7 +90,7 @@ class WriteStage:
         self._clock = clock
         self._observed = observed
         self._decode = decode
-        self._schemas = schemas
+        self._schemas, self._truncates = fences.schemas, fences.truncates
         self._commit = commit
         self._unrouted: set[SourceTable] = set()
 
@@ -142,9 +158,9 @@ class WriteStage:
             self._observed.dead_letters.update(written.dead_letter_codes)
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
-                await self._refused(written, coordinator)
+                await self._refused(written, partition, coordinator)
                 failure = written.refused.failure
-                is_done = failure is not None and failure.kind is FailureKind.SCHEMA_CHANGE  # it has no row
+                is_done = failure is not None and failure.kind in _WITHOUT_ROWS
                 await self._decode_head_again(partition, written.next_offset + is_done)
                 continue
             found.update(written.unblocked)
@@ -155,11 +171,15 @@ class WriteStage:
             fail_waiting = False
         return found
 
-    async def _refused(self, written: WriteResult, coordinator: WriteProgress) -> None:
+    async def _refused(self, written: WriteResult, partition: TopicPartition, coordinator: WriteProgress) -> None:
         """Have the table fit the record, or take part no more. Raises what stops the pipeline where neither can be."""
         assert written.refused is not None
         try:
-            await self._change_schema(written.refused, coordinator)
+            failure = written.refused.failure
+            if failure is not None and failure.kind is FailureKind.TRUNCATE:
+                await self._truncate(written.refused, failure, partition, coordinator)
+            else:
+                await self._change_schema(written.refused, coordinator)
         except _CommitFailed as failed:
             raise failed.error from failed.error.__cause__
         except Exception as error:
@@ -167,6 +187,27 @@ class WriteStage:
             if table is None or quarantine is None or not quarantine.can_take([table]):
                 raise
             await quarantine.fail({table: error})
+
+    async def _truncate(
+        self, refused: RecordRefused, failure: DecodeFailure, partition: TopicPartition, coordinator: WriteProgress
+    ) -> None:
+        """Empty the table, in a snapshot whose position passes the truncate. Raises `refused` where that can't be.
+
+        *A crash before: rows and truncate are read again. After: the table's position is behind both.*
+        """
+        reason = ""
+        if self._truncates is not None:
+            found = self._truncates.reason_against(failure, partition.topic, coordinator)
+            if found is None:
+                await run_uncancellable(self._truncates.empty, failure)
+                coordinator.wrote(partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
+                try:
+                    await self._commit(coordinator)
+                except Exception as error:
+                    raise _CommitFailed(error) from error
+                return
+            reason = found
+        raise RecordRefused(f"{refused}. It can't be carried out: {reason}", failure) if reason else refused
 
     async def _change_schema(self, refused: RecordRefused, coordinator: WriteProgress) -> None:
         """Have the table fit the record. Raises `refused` where that can't be."""

@@ -74,6 +74,9 @@ class TableProgress:
     def due_in_ms(self, now_ms: int) -> int | None:
         return self.coordinator.due_in_ms(now_ms)
 
+    def partitions_of(self, table: str) -> frozenset[TopicPartition]:
+        return self.coordinator.partitions_of(table)
+
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         self.coordinator.wrote_own(self.table, partition, next_offset, nbytes=nbytes, now_ms=now_ms)
 

@@ -69,6 +69,7 @@ class TableRouter:
         self._targets: dict[str, Target] = {}
         self._table_of: dict[SourceTable, str | None] = {}
         self._tables_of: dict[str, tuple[str, ...]] = {}
+        self._sources_of: dict[str, frozenset[str]] = {}
 
     def add_table(self, table: ExpandedTable) -> None:
         """A template named it."""
@@ -104,7 +105,10 @@ class TableRouter:
                 raise BadInput(
                     f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"
                 )
-            self._table_of[source] = tables[0] if tables else self._named_by_template(source)
+            table = tables[0] if tables else self._named_by_template(source)
+            if table is not None:
+                self._sources_of[table] = self._sources_of.get(table, frozenset()) | {str(source)}
+            self._table_of[source] = table
         return self._table_of[source]
 
     def _named_by_template(self, source: SourceTable) -> str | None:
@@ -119,6 +123,10 @@ class TableRouter:
                 "(`source_tables: {mapping: …}`), or leave it out (`excluding_tables`)"
             )
         return found.name
+
+    def sources_of(self, table: str) -> frozenset[str]:
+        """Source tables whose records go to the table, as far as it was asked of them: spelled in full."""
+        return self._sources_of.get(table, frozenset())
 
     def tables_of(self, topic: str) -> tuple[str, ...]:
         """Names of the tables whose position must say how far the topic was read."""

@@ -124,6 +124,15 @@ class TableSink(RowLookup, Protocol):
         """Write under this version of the table's schema from now on. Everything added before is committed."""
         ...
 
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the next snapshot replaces all rows, even by none."""
+        ...
+
+    def truncate(self) -> None:
+        """Drop what was added since the last commit; the next one replaces all rows. No row may be added before it."""
+        ...
+
     def commit(self, committable: TableCommittable) -> int | None:
         """Publish; the snapshot's id, or None when it exists already.
 
@@ -161,6 +170,7 @@ class StorageTableSink:
         self._spill_directory = None if spill_directory is None else str(spill_directory)
         self._compacted = compacted
         self.writer = self._open_writer()
+        self.is_truncated = False
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
@@ -191,6 +201,12 @@ class StorageTableSink:
         self.writer = self._open_writer()
         self._commit.adopt_schema(context)
 
+    def truncate(self) -> None:
+        self.writer.cancel_compactions()
+        self.writer.abort()
+        self.writer = self._open_writer()  # the old one knows files that are about to go
+        self.is_truncated = True
+
     def read_state(self) -> TableState:
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
@@ -215,10 +231,14 @@ class StorageTableSink:
         self._fence.epoch, self._fence.position = committable.epoch, committable.position
         stored = committable.to_storage()
         try:
-            snapshot_id = self._commit.commit(stored)
+            if self.is_truncated:
+                snapshot_id = self._commit.overwrite(stored, dynamic=False)
+            else:
+                snapshot_id = self._commit.commit(stored)
         except (CommitConflict, WriterFenced, PositionRefused) as error:
             self._discard(stored, error)
             raise
+        self.is_truncated = False
         if snapshot_id is not None:
             self.writer.committed(snapshot_id)
             self._published(snapshot_id)

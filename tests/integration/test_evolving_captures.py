@@ -91,7 +91,7 @@ async def run(case: EvolvingCase, folder: Path, bytes_max: int) -> None:
     settings = case.settings and ", " + case.settings
     text = (
         f"{{warehouse: {folder}/lake, source: {{type: change-log-folder, path: {log}, until: end}}, "
-        f"checkpoint: {{bytes_max: {bytes_max}}}, format_options: {{truncates: skip}}, "
+        f"checkpoint: {{bytes_max: {bytes_max}}}, "
         f"tables: [{{name: shop.{case.table}, primary_key: [{key}], options: {{bucket: 2}}{settings}}}]}}"
     )
     await build_pipeline(parse_config(text, "evolve.yaml", (), {}, "evolve")).run()

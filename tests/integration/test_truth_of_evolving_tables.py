@@ -81,7 +81,7 @@ def config_for(
         warehouse=warehouse,
         source=source,
         format=next(iter(tables)).format,
-        format_options={**options, "truncates": "skip"},
+        format_options=options,
         checkpoint=checkpoint or CheckpointSettings(),
         schema_evolution=SchemaEvolutionSettings(mode="evolve"),
         tables=[settings_of(recorded, topics) for recorded, topics in tables.items()],

@@ -44,7 +44,7 @@ def config_for(
         warehouse=str(lake),
         source=source,
         format=recorded.format,
-        format_options={**options, "truncates": "skip"},
+        format_options=options,
         tables=[
             TableSettings(
                 name=f"shop.{recorded.name}", match=match, topics=match, source_types=dict(recorded.source_types)
@@ -126,7 +126,7 @@ async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
         warehouse=str(tmp_path / "lake"),
         source=KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[topic], until="end"),
         format=format_,
-        format_options={**options_of_variant, "truncates": "skip"},
+        format_options=options_of_variant,
         tables=[
             TableSettings(
                 name=f"shop.{r.name}",

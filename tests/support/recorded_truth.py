@@ -215,17 +215,25 @@ def _own_tables() -> tuple[RecordedTable, ...]:
 # ---------------------------------------------------------------- comparison
 
 
-def differences(recorded: RecordedTable, held: pa.Table, excused: Counter[str] | None = None) -> list[str]:
+def differences(
+    recorded: RecordedTable,
+    held: pa.Table,
+    excused: Counter[str] | None = None,
+    *,
+    are_truncates_skipped: bool = False,
+) -> list[str]:
     """What is wrong with a table's final rows, in words; empty when they are the truth.
 
     held: all columns of `recorded.types`, others are passed over; any order of rows. A column that no record has ever
     had may be absent, and counts as null. excused: counts what `unrecoverable.json` explains, by column ("" are rows).
+    are_truncates_skipped: then the table also holds what was there before.
     """
     excused = Counter() if excused is None else excused
     printed_rows = [dict(zip(recorded.types, row, strict=True)) for row in recorded.truth["rows"]]
     held_rows = [{**dict.fromkeys(recorded.types), **row} for row in rows_of(held)]
     if not recorded.primary_key:
-        return _differences_without_key(recorded, printed_rows, held_rows, excused)
+        may_hold_more = (are_truncates_skipped and recorded.truncates) or _excuses(recorded, None, ())
+        return _differences_without_key(recorded, printed_rows, held_rows, excused, may_hold_more=may_hold_more)
     by_key = {_comparable_key(recorded, row): row for row in held_rows}
     found = [] if len(by_key) == len(held_rows) else [f"{len(held_rows) - len(by_key)} keys occur twice"]
     for printed in printed_rows:
@@ -284,12 +292,14 @@ def _cell_differences(recorded: RecordedTable, printed: Row, row: Row, excused: 
 
 
 def _differences_without_key(
-    recorded: RecordedTable, printed_rows: Sequence[Row], held_rows: Sequence[Row], excused: Counter[str]
+    recorded: RecordedTable,
+    printed_rows: Sequence[Row],
+    held_rows: Sequence[Row],
+    excused: Counter[str],
+    *,
+    may_hold_more: bool,
 ) -> list[str]:
-    """Of a table whose truncates are skipped, or were never sent: it also holds the rows that were there before.
-
-    It then has as many rows as were ever created.
-    """
+    """may_hold_more: truncates are skipped, or were never sent: the table has as many rows as were ever created."""
     left = list(held_rows)
     found = []
     for printed in printed_rows:
@@ -299,7 +309,7 @@ def _differences_without_key(
             found.append(f"row missing: {printed}")
         else:
             left.remove(equal)
-    if left and (recorded.truncates or _excuses(recorded, None, ())):
+    if left and may_hold_more:
         excused[""] += len(left)
         if len(held_rows) != recorded.seen.rows:
             found.append(f"{len(held_rows)} rows of {recorded.seen.rows} created ones")

@@ -208,6 +208,8 @@ def _refuse(config: Config) -> None:
     stops = "a query on Spark stops at the first change of the source's columns; `mode: exception` says so"
     refused.append((evolves, "schema_evolution", stops))
     refused.append((bool(config.templates), "an entry of many tables", "Spark's tables are known before it starts"))
+    empties = config.format_options.get("truncates") == "apply"
+    refused.append((empties, "format_options: truncates: apply", "a query on Spark stops at a truncate, or skips it"))
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't fill derived columns"))
     source = config.source

@@ -27,7 +27,7 @@ class DebeziumOptions:
     """
 
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
-    truncates: Truncates = "fail"
+    truncates: Truncates = "apply"
     inexact_values: InexactValues = "fail"
 
     @classmethod
@@ -44,9 +44,9 @@ class DebeziumOptions:
                 raise BadInput(f"`format_options`: {format_} has no option {name!r}{hint} It has {', '.join(known)}")
             if not isinstance(value, str):
                 raise BadInput(f"{name} of {format_} is a text, not {value!r}")
-        truncates = options.get("truncates", "fail")
-        if truncates not in ("fail", "skip"):
-            raise BadInput(f"truncates of {format_} is fail or skip, not {truncates!r}")
+        truncates = options.get("truncates", "apply")
+        if truncates not in ("apply", "fail", "skip"):
+            raise BadInput(f"truncates of {format_} is apply, fail or skip, not {truncates!r}")
         inexact_values = options.get("inexact_values", "fail")
         if inexact_values not in ("fail", "round"):
             raise BadInput(f"inexact_values of {format_} is fail or round, not {inexact_values!r}")

@@ -57,7 +57,10 @@ class RowDecoder:
             elif (
                 record_schema := self._record_schema_of(source, envelope.source.connector or "", schema, key)
             ) is None:
-                self.found.skip_unrouted(row, source)
+                if envelope.op == TRUNCATE_OP:  # there is no table, and this makes none
+                    self.found.skip(Skipped.TRUNCATE)
+                else:
+                    self.found.skip_unrouted(row, source)
             else:
                 self._change(envelope, record_schema, source, row, key, headers)
         except BadValue as error:

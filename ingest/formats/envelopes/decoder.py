@@ -233,7 +233,10 @@ class EnvelopeDecoder:
             elif not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:
-                state.found.skip_unrouted(row, source)
+                if event is Op.TRUNCATE:  # there is no table, and this makes none
+                    state.found.skip(Skipped.TRUNCATE)
+                else:
+                    state.found.skip_unrouted(row, source)
             else:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
@@ -257,7 +260,7 @@ class EnvelopeDecoder:
             changes = record.changes(op, record_schema.by_name.keys())
             rows = [changed for change in changes for changed in rows_of_change(change, record_schema)]
             state.found.add(row, rows, record_schema.target)
-        elif self._options.truncates == "fail":
+        elif self._options.truncates != "skip":
             raise Truncated(source, record_schema.target)
         else:
             state.found.skip(Skipped.TRUNCATE)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 
-_Truncates = Literal["fail", "skip"]
+_Truncates = Literal["apply", "fail", "skip"]
 _InexactValues = Literal["fail", "round"]
 _BinaryHandlingMode = Literal["base64", "hex"]
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -21,12 +21,12 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class EnvelopeOptions:
-    """truncates: what a truncate of the source table is, a failure or skipped.
+    """truncates: what a truncate of the source table is: it empties the table (where it can), is a failure, or skipped.
     inexact_values: what a value is that has more digits than its column's type, a failure or rounded.
     binary_handling_mode: how bytes come whose type the records don't declare.
     """
 
-    truncates: _Truncates = "fail"
+    truncates: _Truncates = "apply"
     inexact_values: _InexactValues = "fail"
     binary_handling_mode: _BinaryHandlingMode = "base64"
 

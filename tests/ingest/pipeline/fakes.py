@@ -261,6 +261,7 @@ class FakeSink:
         self.after_commit: Callable[[], None] = lambda: None
         self.at_room: Callable[[], None] = lambda: None
         self.is_memory_short = False
+        self.is_truncated = False
         self.was_aborted = False
         self.was_cancelled = False
 
@@ -270,6 +271,9 @@ class FakeSink:
 
     def adopt_schema(self, context: TableContext) -> None:
         raise AssertionError("this table stays as it is")
+
+    def truncate(self) -> None:
+        raise AssertionError("nobody empties this table")
 
     @property
     def writer(self) -> FakeSink:

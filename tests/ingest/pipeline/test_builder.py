@@ -60,7 +60,9 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
         pytest.param(
             ["format_options={truncate: skip}"], BadInput, "no option 'truncate'; did you mean 'truncates'", id="a typo"
         ),
-        pytest.param(["format_options={truncates: maybe}"], BadInput, "fail or skip, not 'maybe'", id="a wrong word"),
+        pytest.param(
+            ["format_options={truncates: maybe}"], BadInput, "apply, fail or skip, not 'maybe'", id="a wrong word"
+        ),
         pytest.param(
             ["format_options={unavailable_value_placeholder: 5}"],
             BadInput,

@@ -258,7 +258,7 @@ def test_plain_json_makes_no_table_of_the_envelopes_of_another_format() -> None:
 @pytest.mark.parametrize("name", ["canal-json", "maxwell-json"])
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"truncate": "skip"}, "has no option 'truncate'"), ({"truncates": "yes"}, "is fail or skip, not 'yes'")],
+    [({"truncate": "skip"}, "has no option 'truncate'"), ({"truncates": "yes"}, "is apply or fail or skip, not 'yes'")],
     ids=["unknown option", "unknown value"],
 )
 def test_options_that_mean_nothing_are_refused(name: str, options: dict[str, Any], reason: str) -> None:

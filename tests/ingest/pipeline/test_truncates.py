@@ -1,0 +1,234 @@
+"""A truncate of a source table empties its table exactly where its place among the rows is known, and else stops."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from checkpoint.offsets import TopicPartition, chain_breaks
+from checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.error_policy import RecordRefused
+from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.tables.table_origins import ORIGINS_PROPERTY
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.fileio.base import FileIO
+from storage.fileio.memory import MemoryFileIO
+from tests.ingest.formats.debezium.changes import change
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tests.support.levels import sample
+from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.table import Table
+
+CONFIG = """
+warehouse: {warehouse}
+pipeline: shop
+source: {{type: change-log-folder, path: /unused}}
+checkpoint: {{bytes_max: {bytes_max}, interval_ms: 3600000}}
+quarantine: {{retry_ms_min: 20, retry_ms_max: 50}}
+tables: [{tables}]
+{settings}
+"""
+ALONE = "{name: shop.a, match: a, options: {bucket: -1}}"
+TABLES = "{name: shop.a, match: a, options: {bucket: -1}}, {name: shop.b, match: b, primary_key: [id]}"
+
+
+@dataclass
+class TruncatingWorld:
+    """An append table and one with a key; a topic holds the records of both, in one partition unless said otherwise."""
+
+    tables: str = TABLES
+    settings: str = ""
+    bytes_max: int = 500
+    log: MemoryLog = field(default_factory=MemoryLog)
+    warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
+    store: FileIO = field(default_factory=MemoryFileIO)
+    truth: dict[str, list[int]] = field(default_factory=lambda: {"a": [], "b": []})
+
+    def add(self, table: str, number: int, *, topic: str = "all", partition: int = 0, **source: Any) -> None:
+        named = {"db": "s", "table": table, **source}
+        record = change("c", after={"id": number}, key={"id": number} if table == "b" else None, source=named)
+        self.log.append(topic, record.value, record.key, partition)
+        self.truth[table].append(number)
+
+    def truncate(self, table: str, *, topic: str = "all", partition: int = 0, **source: Any) -> int:
+        """Returns the record's offset."""
+        record = change("t", key=None, source={"db": "s", "table": table, **source})
+        self.truth[table] = []
+        return self.log.append(topic, record.value, None, partition)
+
+    async def run(self, io: FileIO | None = None, skip: tuple[TopicPartition, int] | None = None) -> Any:
+        """One process, from its start to the end of the log."""
+        text = CONFIG.format(
+            warehouse=self.warehouse, bytes_max=self.bytes_max, tables=self.tables, settings=self.settings
+        )
+        config = parse_config(text, "shop.yaml", (), {}, "shop")
+        flags = RecoveryFlags(skip=frozenset() if skip is None else frozenset([skip]))
+        source = MemoryLogSource(self.log, batch_records=4)
+        build = partial(build_pipeline, config, flags, io=io or self.store, source=source)
+        pipeline = await asyncio.to_thread(build)
+        return await pipeline.run()
+
+    def rows(self) -> dict[str, list[int]]:
+        catalog = FileSystemCatalog(self.store, self.warehouse)
+        found = {}
+        for name in self.truth:
+            there = catalog.table_exists(f"shop.{name}")
+            ids = Table(catalog.load(f"shop.{name}")).scan().to_arrow()["id"].to_pylist() if there else []
+            found[name] = sorted(map(int, ids))
+        return found
+
+    @property
+    def expected(self) -> dict[str, list[int]]:
+        return {name: sorted(ids) for name, ids in self.truth.items()}
+
+    def breaks(self) -> list[Any]:
+        catalog = FileSystemCatalog(self.store, self.warehouse)
+        found: list[Any] = []
+        for name in self.truth:
+            own = [s for s in catalog.load(f"shop.{name}").snapshots.all() if s.commit_user == "shop"]
+            chain = [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], name)) for s in own]
+            found += chain_breaks(chain)
+        return found
+
+
+async def test_rows_before_it_go_rows_after_it_and_other_tables_stay() -> None:
+    world = TruncatingWorld()
+    for number in range(3):
+        world.add("a", number)
+        world.add("b", number)
+    world.truncate("a")
+    world.add("a", 10)
+    world.add("b", 11)
+    world.truncate("b")
+    world.add("b", 1)
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == {"a": [10], "b": [1]}
+    world.truncate("a")
+    world.truncate("b")
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == {"a": [], "b": []}
+    world.add("a", 20)
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == {"a": [20], "b": []}
+    assert not await asyncio.to_thread(world.breaks)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", sample(range(40)))
+async def test_wherever_a_process_dies_or_a_table_fails_the_tables_end_as_their_sources(seed: int) -> None:
+    random = Random(seed)
+    world = TruncatingWorld(bytes_max=random.choice([1, 500, 10_000]))
+    number = 0
+    for _ in range(random.randint(2, 4)):
+        for _ in range(random.randint(3, 12)):
+            number += 1
+            table = random.choice("ab")
+            if random.random() < 0.25:
+                world.truncate(table)
+            else:
+                world.add(table, number)
+        io = FaultyFileIO(world.store)
+        if random.random() < 0.7:
+            io.crash_call(random.randint(1, 120), random.choice([Fault.BEFORE, Fault.AFTER]))
+        else:
+            broken, left = random.choice("ab"), random.randint(1, 20)
+
+            def fails(call: Call, broken: str = broken) -> Fault | None:
+                nonlocal left
+                writes = (
+                    call.name in ("open_output", "create_if_absent", "write") and f"/shop.db/{broken}/" in call.path
+                )
+                left -= writes
+                return Fault.BEFORE if writes and left >= 0 else None
+
+            io.fault = fails
+        with suppress(BaseException):
+            await world.run(io)
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == world.expected
+    assert not await asyncio.to_thread(world.breaks)
+
+
+async def test_in_several_partitions_it_has_no_order_and_one_can_be_passed_over() -> None:
+    world = TruncatingWorld(ALONE)
+    world.add("a", 1)
+    world.add("a", 2, partition=1)
+    offset = world.truncate("a")
+    world.truth["a"] = [1, 2, 3]
+    world.log.append("all", change("c", after={"id": 3}, key=None, source={"db": "s", "table": "a"}).value, None, 0)
+    with pytest.raises(RecordRefused, match=r"s.a; .*--skip-record.*topic all has 2 partitions, and a truncate has no"):
+        await world.run()
+    assert 1 in (await asyncio.to_thread(world.rows))["a"]
+    await world.run(skip=(TopicPartition("all", 0), offset))
+    assert await asyncio.to_thread(world.rows) == {"a": [1, 2, 3], "b": []}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"db": "s2"}, "shop.a also has rows of s2.a, which would go, too"),
+        ({"topic": "elsewhere"}, "rows of shop.a also came from topic elsewhere"),
+    ],
+    ids=["another source table", "another topic"],
+)
+async def test_rows_that_are_not_of_the_emptied_table_are_remembered_by_the_snapshots(
+    other: dict[str, Any], message: str
+) -> None:
+    world = TruncatingWorld()
+    world.add("a", 1)
+    world.add("a", 2, **other)
+    await world.run()
+    world.truncate("a")
+    with pytest.raises(RecordRefused, match=message):
+        await world.run()
+    assert await asyncio.to_thread(world.rows) == {"a": [1, 2], "b": []}
+
+
+async def test_what_an_earlier_release_wrote_is_not_emptied() -> None:
+    world = TruncatingWorld()
+    world.add("a", 1)
+    await world.run()
+
+    def forget() -> None:
+        snapshots = FileSystemCatalog(world.store, world.warehouse).load("shop.a").snapshots
+        for snapshot in snapshots.all():
+            properties = {key: value for key, value in snapshot.properties.items() if key != ORIGINS_PROPERTY}
+            path = f"{world.warehouse}/shop.db/a/snapshot/snapshot-{snapshot.id}"
+            world.store.delete(path)
+            world.store.create_if_absent(path, replace(snapshot, properties=properties).to_json().encode())
+
+    await asyncio.to_thread(forget)
+    world.truncate("a")
+    with pytest.raises(RecordRefused, match="an earlier release wrote to it"):
+        await world.run()
+
+
+@pytest.mark.parametrize(("word", "rows"), [("skip", [1, 2]), ("fail", [1])])
+async def test_the_configuration_may_say_otherwise(word: str, rows: list[int]) -> None:
+    world = TruncatingWorld(ALONE, f"format_options: {{truncates: {word}}}")
+    world.add("a", 1)
+    world.truncate("a")
+    world.add("a", 2)
+    with suppress(RecordRefused):
+        await world.run()
+    assert (await asyncio.to_thread(world.rows))["a"] == rows
+
+
+async def test_a_truncate_before_the_first_row_makes_no_table_and_empties_none() -> None:
+    world = TruncatingWorld()
+    world.truncate("a")
+    world.truncate("b")
+    world.add("b", 1)
+    world.truncate("b")
+    world.add("b", 2)
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == {"a": [], "b": [2]}
