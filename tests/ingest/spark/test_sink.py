@@ -478,7 +478,9 @@ def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, 
             id="an option that is none",
         ),
         pytest.param({"connector": {"binary_handling_mode": "octal"}}, "'octal' is none of base64, hex", id="a mode"),
-        pytest.param({"truncates": "Fail"}, "truncates of debezium-json is apply, fail or skip, not 'Fail'", id="truncates"),
+        pytest.param(
+            {"truncates": "Fail"}, "truncates of debezium-json is apply, fail or skip, not 'Fail'", id="truncates"
+        ),
     ],
 )
 def test_options_of_the_format_that_are_none_are_refused(arguments: Mapping[str, Any], said: str) -> None:
