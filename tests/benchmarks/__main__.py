@@ -28,6 +28,7 @@ from tests.benchmarks import (
     file_indexes,
     flush,
     following,
+    from_kafka,
     ingest_folder,
     ingest_kafka,
     many_tables,
@@ -43,6 +44,7 @@ from tests.benchmarks.sections import PageSection, Plan, failure
 from tests.support.tools import TOOLS, build_tool
 
 SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
+    "from-kafka": from_kafka.sections,
     "w1": partial(flush.sections, workload="w1"),
     "w2": partial(flush.sections, workload="w2"),
     "w4": merge_read.sections,
@@ -64,7 +66,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "index-flush": file_indexes.flush_sections,
     "help": startup.sections,
 }
-PEERS: Final = ("rust", "java", "pypaimon")
+PEERS: Final = ("rust", "java", "flink", "pypaimon")
 PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
@@ -79,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             pairs=options.pairs,
             data=options.data,
             scratch=scratch,
-            pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java"} else None,
+            pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java", "flink"} else None,
             peers=peers,
         )
         found = list(_told(section for name in options.only for section in _sections(name, plan)))
@@ -123,7 +125,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=some_of(SUITES), default=list(SUITES), help=f"of {','.join(SUITES)}")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the published sizes (default: 1.0)")
     parser.add_argument("--pairs", type=int, default=7, help="how often everybody runs (default: 7)")
-    parser.add_argument("--peers", type=some_of(PEERS), default=["rust", "java"], help=f"of {','.join(PEERS)}")
+    parser.add_argument("--peers", type=some_of(PEERS), default=["rust", "java", "flink"], help=f"of {','.join(PEERS)}")
     parser.add_argument("--json", type=Path, help="where to write every single measurement")
     parser.add_argument("--data", type=Path, default=REPOSITORY / ".cache" / "benchmarks", help="where rows are kept")
     return parser.parse_args(arguments)

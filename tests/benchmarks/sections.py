@@ -38,6 +38,10 @@ class Plan:
         return "java" in self.peers
 
     @property
+    def has_flink(self) -> bool:
+        return "flink" in self.peers
+
+    @property
     def has_rust(self) -> bool:
         return "rust" in self.peers
 
