@@ -58,7 +58,7 @@ from ingest.tables.table_targets import TableTargets
 from ingest.tables.truncates import Truncates
 from storage.catalog.base import Catalog
 from storage.catalog.opening import check_holds_files, open_catalog
-from storage.fileio import FileIO, open_file_io
+from storage.fileio import FileIO, open_retrying_file_io
 from storage.logs import get_logger
 from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.table import TableContext
@@ -126,7 +126,8 @@ def build_pipeline(
     """
     options = config.warehouse_options
     check_holds_files(config.warehouse, options)
-    catalog = open_catalog(config.warehouse, options, io)
+    store = io if options.get("metastore") == "rest" else io or open_retrying_file_io(config.warehouse, options)
+    catalog = open_catalog(config.warehouse, options, store)
     config = expanded(config, catalog, io)
     format_ = open_format(config.format, config.format_options)
     memory = MemoryBudget(config.write.memory_bytes)
@@ -181,7 +182,7 @@ def build_pipeline(
         pending=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
         routings=configured.routings,
         progress=ProgressFile(
-            io or open_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
+            io or open_retrying_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
         ),
         recovery_flags=recovery_flags or RecoveryFlags(),
         command=command,
@@ -198,7 +199,7 @@ def build_pipeline(
         ),
         quarantine=QuarantineParts(
             config.quarantine,
-            io or open_file_io(config.quarantine_location, options),
+            io or open_retrying_file_io(config.quarantine_location, options),
             config.quarantine_location,
             tables.sinks,
             tables,
@@ -215,7 +216,7 @@ def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None =
         return config
     options = config.warehouse_options
     location = config.quarantine_location
-    kept = tables_with_directory(io or open_file_io(location, options), location)
+    kept = tables_with_directory(io or open_retrying_file_io(location, options), location)
     return with_existing_tables(config, catalog or open_catalog(config.warehouse, options, io), kept)
 
 
@@ -227,7 +228,7 @@ def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Cl
             table.open()
         return TableDeadLetters(table, config.pipeline, clock, logs_reasons=logs_reasons)
     folder = config.dead_letters
-    io = io or open_file_io(folder, config.warehouse_options)
+    io = io or open_retrying_file_io(folder, config.warehouse_options)
     return DeadLetters(io, folder, clock, logs_reasons=logs_reasons)
 
 

@@ -13,9 +13,10 @@ from storage.fileio.local import LocalFileIO
 from storage.fileio.location import LOCAL_SCHEME, scheme_of
 from storage.fileio.memory import MEMORY_SCHEME, MemoryFileIO
 from storage.fileio.object_store import ObjectStoreFileIO
+from storage.fileio.retrying import RetryingFileIO
 from storage.fileio.stores import REMOTE_SCHEMES
 
-__all__ = ["FileIO", "FileStatus", "Output", "open_file_io"]
+__all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
 
 
 def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
@@ -33,3 +34,9 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
         return ObjectStoreFileIO(options)
     known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))
     raise BadInput(f"nothing here reads {scheme}:// locations; known are paths and {known}")
+
+
+def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
+    """The same for who runs unattended: what fails for a passing reason is tried again (see `RetryingFileIO`)."""
+    io = open_file_io(location, options)
+    return RetryingFileIO(io) if isinstance(io, LocalFileIO) else io

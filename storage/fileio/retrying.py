@@ -1,0 +1,176 @@
+"""A FileIO that tries again what failed for a passing reason: a disk that is mounted over a network goes away for a
+moment, a process has too many files open.
+
+Only what may be done twice is: reading, listing, deleting, replacing a whole file, writing one under a name of its own.
+Not `create_if_absent`, which a commit stands on: after an error its outcome is unknown, and whoever called it looks at
+what is there (`storage.commit.publisher`). Not a file that is written piece by piece, nor what is read of an open one.
+
+Clients of object stores try again by themselves.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import pyarrow as pa
+
+from storage.backoff import ExponentialBackoff
+from storage.errors import TidelakeError
+from storage.fileio.base import FileIO, FileStatus, Output
+from storage.logs import get_logger
+
+T = TypeVar("T")
+
+PATIENCE_MS: Final = 30_000
+_BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=5_000, jitter=(0.5, 1.0))
+
+# A full disk isn't among them, nor what a person has to allow: to wait for these is the pipeline's affair.
+_PASSING: Final = frozenset(
+    {
+        errno.EIO,
+        errno.EREMOTEIO,
+        errno.ESTALE,  # NFS: the server forgot the file handle
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ENOLCK,
+        errno.ENFILE,
+        errno.EMFILE,
+        errno.ENOBUFS,
+        errno.ETIMEDOUT,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ENOTCONN,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENETRESET,
+    }
+)
+
+_log = get_logger(__name__)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the same call may work a moment later."""
+    return error.errno in _PASSING and not isinstance(error, TidelakeError)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def _sleep_ms(wait_ms: float) -> None:
+    time.sleep(wait_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryingFileIO:
+    """See the module, and `FileIO`.
+
+    patience_ms: how long after its beginning a call is tried again; then its last error is raised.
+    now_ms, sleep_ms: the clock.
+    """
+
+    inner: FileIO
+    patience_ms: int = PATIENCE_MS
+    now_ms: Callable[[], float] = _now_ms
+    sleep_ms: Callable[[float], None] = _sleep_ms
+
+    def _retry(self, path: str, attempt: Callable[[], T]) -> T:
+        began_ms, failures = self.now_ms(), 0
+        while True:
+            try:
+                return attempt()
+            except OSError as error:
+                wait_ms = _BACKOFF.wait_ms(failures)
+                if not is_passing(error) or self.now_ms() + wait_ms > began_ms + self.patience_ms:
+                    raise
+                _log.warning("trying again", path=path, error=str(error), wait_ms=round(wait_ms))
+            self.sleep_ms(wait_ms)
+            failures += 1
+
+    def read(self, path: str) -> bytes:
+        return self._retry(path, lambda: self.inner.read(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._retry(path, lambda: self.inner.open_input(path))
+
+    def open_output(self, path: str) -> Output:
+        return _RetriedOutput(self, path)
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._retry(path, lambda: self.inner.write(path, data, durable=durable))
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        return self.inner.create_if_absent(path, data)
+
+    def exists(self, path: str) -> bool:
+        return self._retry(path, lambda: self.inner.exists(path))
+
+    def size_bytes(self, path: str) -> int:
+        return self._retry(path, lambda: self.inner.size_bytes(path))
+
+    def list_directory(self, path: str) -> list[FileStatus]:
+        return self._retry(path, lambda: self.inner.list_directory(path))
+
+    def make_directory(self, path: str) -> None:
+        self._retry(path, lambda: self.inner.make_directory(path))
+
+    def delete(self, path: str) -> None:
+        self._retry(path, lambda: self.inner.delete(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        every = list(paths)
+        if every:
+            self._retry(every[0], lambda: self.inner.delete_all(every))
+
+    def delete_directory(self, path: str) -> None:
+        self._retry(path, lambda: self.inner.delete_directory(path))
+
+    def rename_directory(self, source: str, target: str) -> None:
+        self.inner.rename_directory(source, target)
+
+
+class _RetriedOutput:
+    """A file that is written whole is written again from its beginning; one through the stream once."""
+
+    def __init__(self, io: RetryingFileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._data: bytes | None = None
+        self._opened: Output | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def stream(self) -> pa.NativeFile:
+        if self._opened is None:
+            self._opened = self._io.inner.open_output(self._path).__enter__()
+        return self._opened.stream
+
+    def write(self, data: bytes) -> None:
+        self._data = data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            self._opened.__exit__(kind, error, trace)
+        elif error is None:
+            self._io._retry(self._path, lambda: self._write_whole(self._data or b""))
+
+    def _write_whole(self, data: bytes) -> None:
+        with self._io.inner.open_output(self._path) as output:
+            output.write(data)
