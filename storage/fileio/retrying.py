@@ -134,6 +134,9 @@ class RetryingFileIO:
     def delete_directory(self, path: str) -> None:
         self._retry(path, lambda: self.inner.delete_directory(path))
 
+    def delete_empty_directory(self, path: str) -> bool:
+        return self.inner.delete_empty_directory(path)  # a second time it would say that there was none
+
     def rename_directory(self, source: str, target: str) -> None:
         self.inner.rename_directory(source, target)
 

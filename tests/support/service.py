@@ -59,6 +59,11 @@ class Service:
         assert self._process.poll() is None, f"ended by itself, with {self._process.returncode}:\n{self.said()}"
         return self._process
 
+    def peak_memory_mib(self) -> float:
+        """The most memory that the process has held."""
+        status = Path(f"/proc/{self._running().pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
+
     def said(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
 
