@@ -16,6 +16,7 @@ from storage.read.scan import TableScan, made_since
 from storage.read.skipping.explain import ExplainedFile, explain_scan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
+from storage.read.stream.share import Share
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
@@ -82,7 +83,8 @@ class Scan:
 
     @property
     def _planned(self) -> TableScan:
-        keep = None if self._files_since_ms is None else made_since(self._files_since_ms)
+        is_new = None if self._files_since_ms is None else made_since(self._files_since_ms)
+        keep = Share.of(self._context.options).keep_entry(self._context, is_new)
         return TableScan(self._context, self._predicate, keep)
 
     @checked

@@ -214,7 +214,7 @@ class Table(TableMaintenance):
             check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
             raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
-        reader = ChangeReader(self._context, sequence_numbers=self._sequence_numbers)
+        reader = ChangeReader(self._context, Share.of(self._context.options), sequence_numbers=self._sequence_numbers)
         latest = reader.history.latest_id() or 0
         if start > latest + 1:
             reader.get(start)  # raises
@@ -260,7 +260,7 @@ class Table(TableMaintenance):
         the end `close()`.
         """
         context, options = self._context, self._context.options
-        one_of = Share.of(share)
+        one_of = Share.of(options, share)
         name = consumer if consumer is not None else options.consumer_id
         progress = ConsumerProgress(context, name, one_of) if name is not None else None
         return Follower(

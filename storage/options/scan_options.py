@@ -125,6 +125,8 @@ class ScanOptions(BaseOptions):
 
     scan_file_creation_time_ms = OptionValue[int | None]("scan.file-creation-time-millis")
     scan_creation_time_ms = OptionValue[int | None]("scan.creation-time-millis")
+    # The only bucket that is read, of every partition
+    scan_bucket = OptionValue[int | None]("scan.bucket")
     # A stream ends before the first snapshot with a later watermark
     scan_bounded_watermark_ms = OptionValue[int | None]("scan.bounded.watermark")
     # Two snapshot ids or two tags: the first is not part of the range, the second is

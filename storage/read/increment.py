@@ -19,6 +19,7 @@ from storage.read.auto_tags import snapshots_to_auto_tag
 from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.snapshot_diff import SnapshotDiff
+from storage.read.stream.share import Share
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
@@ -118,7 +119,7 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
         case None:
             return iter(())
         case ChangesOf():
-            reader = ChangeReader(context, files=increment.files)
+            reader = ChangeReader(context, Share.of(context.options), files=increment.files)
             for snapshot_id in {increment.start, increment.end} if increment.start <= increment.end else ():
                 reader.get(snapshot_id)
             return reader.read_range(increment.start, increment.end)

@@ -26,6 +26,7 @@ from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.read.stream.position import ChangePosition
+from storage.read.stream.share import Share
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
@@ -90,7 +91,8 @@ class SnapshotDiff:
 
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
         """One split of each bucket, in key order."""
-        splits = TableScan(self._context, in_key_order=True).plan(snapshot)
+        keep = Share.of(self._context.options).keep_entry(self._context)
+        splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
         return {(split.partition, split.bucket): split for split in splits}
 
     def _run(self, split: Split, is_after: bool) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from storage.read.increment import ChangesOf, DifferenceOf, Increment, NoIncreme
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.read.snapshot_reader import SnapshotReader
+from storage.read.stream.share import Share
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext
@@ -65,14 +66,16 @@ class AuditLog(SystemTable):
     def _rows_of_snapshot(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
         numbers = (SEQUENCE_COLUMN,) if self.sequence_numbers else ()
         reader = SnapshotReader(at.context, (*at.context.schema.names, KIND_COLUMN, *numbers))
-        keep = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        keep = Share.of(at.context.options).keep_entry(at.context, is_new)
         return reader.read(TableScan(at.context, keep_entry=keep).plan(at.snapshot))
 
     def _rows_of_increment(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
         increment: Increment | NoIncrement = at.increment
         match increment:
             case ChangesOf():
-                reader = ChangeReader(at.context, files=increment.files, sequence_numbers=self.sequence_numbers)
+                share = Share.of(at.context.options)
+                reader = ChangeReader(at.context, share, files=increment.files, sequence_numbers=self.sequence_numbers)
                 for change in reader.read_range(increment.start, increment.end):
                     if not change.is_break:
                         yield change.rows

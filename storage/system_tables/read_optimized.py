@@ -14,6 +14,7 @@ from storage.read.changes import ChangeBatch
 from storage.read.increment import NoIncrement
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
+from storage.read.stream.share import Share
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
@@ -37,7 +38,8 @@ class ReadOptimized(SystemTable):
         def keeps(entry: ManifestEntry) -> bool:
             return (not has_levels or entry.file.level == highest) and (is_new is None or is_new(entry))
 
-        splits = TableScan(at.context, keep_entry=keeps).plan(at.snapshot)
+        keep = Share.of(at.context.options).keep_entry(at.context, keeps)
+        splits = TableScan(at.context, keep_entry=keep).plan(at.snapshot)
         return SnapshotReader(at.context, at.context.schema.names).read(splits)
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:

@@ -56,3 +56,19 @@ def test_a_scan_reads_what_java_reads(options: Mapping[str, str], warehouse: Pat
     ours = tidelake.open_catalog(str(warehouse)).table(NAME, options).scan().to_arrow()
     theirs = java_oracle.read(warehouse, NAME, options=options)
     assert sorted(ours["id"].to_pylist()) == sorted(row["id"] for row in theirs)
+
+
+def test_the_bucket_that_is_read_holds_the_same_rows_for_java(warehouse: Path, java_oracle: JavaOracle) -> None:
+    catalog = tidelake.open_catalog(str(warehouse))
+    created = catalog.create_table("shop.b", SCHEMA, primary_key=["id"], options={"bucket": "3"})
+    with created.writer() as writer:
+        writer.write(pa.table({"id": range(30)}, SCHEMA))
+        writer.commit()
+    options = {"scan.bucket": "1"}
+    table = catalog.table("shop.b", options)
+    ours = sorted(table.scan().to_arrow()["id"].to_pylist())
+    assert 0 < len(ours) < 30
+    assert ours == sorted(row["id"] for row in java_oracle.read(warehouse, "shop.b", options=options))
+    followed = [row for change in table.changes(start=1) for row in change.rows["id"].to_pylist()]
+    assert sorted(followed) == ours
+    assert ours == sorted(row["id"] for row in java_oracle.stream(warehouse, "shop.b", options=options))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import tidelake
 from storage.read.follow import Follower
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.tags import TagStore
+from storage.verify.changelog_check import check_changelog
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
@@ -322,6 +324,78 @@ def test_a_follower_waits_no_longer_than_the_table_says(catalog: tidelake.Catalo
     for _ in range(10):
         assert follower.step() is None
     assert follower.wait_ms == 50
+
+
+# ---------------------------------------------------------------- one bucket
+
+
+@pytest.fixture
+def buckets(catalog: tidelake.Catalog) -> tidelake.Table:
+    """shop.b: snapshot 1 added 0 to 29, 2 (an overwrite) replaced them by 10 to 39, all in three buckets."""
+    options = {"bucket": "3", "changelog-producer": "input", "streaming-read-overwrite": "true"}
+    table = catalog.create_table("shop.b", SCHEMA, primary_key=["id"], options=options)
+    for number, overwrite in ((1, None), (2, True)):
+        with table.writer(overwrite=overwrite) as writer:
+            writer.write(pa.table({"id": range(10 * number - 10, 10 * number + 20)}, SCHEMA))
+            writer.commit(number)
+    return table
+
+
+READS_OF_BUCKETS: Mapping[str, Callable[[tidelake.Catalog, Mapping[str, str]], Iterator[pa.RecordBatch]]] = {
+    "scan": lambda catalog, options: catalog.table("shop.b", options).scan().to_batches(),
+    "changes": lambda catalog, options: (c.rows for c in catalog.table("shop.b", options).changes(start=1)),
+    "follow": lambda catalog, options: (
+        c.rows for c in catalog.table("shop.b", options).follow(start="earliest", end=2)
+    ),
+    "follow from the rows that are there": lambda catalog, options: (
+        c.rows for c in catalog.table("shop.b", options).follow(start="from-snapshot-full:1", end=2)
+    ),
+    "difference": lambda catalog, options: (
+        c.rows for c in catalog.table("shop.b", options).changes(between=(1, 2), between_mode="diff")
+    ),
+    "rows that came": lambda catalog, options: (
+        catalog.table("shop.b", options).scan(between=(1, 2), between_mode="diff").to_batches()
+    ),
+    "audit_log": lambda catalog, options: catalog.table("shop.b$audit_log", options).scan().to_batches(),
+    "audit_log of changes": lambda catalog, options: (
+        catalog.table("shop.b$audit_log", options).scan(between=(0, 2)).to_batches()
+    ),
+    "ro": lambda catalog, options: catalog.table("shop.b$ro", options).scan().to_batches(),
+}
+
+
+@pytest.mark.parametrize("read", [pytest.param(read, id=name) for name, read in READS_OF_BUCKETS.items()])
+def test_each_read_is_of_the_bucket_that_the_options_name(
+    catalog: tidelake.Catalog,
+    buckets: tidelake.Table,
+    read: Callable[[tidelake.Catalog, Mapping[str, str]], Iterator[pa.RecordBatch]],
+) -> None:
+    buckets.compact(full=True)
+
+    def rows(options: Mapping[str, str]) -> list[str]:
+        return [str(row) for batch in read(catalog, options) for row in batch.to_pylist()]
+
+    parts = [rows({"scan.bucket": str(bucket)}) for bucket in range(3)]
+    assert all(parts)
+    assert sorted(chain.from_iterable(parts)) == sorted(rows({}))
+    assert rows({"scan.bucket": "3"}) == []  # as in Java: it may be there again after a rescale
+
+
+def test_what_changes_a_table_does_not_mind_the_bucket_that_readers_are_shown(
+    catalog: tidelake.Catalog, buckets: tidelake.Table
+) -> None:
+    catalog.alter_table("shop.b", [tidelake.SetOption("scan.bucket", "1")])
+    table = catalog.table("shop.b")
+    assert 0 < len(scanned(table)) < 30
+    table.delete(tidelake.col("id") >= 20)
+    parts = [scanned(catalog.table("shop.b", {"scan.bucket": str(bucket)})) for bucket in range(3)]
+    assert sorted(chain.from_iterable(parts)) == list(range(10, 20))
+    assert check_changelog(table.context).is_sound
+
+
+def test_a_bucket_that_is_none_is_refused(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
+    with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: buckets count from 0"):
+        catalog.table("shop.b", {"scan.bucket": "-1"}).scan().to_arrow()
 
 
 # ---------------------------------------------------------------- branches

@@ -54,14 +54,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("scan.watermark", LONG, None, READ),
     acts("scan.file-creation-time-millis", LONG, None, READING),
     acts("scan.creation-time-millis", LONG, None, READING),
-    refused(
-        "scan.bucket",
-        INT,
-        None,
-        Refusal(
-            READING, is_set("0"), "rows of all buckets are read", "Unset it; scan().splits() names the bucket of each"
-        ),
-    ),
+    acts("scan.bucket", INT, None, READING),
     acts("scan.bounded.watermark", LONG, None, CHANGES),
     acts("incremental-between", TEXT, None, READING),
     acts("incremental-between-timestamp", TEXT, None, READING),

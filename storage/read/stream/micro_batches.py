@@ -30,7 +30,7 @@ from storage.read.stream.full_read import FullRead
 from storage.read.stream.next_snapshot import NextSnapshot
 from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.stream.position import ChangePosition
-from storage.read.stream.share import ALL
+from storage.read.stream.share import Share
 from storage.read.stream.start import Start, first_position
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -136,11 +136,12 @@ class MicroBatches:
                 "Leave it out; trigger(availableNow=True) reads what is there",
             )
         self._context = context
-        self._reader = ChangeReader(context)
+        self._share = Share.of(options)
+        self._reader = ChangeReader(context, self._share)
         self._snapshots = NextSnapshot(context, self._reader)
         self._skips_overwrites = skips_overwrites
         name = options.consumer_id
-        self._progress = ConsumerProgress(context, name, ALL) if name is not None else None
+        self._progress = ConsumerProgress(context, name, self._share) if name is not None else None
         self._plans: OrderedDict[tuple[int, bool], list[StreamUnit]] = OrderedDict()
         self._newer_schemas: set[int] = set()
 
@@ -239,7 +240,7 @@ class MicroBatches:
 
     def _planned(self, snapshot: Snapshot, position: ChangePosition) -> list[StreamUnit]:
         if position.is_full:
-            splits = FullRead(self._context, ALL, position.files_since_ms).plan(snapshot)
+            splits = FullRead(self._context, self._share, position.files_since_ms).plan(snapshot)
             return [_of_split(snapshot, split) for split in splits]
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             return self._overwrite(snapshot)
@@ -279,14 +280,15 @@ class MicroBatches:
 
 def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[pa.RecordBatch]:
     """The table's columns and int8 `_VALUE_KIND`. Raises SnapshotExpired when files are gone with their snapshot."""
-    reader, full = ChangeReader(context), FullRead(context, ALL)
+    share = Share.of(context.options)
+    reader, full = ChangeReader(context, share), FullRead(context, share)
     for unit in units:
         match unit.rows:
             case Split():
                 yield from full.read([unit.rows])
             case Overwritten():
                 with raise_if_snapshot_expired(context, unit.snapshot.id):
-                    yield from overwritten_rows(context, unit.snapshot, ALL, tuple(context.schema.names))
+                    yield from overwritten_rows(context, unit.snapshot, share, tuple(context.schema.names))
             case entries:
                 with raise_if_changes_expired(context, unit.snapshot):
                     yield from reader.rows(entries)

@@ -1,60 +1,81 @@
 """Several readers of one table: each takes the buckets that are its own, so a key always goes to the same one.
 
+Option `scan.bucket` names one bucket, of every partition.
+
 Source: Java `flink/source/assigners/*`, `ChannelComputer.java` (a bucket's reader is its number modulo the readers).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import BadInput
 from storage.manifests.manifest_entry import ManifestEntry
+from storage.options import TableOptions
 from storage.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out."""
+    """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out.
+
+    bucket: all others are left out; None is all.
+    """
 
     index: int = 0
     count: int = 1
+    bucket: int | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.index < self.count:
             raise BadInput(f"share=({self.index}, {self.count}): expected (index, count) with 0 <= index < count")
+        if self.bucket is not None and self.bucket < 0:
+            raise BadInput(f"option scan.bucket = {self.bucket}: buckets count from 0")
 
     @classmethod
-    def of(cls, given: Sequence[int] | None) -> Share:
-        """(index, count); None is all."""
+    def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Share:
+        """given: (index, count); None is all that the options leave."""
         if given is None:
-            return ALL
+            return cls(bucket=options.scan_bucket)
         if len(given) != 2:
             raise BadInput(f"share={given!r}: expected (index, count)")
-        return cls(*given)
+        index, count = given
+        return cls(index, count, options.scan_bucket)
 
     @property
-    def is_all(self) -> bool:
+    def is_whole(self) -> bool:
+        """No other reader has a part."""
         return self.count == 1
 
     def takes(self, context: TableContext, entry: ManifestEntry) -> bool:
-        if self.is_all:
+        if self.bucket is not None and entry.bucket != self.bucket:
+            return False
+        if self.is_whole:
             return True
         if bucket_mode(context.schema, context.options) is BucketMode.UNAWARE:
             return zlib.crc32(entry.file.file_name.encode()) % self.count == self.index
         return (zlib.crc32(entry.partition) + entry.bucket) % self.count == self.index
 
+    def keep_entry(
+        self, context: TableContext, also: Callable[[ManifestEntry], bool] | None = None
+    ) -> Callable[[ManifestEntry], bool] | None:
+        """For a scan. also: another condition. None: all."""
+        if self.is_whole and self.bucket is None:
+            return also
+        return lambda entry: self.takes(context, entry) and (also is None or also(entry))
+
     def consumer(self, name: str) -> str:
         """Each reader keeps its own position; expiry spares what the slowest needs."""
-        return name if self.is_all else f"{name}-{self.index + 1}-of-{self.count}"
+        return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
     def is_another_count(self, consumer: str, *, of: str) -> bool:
         """Whether a consumer is that of a reader under the name `of` when there were more or fewer of them."""
         if consumer == of:
-            return not self.is_all
+            return not self.is_whole
         index, between, count = consumer.removeprefix(f"{of}-").partition("-of-")
         is_a_share = consumer.startswith(f"{of}-") and between and index.isdecimal() and count.isdecimal()
         return bool(is_a_share) and int(count) != self.count

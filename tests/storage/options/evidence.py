@@ -399,6 +399,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "consumer.ignore-progress",
         ),
         "test_a_dynamic_option_opens_a_branch": ("branch",),
+        "test_each_read_is_of_the_bucket_that_the_options_name": ("scan.bucket",),
         "test_a_follow_ends_before_the_first_snapshot_beyond_the_watermark": ("scan.bounded.watermark",),
         "test_a_scan_reads_only_files_that_were_made_since": ("scan.file-creation-time-millis",),
         "test_following_from_a_time_between_snapshots_that_are_known_begins_with_changes": (

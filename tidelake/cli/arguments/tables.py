@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelake.cli.arguments.common import Verbs, add_projection, add_warehouse, command, noun, table_command
 from tidelake.cli.arguments.history import add_history
-from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, start
+from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, share, start
 
 
 def add_table(verbs: Verbs) -> None:
@@ -211,6 +211,7 @@ def _add_table_reading(verbs: Verbs) -> None:
         "It knows = != < <= > >=, [not] in (…), [not] between … and …, is [not] null, like 'abc%', and, or, not.",
     )
     add_projection(scan)
+    _add_bucket(scan)
     when = scan.add_mutually_exclusive_group()
     when.add_argument("--snapshot", type=positive, metavar="ID")
     when.add_argument("--tag", metavar="NAME")
@@ -237,6 +238,7 @@ def _add_table_reading(verbs: Verbs) -> None:
         "+I inserted, -U and +U the row before and after an update, -D deleted.",
     )
     add_projection(changes)
+    _add_bucket(changes)
     changes.add_argument(
         "--start",
         type=start,
@@ -257,9 +259,11 @@ def _add_table_reading(verbs: Verbs) -> None:
     )
     changes.add_argument("--follow", action="store_true", help="go on with what is committed, until Ctrl-C or --end")
     changes.add_argument("--consumer", metavar="NAME", help="of --follow: keep the position in the table")
+    changes.add_argument("--share", type=share, metavar="N/COUNT", help="of --follow: as in `follow`")
 
     follow = table_command(verbs, "follow", "changes as they are committed, until Ctrl-C")
     add_projection(follow)
+    _add_bucket(follow)
     follow.add_argument(
         "--start",
         type=start,
@@ -269,6 +273,16 @@ def _add_table_reading(verbs: Verbs) -> None:
     )
     follow.add_argument("--consumer", metavar="NAME", help="keep the position in the table under this name")
     follow.add_argument("--until", type=positive, metavar="ID", help="end after this snapshot")
+    follow.add_argument(
+        "--share",
+        type=share,
+        metavar="N/COUNT",
+        help="1/3 is the first of three readers, each with buckets, and a position, of its own",
+    )
+
+
+def _add_bucket(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bucket", type=not_negative, metavar="ID", help="only this bucket, of every partition")
 
 
 def _add_table_maintenance(verbs: Verbs) -> None:

@@ -62,6 +62,14 @@ def range_of(mode: str) -> Callable[[str], tuple[str, str, str]]:
     return parse
 
 
+def share(text: str) -> tuple[int, int]:
+    """`1/3` is (0, 3)."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r}: write N/COUNT, as in 1/3, the first of three")
+    return int(number) - 1, int(count)
+
+
 _START_WORDS: Final = ("latest", "earliest", "latest-full", "compacted-full")
 
 

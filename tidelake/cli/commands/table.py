@@ -191,7 +191,7 @@ def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> No
 # ---------------------------------------------------------------- reading
 
 
-def scan(
+def scan(  # noqa: PLR0913 - one an option of the command
     out: CommandOutput,
     *,
     name: str,
@@ -203,9 +203,10 @@ def scan(
     as_of: str | None,
     limit: int | None,
     row_format: str | None,
+    bucket: int | None,
 ) -> None:
     condition = None if where is None else parse_condition(where)
-    table = catalog.open().table(name)
+    table = catalog.open().table(name, _of_bucket(bucket))
     found = table.scan(
         snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
     )
@@ -215,7 +216,7 @@ def scan(
     print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
 
 
-def changes(
+def changes(  # noqa: PLR0913 - one an option of the command
     out: CommandOutput,
     *,
     name: str,
@@ -227,18 +228,29 @@ def changes(
     between: tuple[str, str, str] | None,
     follow: bool,
     consumer: str | None,
+    share: tuple[int, int] | None,
+    bucket: int | None,
 ) -> None:
     if follow:
         if between:
             raise UsageError("--between and --diff name a range that ends; leave them out, or --follow")
         start_at = "latest" if start is None else start
         _follow(
-            out, name=name, catalog=catalog, columns=columns, where=where, start=start_at, consumer=consumer, until=end
+            out,
+            name=name,
+            catalog=catalog,
+            columns=columns,
+            where=where,
+            start=start_at,
+            consumer=consumer,
+            until=end,
+            share=share,
+            bucket=bucket,
         )
         return
-    if consumer is not None or (start is not None and not isinstance(start, int)):
-        raise UsageError("--consumer, and a --start that is no snapshot id, go with --follow")
-    table = catalog.open().table(name)
+    if consumer is not None or share is not None or (start is not None and not isinstance(start, int)):
+        raise UsageError("--consumer, --share, and a --start that is no snapshot id, go with --follow")
+    table = catalog.open().table(name, _of_bucket(bucket))
     wanted = _Wanted(table, columns, where)
     if between:
         mode, *ends = between
@@ -263,19 +275,25 @@ def follow(
     start: StartAt,
     consumer: str | None,
     until: int | None,
+    share: tuple[int, int] | None,
+    bucket: int | None,
 ) -> None:
     """Ends with Ctrl-C, or after the snapshot `until`."""
-    table = catalog.open().table(name)
+    table = catalog.open().table(name, _of_bucket(bucket))
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
-        for change in table.follow(start=start, consumer=consumer, end=until):
+        for change in table.follow(start=start, consumer=consumer, end=until, share=share):
             print_changes(out, wanted.of(change), columns)
     except KeyboardInterrupt:
         return
 
 
 _follow = follow
+
+
+def _of_bucket(bucket: int | None) -> dict[str, str]:
+    return {} if bucket is None else {"scan.bucket": str(bucket)}
 
 
 def _ends(between: Sequence[str]) -> tuple[str | datetime, ...]:

@@ -6,6 +6,7 @@ import io
 import threading
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -429,8 +430,39 @@ def test_following_ends_with_ctrl_c_as_if_that_were_normal(
         start=3,
         consumer=None,
         until=None,
+        share=None,
+        bucket=None,
     )
     assert capsys.readouterr().out == "#3 -D id=3\n"
+
+
+def test_readers_share_buckets_or_read_one(call: Call, warehouse: Path) -> None:
+    catalog = tidelake.open_catalog(str(warehouse))
+    catalog.create_database("shop", if_not_exists=True)
+    options = {"bucket": "3", "changelog-producer": "input"}
+    ids_only = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = catalog.create_table("shop.buckets", ids_only, primary_key=["id"], options=options)
+    with table.writer() as writer:
+        writer.write(pa.table({"id": range(30)}, ids_only))
+        writer.commit()
+    where = ("shop.buckets", "-w", warehouse, "--columns", "id", "--json")
+
+    def ids(*command: Any) -> list[int]:
+        return [line.get("row", line)["id"] for line in call("table", *command).lines]
+
+    one_each = [sorted(ids("scan", *where, "--bucket", number)) for number in range(3)]
+    assert all(one_each)
+    assert sorted(chain.from_iterable(one_each)) == list(range(30))
+    for number, of_bucket in enumerate(one_each):
+        assert sorted(ids("changes", *where, "--bucket", number)) == of_bucket
+        follow = ("follow", *where, "--start", "earliest", "--until", "1")
+        assert sorted(ids(*follow, "--bucket", number)) == of_bucket
+        assert sorted(ids(*follow, "--share", f"{number + 1}/3")) in one_each
+        both = ("changes", *where, "--follow", "--start", "earliest", "--end", "1")
+        assert sorted(ids(*both, "--share", f"{number + 1}/3")) in one_each
+    assert ids("scan", *where, "--bucket", "3") == []
+    assert call("table", "changes", *where, "--share", "1/3").code == 2  # without --follow
+    assert call("table", "follow", *where, "--share", "4/3").code == 2
 
 
 def test_an_overwrite_is_told_to_whoever_keeps_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
