@@ -38,6 +38,10 @@ class CompactionMerge(Protocol):
 
     @property
     def needs_levels(self) -> bool: ...
+    @property
+    def newest_wins(self) -> bool:
+        """Whether only the newest row of a key matters to it."""
+        ...
 
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged: ...
 
@@ -56,6 +60,10 @@ class PlainMerge:
     @property
     def needs_levels(self) -> bool:
         return LEVEL_COLUMN in self.engine.columns_needed(())
+
+    @property
+    def newest_wins(self) -> bool:
+        return self.engine.newest_wins
 
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
         return Merged(self.engine.merge(rows, groups))
@@ -83,6 +91,7 @@ class FullCompactionMerge:
     max_level: int
     compared: Sequence[str] | None = None
     needs_levels: bool = True
+    newest_wins: bool = False
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
         return self(rows, Groups.singles(rows.num_rows))

@@ -50,6 +50,7 @@ class LookupMerge:
     compared: Sequence[str] | None = None
     writes_rows: bool = True
     needs_levels: bool = True
+    newest_wins: bool = False
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
         return self(rows, Groups.singles(rows.num_rows))
@@ -104,6 +105,7 @@ class FirstRowLookup:
     find: Find
     produces_changelog: bool
     needs_levels: bool = True
+    newest_wins: bool = False
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
         return self(rows, Groups.singles(rows.num_rows))

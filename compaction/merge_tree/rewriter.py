@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +31,8 @@ from storage.table import TableContext
 from storage.types import DataField
 from storage.types.row_kinds import is_retract, row_kinds
 from storage.write.bucket_files import BucketFiles
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class MergeTreeRewriter:
                 if self.keeps_dropped_deletes:
                     self._write(dropped_deletes, deletes)
                 self._write(changelog, merged.changes)
+                del merged, rows, deletes  # rows may be large: gone before others are read
             return RewriteResult(kept.close(), dropped_deletes.close(), changelog.close())
 
     def read_changes(self, sections: Sequence[Section], output_level: int) -> RewriteResult:
@@ -88,6 +92,7 @@ class MergeTreeRewriter:
         with _aborted_on_error(changelog):
             for merged in self._merged(sections):
                 self._write(changelog, merged.changes)
+                del merged
             return RewriteResult(changelog=changelog.close())
 
     def _write(self, output: RollingFileWriter, rows: pa.RecordBatch | None) -> None:
@@ -97,9 +102,7 @@ class MergeTreeRewriter:
     def _merged(self, sections: Sequence[Section]) -> Generator[Merged]:
         for section in sections:
             with closing(self._merged_section(section)) as merged:
-                for one in merged:
-                    self._check_cancelled()
-                    yield one
+                yield from map(self._unless_cancelled, merged)  # not held here
 
     def _merged_section(self, section: Section) -> Generator[Merged]:
         merging = SectionMerge.of(self.context, section)
@@ -108,7 +111,11 @@ class MergeTreeRewriter:
             yield from (self.merge.of_single_run(batch) for batch in self._read_run(section[0], size))
             return
         yield from merging.merge(
-            lambda run: self._read_run(run, size), self._fields, self.merge, spill_directory=self.spill_directory
+            lambda run: self._read_run(run, size),
+            self._fields,
+            self.merge,
+            newest_wins=self.merge.newest_wins,
+            spill_directory=self.spill_directory,
         )
 
     def _check_cancelled(self) -> None:
@@ -135,7 +142,7 @@ class MergeTreeRewriter:
             )
             yield from map(self._unless_cancelled, rows)
 
-    def _unless_cancelled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _unless_cancelled(self, rows: T) -> T:
         self._check_cancelled()
         return rows
 

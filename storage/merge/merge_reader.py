@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import SEQUENCE_COLUMN
+from storage.files.formats.base import LARGE_ROW_BYTES
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
 from storage.merge.key_groups import Groups
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, Word, align_keys, count_rows_up_to, normalize_column
 from storage.merge.sort_order import merge_order
@@ -51,12 +52,15 @@ Merge: TypeAlias = Callable[[pa.RecordBatch, Groups], T]
 """What becomes of the rows between two cuts: rows, as by `MergeFunction.merge`, or more."""
 
 
-def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merge: Merge[T]) -> Iterator[T]:
+def merge_runs(
+    runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merge: Merge[T], *, newest_wins: bool = False
+) -> Iterator[T]:
     """What merging makes of each cut, in key order. Of rows, retracts that win are still in it (`drop_retracts`).
 
     runs: batches in key order, all of the same schema. A run has a key once; where it has it more often, its rows lie
     in one batch, oldest first. `_VALUE_KIND` may be missing where no run holds retracts; `_SEQUENCE_NUMBER` may be
     missing where `order.runs_in_order`.
+    newest_wins: as of a `MergeFunction`: of large rows `merge` gets the newest of each key alone.
     """
     cursors = [cursor for run in runs if (cursor := _Cursor.open(run, order)) is not None]
     while cursors:
@@ -71,7 +75,10 @@ def merge_runs(runs: Sequence[Iterator[pa.RecordBatch]], order: MergeOrder, merg
                 taken.append(cursor.batch.slice(0, count))
                 taken_words.append(tuple(word[:count] for word in of_run))
             cursor.pass_over(count)
-        merged = _merged(taken, taken_words, order, merge)
+        if newest_wins and len(taken) > 1 and _are_large(taken):
+            merged = _merged_newest(taken, taken_words, order, merge)
+        else:
+            merged = _merged(taken, taken_words, order, merge)
         yield merged
         del merged  # rows may be large: gone before others are read
         cursors = [cursor for cursor in cursors if cursor.read_on()]
@@ -106,6 +113,31 @@ def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrde
     parts.clear()
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
     return merge(rows, Groups.of(*merge_order(keys, sequence_words(rows, order))))
+
+
+def _are_large(parts: Sequence[pa.RecordBatch]) -> bool:
+    size_bytes: int = sum(part.nbytes for part in parts)
+    rows: int = sum(part.num_rows for part in parts)
+    return size_bytes >= LARGE_ROW_BYTES * rows
+
+
+def _merged_newest(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
+    """As `_merged`, of rows too large to be copied only to be left out: the columns that decide tell which are the
+    newest, and the others are let go before anything is copied.
+    """
+    names = (*order.sequence_fields, SEQUENCE_COLUMN, KIND_COLUMN)
+    deciding = [name for name in dict.fromkeys(names) if name in parts[0].schema.names]
+    rows = pa.concat_batches([part.select(deciding) for part in parts])
+    keys = tuple(np.concatenate(same) for same in zip(*words, strict=True))
+    by_key, is_last = merge_order(keys, sequence_words(rows, order))
+    starts = np.cumsum([0, *(part.num_rows for part in parts)])
+    winners = by_key[is_last]
+    part_of = np.searchsorted(starts, winners, side="right") - 1
+    newest = [
+        parts[p].slice(row, 1) for p, row in zip(part_of.tolist(), (winners - starts[part_of]).tolist(), strict=True)
+    ]
+    parts.clear()
+    return merge(newest[0] if len(newest) == 1 else pa.concat_batches(newest), Groups.singles(len(newest)))
 
 
 def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:

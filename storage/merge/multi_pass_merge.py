@@ -42,6 +42,7 @@ def multi_pass_merge(
     merge: Merge[T],
     *,
     fan_in: int = FAN_IN,
+    newest_wins: bool = False,
     written_first: Sequence[int] = (),
     spill_directory: str | None = None,
 ) -> Generator[T]:
@@ -67,7 +68,7 @@ def multi_pass_merge(
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
             runs = [*kept, *map(as_one, groups)]
-        yield from merge_runs(runs, order, merge)
+        yield from merge_runs(runs, order, merge, newest_wins=newest_wins)
 
 
 def _grouped(

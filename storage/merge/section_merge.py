@@ -49,11 +49,13 @@ class SectionMerge:
         fields: Sequence[DataField],
         merge: Merge[T],
         *,
+        newest_wins: bool = False,
         spill_directory: str | None = None,
     ) -> Generator[T]:
         """What `merge` makes of rows of equal keys, in key order.
 
         read: rows of a run with these fields, in batches of `batch_size`; called when the run is opened.
+        newest_wins: as of `merge_runs`.
         spill_directory: None is the system's temporary directory.
         """
         yield from multi_pass_merge(
@@ -62,6 +64,7 @@ class SectionMerge:
             self.order,
             merge,
             fan_in=fan_in_of(self.context.options),
+            newest_wins=newest_wins,
             written_first=runs_to_spill(self.runs, len(fields)),
             spill_directory=spill_directory,
         )

@@ -115,7 +115,7 @@ class SnapshotReader:
         def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
             return self._read_run(run, bucket, fields, merging.batch_size, key_condition)
 
-        merged = merging.merge(read, fields, self._merge_function.merge)
+        merged = merging.merge(read, fields, self._merge_function.merge, newest_wins=self._merge_function.newest_wins)
         return filtered(self.context, merged if self._keeps_kinds else drop_retracts(merged), self.predicate)
 
     @cached_property

@@ -240,6 +240,8 @@ class PrimaryKeyBucketWriter:
         is_late = False
         if not self._buffer.is_empty:
             is_late = self._compactor is not None and self._compactor.excess_runs > 0
+            if self._buffer.has_large_rows:
+                self._take_compacted(wait=True)  # each takes several rows of memory: one after the other
             self._write_files()
         if self._compactor is not None:
             if is_late:

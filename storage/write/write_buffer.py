@@ -112,7 +112,7 @@ class WriteBuffer:
     def _merged(self) -> Iterator[pa.RecordBatch]:
         if not self._segments:
             if self.has_large_rows:
-                yield from merge_runs(self._rows_as_runs(), self._order, self._merge_function.merge)
+                yield from self._merged_runs(self._rows_as_runs())
             elif self._batches:
                 yield self._merge_memory()
         else:
@@ -121,7 +121,11 @@ class WriteBuffer:
                 runs += self._rows_as_runs()
             elif self._batches:
                 runs.append(_in_pieces(*self._as_run()))
-            yield from merge_runs(runs, self._order, self._merge_function.merge)
+            yield from self._merged_runs(runs)
+
+    def _merged_runs(self, runs: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        function = self._merge_function
+        return merge_runs(runs, self._order, function.merge, newest_wins=function.newest_wins)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
         """What is in memory, oldest first."""

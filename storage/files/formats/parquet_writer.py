@@ -6,8 +6,9 @@ Source: Java `format/parquet/*`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -59,6 +60,10 @@ _FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 _DICTIONARY: Final = "parquet.enable.dictionary"
+
+
+# Arrow encodes and compresses all of a large row's page in memory, twice the row: a flush waits for a compaction's.
+_one_large_row_group: Final = threading.Lock()
 
 
 class ParquetWriter:
@@ -122,21 +127,26 @@ class ParquetWriter:
     def _is_row_group(self) -> bool:
         if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
             return True
-        if self._held_bytes >= LARGE_ROW_BYTES * self._held_rows:
+        if self._holds_large_rows:
             return True
         limit = self._limit_bytes
         return limit is not None and self._held_bytes_stored >= limit
+
+    @property
+    def _holds_large_rows(self) -> bool:
+        return self._held_bytes >= LARGE_ROW_BYTES * self._held_rows
 
     def _write_row_group(self) -> None:
         before = self._stream.tell()
         with _as_bad_input():
             if self._writer is None:
-                self._has_large_rows = self._held_bytes >= LARGE_ROW_BYTES * self._held_rows
+                self._has_large_rows = self._holds_large_rows
             columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
             table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
             if self._writer is None:
                 self._writer = self._opened(self._options.encodings(table))
-            self._writer.write_table(table, row_group_size=table.num_rows)
+            with _one_large_row_group if self._holds_large_rows else nullcontext():
+                self._writer.write_table(table, row_group_size=table.num_rows)
         self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
         if self._has_large_rows:

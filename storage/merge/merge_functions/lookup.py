@@ -33,7 +33,7 @@ class LookupMergeFunction:
 
     @property
     def newest_wins(self) -> bool:
-        return self.engine.newest_wins
+        return False  # of rows above level 0, that of the lowest level counts
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)

@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.merge import merge_reader
+from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import Deduplicate
 from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, merge_runs, sort_batch
 from tests.support.case_values import column_of, column_type
@@ -227,3 +229,23 @@ def _expected_order(case: Case, rows: pa.RecordBatch) -> tuple[list[int], int]:
     for field in reversed(fields):
         order.sort(key=lambda at: (field[at] is None, field[at] or 0), reverse=True)  # equal ones stay as they are
     return order, order[-1]
+
+
+@given(runs(), st.sampled_from([(), ("version",)]), st.booleans())
+def test_of_large_rows_only_the_newest_are_copied_and_nothing_else_changes(
+    drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool
+) -> None:
+    """However small they are here."""
+    order = MergeOrder(KEY, sequence_fields=sequence_fields, runs_in_order=in_order)
+    expected = pa.Table.from_batches(merge_runs(drawn.open(), order, Deduplicate().merge), SCHEMA).to_pylist()
+    seen = list[int]()
+
+    def merge(rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        seen.extend(groups.lengths.tolist())
+        return Deduplicate().merge(rows, groups)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_reader, "LARGE_ROW_BYTES", 0)
+        merged = merge_runs(drawn.open(), order, merge, newest_wins=True)
+        assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == expected
+    assert set(seen) <= {1}, "older rows never reach the merge"
