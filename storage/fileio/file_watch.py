@@ -1,7 +1,7 @@
 """Waits for files to appear on a local disk: one thread of the process polls for all waiters.
 
 A look costs a microsecond, so a hundred waiting readers cost a process next to nothing, and each hears of its file
-within some twenty milliseconds. The thread ends when nobody waits.
+within some thirty milliseconds. The thread ends when nobody waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from storage.fileio.base import FileIO
 from storage.fileio.local import LocalFileIO
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.02
+_SECONDS_BETWEEN_LOOKS: Final = 0.025
 
 
 @dataclass(frozen=True, eq=False, slots=True)
