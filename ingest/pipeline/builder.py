@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -81,6 +81,7 @@ class QuarantineParts:
     sinks: the tables that take part.
     opener: opens tables again.
     decoder: makes decoders of the pipeline's format.
+    unreadable: tables that are left out from the start.
     """
 
     settings: QuarantineSettings
@@ -89,6 +90,7 @@ class QuarantineParts:
     sinks: MutableMapping[str, TableSink]
     opener: TableOpener
     decoder: Callable[[TargetOf], Decoder]
+    unreadable: MutableMapping[str, Exception] = field(default_factory=dict)
 
     def connect(self, router: TableRouter, moved: MovedRowsByTable, clock: Clock) -> Quarantine:
         return Quarantine(
@@ -154,6 +156,7 @@ def build_pipeline(
             observed.table_compacted,
         )
 
+    has_quarantine = config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
     tables = PipelineTables(
         config.tables,
         catalog,
@@ -162,6 +165,7 @@ def build_pipeline(
         targets,
         configured.column_types,
         configured.add,
+        sets_aside=has_quarantine,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
@@ -204,8 +208,9 @@ def build_pipeline(
             tables.sinks,
             tables,
             format_.decoder,
+            tables.unreadable,
         )
-        if config.quarantine.enabled and (len(config.tables) > 1 or config.templates)
+        if has_quarantine
         else None,
     )
 
@@ -299,7 +304,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
 
     def recovery(flags: RecoveryFlags) -> PipelineRecovery:
         logs = dict if quarantine is None else partial(quarantine.open_logs, router.tables)
-        return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command, logs)
+        unreadable = None if quarantine is None else quarantine.unreadable
+        return PipelineRecovery(source, router, sinks, start, routings, progress, flags, command, logs, unreadable)
 
     def writes(
         writer: BatchWriter, pending: PendingBatches, decode: Decode, quarantine: Quarantine | None
@@ -336,6 +342,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             writes_of,
             quarantine.decoder,
             clock,
+            origins,
         )
 
     return Pipeline(
@@ -381,14 +388,15 @@ def creation_by_table(create: CreateTables, router: TableRouter, failed: Collect
     return create_each
 
 
-def configuration_differences(config: Config) -> list[TableDifference]:
-    """Where the configuration contradicts tables that exist. Blocks."""
+def configuration_differences(config: Config, unreadable: Collection[str] = ()) -> list[TableDifference]:
+    """Where the configuration contradicts tables that exist, and can be read. Blocks."""
     catalog = open_catalog(config.warehouse, config.warehouse_options)
 
     def of(table: TableSettings) -> list[TableDifference]:
         return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
 
-    return [difference for found in map_parallel(of, config.named_tables) for difference in found]
+    tables = [table for table in config.named_tables if table.name not in unreadable]
+    return [difference for found in map_parallel(of, tables) for difference in found]
 
 
 async def run(

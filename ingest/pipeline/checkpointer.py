@@ -100,6 +100,8 @@ class Checkpointer:
         Raises RecoveryOutdated where an older process committed since, WriterFenced where a newer one did.
         *Crash in between: some tables are at an epoch that no process has; the next one goes above it.*
         """
+        if self._quarantine is not None:
+            await self._quarantine.set_aside(recovered.unreadable)
         self._moved.begin(recovered.moved_rows)
         self._facts.origins.restore(recovered.origins)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())

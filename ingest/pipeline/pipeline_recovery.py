@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,7 +30,7 @@ from ingest.sources.base import AtOffsets, Earliest, Source, Start
 from ingest.tables.table_origins import Origins
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
-from ingest.tables.unusable_table import opened_at_start
+from ingest.tables.unusable_table import TableUnusable, opened_at_start
 from storage.errors import BadInput
 from storage.threads import map_uncancellable
 
@@ -51,6 +51,7 @@ class RecoveredPipeline:
     moved_row_files: by table, the files that its snapshots name for that.
     kept: what waits for tables that a process before left in quarantine; they go on with it.
     origins: by table, where its rows came from; of those with a snapshot of the pipeline.
+    unreadable: tables that are left out of all this: nobody knows where they go on.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -64,6 +65,7 @@ class RecoveredPipeline:
     moved_row_files: Mapping[str, frozenset[str]]
     kept: Mapping[str, RecordLog] = field(default_factory=dict)
     origins: Mapping[str, Origins] = field(default_factory=dict)
+    unreadable: Mapping[str, Exception] = field(default_factory=dict)
 
 
 class PipelineRecovery:
@@ -72,6 +74,7 @@ class PipelineRecovery:
     start: for tables that the pipeline is new to.
     command: runs the pipeline, for messages.
     open_logs: what waits for tables in quarantine.
+    unreadable: tables that were found so already, and are left out; None: one that can't be read ends the start.
     """
 
     def __init__(
@@ -85,7 +88,10 @@ class PipelineRecovery:
         recovery_flags: RecoveryFlags,
         command: str,
         open_logs: Callable[[], Mapping[str, RecordLog]] = dict,
+        unreadable: MutableMapping[str, Exception] | None = None,
     ) -> None:
+        self._found_unreadable = unreadable
+        self._unreadable: dict[str, Exception] = {}
         self._open_logs = open_logs
         self._logs: Mapping[str, RecordLog] = {}
         self._joined: dict[str, JoinedLog] = {}
@@ -107,11 +113,18 @@ class PipelineRecovery:
         """
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
         self._logs, self._joined = await asyncio.to_thread(self._open_logs), {}
+        self._unreadable = dict(self._found_unreadable or {})
         table_states = await self._table_states()
         recovered_tables = dict[str, RecoveredTable]()
-        for table, seen in table_states.items():
-            with opened_at_start(table, is_only=len(table_states) == 1):
-                recovered_tables[table] = recover_table(table, seen, progress, self._routings.get(table))
+        for table, seen in list(table_states.items()):
+            try:
+                with opened_at_start(table, is_only=len(table_states) == 1):
+                    recovered_tables[table] = recover_table(table, seen, progress, self._routings.get(table))
+            except TableUnusable as error:
+                self._set_aside(table, error)
+                del table_states[table]
+        if self._unreadable and not recovered_tables:
+            raise next(iter(self._unreadable.values()))
         if self._source_partitions is None:
             known = resume_offsets(s.position for s in recovered_tables.values()).keys() | self._read_by_others(
                 table_states
@@ -150,6 +163,7 @@ class PipelineRecovery:
             moved_rows=moved,
             moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
             kept={table: self._logs[table] for table in self._joined},
+            unreadable=self._unreadable,
             origins={table: Origins.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own},
         )
 
@@ -158,13 +172,24 @@ class PipelineRecovery:
         self._unused_flags.discard(table)
 
     async def _table_states(self) -> dict[str, TableState]:
-        def of(table: str) -> TableState:
+        def of(table: str) -> TableState | None:
             sink = self._sinks.get(table)
-            with opened_at_start(table, is_only=len(tables) == 1):
-                return MISSING_TABLE if sink is None else sink.read_state()
+            try:
+                with opened_at_start(table, is_only=len(self._router.tables) == 1):
+                    return MISSING_TABLE if sink is None else sink.read_state()
+            except TableUnusable as error:
+                self._set_aside(table, error)
+                return None
 
-        tables = list(self._router.tables)
-        return dict(zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True))
+        tables = [table for table in self._router.tables if table not in self._unreadable]
+        states = zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True)
+        return {table: state for table, state in states if state is not None}
+
+    def _set_aside(self, table: str, error: TableUnusable) -> None:
+        """Raises the error where the pipeline can't do without the table, or a person decided about its position."""
+        if self._found_unreadable is None or table in self._unused_flags:
+            raise error
+        self._unreadable[table] = self._found_unreadable[table] = error
 
     def _read_by_others(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
         """Partitions that others have read for tables of ours."""

@@ -56,7 +56,7 @@ class ProgressTracker:
         self._file = file
         self._clock = clock
         self._written = IdleProgress()
-        self._others: dict[str, IdleTable] = {}  # of tables that are not configured now, and may be again
+        self._others: dict[str, IdleTable] = {}  # of tables that are not configured, or unreadable, now
         self._busy: set[str] = set()  # had a snapshot since the progress was written
         self._identifier, self._epoch = 0, 0
         self._written_ms = clock.now_ms()
@@ -76,7 +76,9 @@ class ProgressTracker:
         self._identifier, self._epoch = identifier, epoch.number
         committed_to = {name: entry for name, entry in before.tables.items() if entry.snapshot_id is not None}
         known = {**before.active, **committed_to}
-        self._others = {name: entry for name, entry in known.items() if name not in self._tables}
+        self._others = {
+            name: entry for name, entry in known.items() if name not in self._tables or name in self._left_out
+        }
         await self._write(self._tables, identity, reached)
 
     async def mark_active(self, tables: Collection[str], identifier: int) -> None:
@@ -85,6 +87,7 @@ class ProgressTracker:
         Raises what the store raises: then the snapshots must not be made.
         """
         self._busy |= set(tables)
+        self._others = {name: entry for name, entry in self._others.items() if name not in tables}
         self._identifier = identifier
         if self._file is not None and any(name in self._written.tables for name in tables):
             await run_uncancellable(self._write_active, self._file, tables)
@@ -120,7 +123,7 @@ class ProgressTracker:
 
     def _save(self, file: ProgressFile, idle: Collection[str], reached: SourcePosition) -> None:
         """Blocks."""
-        active = {**self._others, **self._states(name for name in self._tables if name not in idle)}
+        active = {**self._states(name for name in self._tables if name not in idle), **self._others}
         progress = IdleProgress(reached, self._states(idle), self._identifier, self._epoch, active)
         if progress == self._written:
             return

@@ -21,7 +21,7 @@ from checkpoint.moved_rows_state import moved_rows_of
 from checkpoint.offsets import SourcePosition, TopicPartition
 from checkpoint.recovery import recover_table
 from checkpoint.routing import Routing
-from checkpoint.table_state import SnapshotSummary, TableState
+from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
 from ingest.clock import Clock, wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
@@ -31,6 +31,7 @@ from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from ingest.raw_batch import RawBatch
 from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
@@ -97,13 +98,17 @@ class CatchUp:
     new_writes: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], TableWrites]
     new_decoder: Callable[[TargetOf], Decoder]
     clock: Clock
+    origins: TableOrigins
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
         """Until `end` is set, when what can be tried is tried once more."""
         while True:
             for entry in self.quarantine.due(at_end=end.is_set()):
                 try:
-                    await _Attempt(self, entry, flow, end).run()
+                    if entry.is_unreadable:
+                        await self._find_position(entry, flow)
+                    else:
+                        await _Attempt(self, entry, flow, end).run()
                 except _FailedElsewhere:
                     pass
                 except TableFailed as failed:
@@ -112,6 +117,27 @@ class CatchUp:
             if end.is_set():
                 return
             await self._wait(end)
+
+    async def _find_position(self, entry: QuarantinedTable, flow: FlowControl) -> None:
+        """Of a table that could not be read at the start. Raises TableFailed where it still can't be."""
+        table = entry.name
+        with failures_of(table):
+            opened = await run_uncancellable(self.opener.reopen, table)
+            state = MISSING_TABLE if opened is None else await run_uncancellable(opened[0].read_state)
+            if opened is not None:
+                await run_uncancellable(opened[0].writer.abort)
+            recovered = recover_table(table, state, IdleProgress(), self.routings.get(table))
+            ends = recovered.position.ends
+            routed = [p for p in flow.coordinator.reached if table in self.quarantine.router.tables_of(p.topic)]
+            if recovered.findings or recovered.is_fresh or any(p not in ends for p in routed):
+                raise BadInput(f"{table} can be read again. Start the pipeline again: it says where the table goes on")
+            newest = state.own[0]
+            log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
+            if log is not None and join_log(log, recovered.position, newest) is None:
+                log = None
+        async with flow.exclusively():
+            self.origins.restore_one(table, newest.properties)
+            await self.quarantine.readable(table, ends, (newest.id, newest.manifest_list), log)
 
     async def _wait(self, end: asyncio.Event) -> None:
         self.quarantine.changed.clear()

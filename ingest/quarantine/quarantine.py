@@ -60,6 +60,7 @@ class QuarantinedTable:
     retry_at_ms: when it is tried again, on the pipeline's clock.
     log: None until the source is read again for it.
     waits_for_log: the source is about to be read again, from `complete_up_to`.
+    is_unreadable: nobody knows where it goes on; nothing is kept for it until it can be read.
     base: the pipeline's newest snapshot of it, id and manifest list; None for none.
     """
 
@@ -72,6 +73,7 @@ class QuarantinedTable:
     log: RecordLog | None = None
     waits_for_log: bool = False
     is_catching_up: bool = False
+    is_unreadable: bool = False
     base: tuple[int, str] | None = None
     marked_ms: int = 0
 
@@ -150,9 +152,40 @@ class Quarantine:
         self.read_again.set()
         return entry
 
+    async def set_aside(self, unreadable: Mapping[str, Exception]) -> None:
+        """Tables that can't be read at the start. What an earlier process kept for them stays."""
+        new = {table: error for table, error in unreadable.items() if table not in self.failed}
+        await self.fail(new)
+        for table in new:
+            entry = self.failed[table]
+            entry.is_unreadable, entry.waits_for_log = True, False
+        if not any(entry.waits_for_log for entry in self.failed.values()):
+            self.read_again.clear()
+
+    async def readable(
+        self, table: str, ends: Mapping[TopicPartition, int], base: tuple[int, str], log: RecordLog | None
+    ) -> None:
+        """The table's snapshots tell where it goes on: the source is read again from there, or from the end of its log.
+
+        log: what an earlier process kept, if it joins; else that goes.
+        """
+        entry = self.failed[table]
+        if log is None:
+            await run_uncancellable(_delete_others, self.io, self.location, {table})
+        entry.log, entry.complete_up_to, entry.base = log, dict(ends), base
+        entry.is_unreadable, entry.waits_for_log = False, True
+        entry.retry_at_ms = self.clock.now_ms()
+        self.read_again.set()
+
+    def open_logs_of(self, tables: Collection[str]) -> dict[str, RecordLog]:
+        """What is kept on disk for tables that are not read for yet. Blocks."""
+        return open_logs(self.io, self.location, tables)
+
     async def restore(self, kept: Mapping[str, RecordLog]) -> None:
         """A process before left tables in quarantine: they catch up at once. What else is kept is needed no more."""
-        await run_uncancellable(_delete_others, self.io, self.location, set(self.tables) - kept.keys())
+        unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
+        needless = set(self.tables) - kept.keys() - unreadable
+        await run_uncancellable(_delete_others, self.io, self.location, needless)
         for table, log in kept.items():
             notice = await run_uncancellable(read_notice, self.io, self.location, table)
             since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
@@ -302,15 +335,13 @@ class Quarantine:
         """
         now_ms = self.clock.now_ms()
         return [
-            entry
-            for entry in self.failed.values()
-            if entry.log is not None and not entry.waits_for_log and (at_end or entry.retry_at_ms <= now_ms)
+            entry for entry in self.failed.values() if _may_be_tried(entry) and (at_end or entry.retry_at_ms <= now_ms)
         ]
 
     def due_in_ms(self) -> int | None:
         """How long until one is to be tried; None for none."""
         now_ms = self.clock.now_ms()
-        waiting = [e.retry_at_ms for e in self.failed.values() if e.log is not None and not e.waits_for_log]
+        waiting = [entry.retry_at_ms for entry in self.failed.values() if _may_be_tried(entry)]
         return max(0, min(waiting) - now_ms) if waiting else None
 
     def rejoin(self, table: str) -> None:
@@ -330,6 +361,10 @@ class Quarantine:
                 self.leaving.pop(table).delete()
             elif (entry := self.failed.get(table)) is not None and entry.log is not None:
                 entry.log.trim(ends)
+
+
+def _may_be_tried(entry: QuarantinedTable) -> bool:
+    return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
 
 
 class NotYetCaughtUp(TidelakeError):

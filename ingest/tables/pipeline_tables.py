@@ -17,7 +17,7 @@ from ingest.tables.table_router import router_of
 from ingest.tables.table_sink import TableSink
 from ingest.tables.table_targets import TableTargets
 from ingest.tables.table_templates import ExpandedTable
-from ingest.tables.unusable_table import opened_at_start
+from ingest.tables.unusable_table import TableUnusable, opened_at_start
 from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -36,6 +36,7 @@ class PipelineTables:
     open_sink: makes the writer of an opened table, and reads nothing.
     infer: columns and key of the table behind a record.
     named: told each table that an entry for many has named, before anything else is.
+    sets_aside: whether tables that can't be read are left out, in `unreadable`; else that is raised.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class PipelineTables:
         targets: TableTargets | None = None,
         column_types: Mapping[str, ColumnTypes] | None = None,
         named: Callable[[ExpandedTable], None] = lambda _: None,
+        *,
+        sets_aside: bool = False,
     ) -> None:
         self.router = router_of(settings)
         settings = [table for table in settings if not table.is_template]
@@ -57,6 +60,8 @@ class PipelineTables:
         self._infer = infer
         self._column_types = {table.name: ColumnTypes() for table in settings} if column_types is None else column_types
         self._targets = targets or TableTargets(self._settings)
+        self._sets_aside = sets_aside
+        self.unreadable: dict[str, Exception] = {}
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
         for table, opened in zip(settings, map_parallel(self._opened_at_start, settings), strict=True):
@@ -162,8 +167,14 @@ class PipelineTables:
         return fitted
 
     def _opened_at_start(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
-        with opened_at_start(table.name, is_only=len(self._settings) == 1):
-            return self._opened(table)
+        try:
+            with opened_at_start(table.name, is_only=len(self._settings) == 1):
+                return self._opened(table)
+        except TableUnusable as error:
+            if not self._sets_aside:
+                raise
+            self.unreadable[table.name] = error
+            return None
 
     def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         """None for a table that doesn't exist."""

@@ -63,6 +63,10 @@ class TableOrigins:
         """What the newest snapshots say. Of tables that have none there is nothing."""
         self._known = dict(known)
 
+    def restore_one(self, table: str, properties: Mapping[str, str]) -> None:
+        """As the table's newest snapshot says."""
+        self._known[table] = Origins.of(properties)
+
     def brought(self, table: str, topic: str) -> None:
         """Rows for the table came from this topic."""
         of = self._known.get(table, Origins())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from storage.errors import AccessDenied, CorruptFile, TidelakeError, UnsupportedFeature
 
 
 class TableUnusable(TidelakeError):
-    """A pipeline of several tables can't start, because it can't read one of them. Nothing was written."""
+    """A table of several can't be read when a pipeline starts: the others go on, or, without quarantine, none."""
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(
@@ -23,6 +24,9 @@ class TableUnusable(TidelakeError):
         return type(self), (self.table, self.reason)
 
 
+CANT_BE_READ: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
+
+
 @contextmanager
 def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
     """Says which table it is that can't be read, and what to do.
@@ -31,7 +35,7 @@ def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (CorruptFile, AccessDenied, UnsupportedFeature) as error:
+    except CANT_BE_READ as error:
         if is_only:
             raise
         raise TableUnusable(table, str(error).rstrip(".")) from error

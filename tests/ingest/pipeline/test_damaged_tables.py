@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
+from ingest.config.config import load_config
 from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.recovery_flags import parse_recovery_flags
@@ -26,6 +26,7 @@ from storage.commit.commit_message import CommitMessage
 from storage.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
+from tidelake.cli import main
 from tidelake.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -69,14 +70,19 @@ class Shop:
         value = json.dumps({"before": None, "after": {"id": offset}, "op": "c", "source": source})
         return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": None, "value": value}) + "\n"
 
-    def run(self, *, tables: Sequence[str] = ("orders",), rewind_to: Sequence[str] = ()) -> RunMetrics:
+    def configuration(self, tables: Sequence[str], settings: str = "") -> Path:
         listed = ", ".join(f"{{name: shop.{table}, options: {{ignore-delete: true}}}}" for table in tables)
-        config = parse_config(
+        path = self.home / "shop.yaml"
+        path.write_text(
             f"warehouse: {self.home}/lake\n"
-            f"source: {{type: change-log-folder, path: {self.home}/in, until: end}}\ntables: [{listed}]",
-            "shop.yaml",
-            pipeline="shop",
+            f"source: {{type: change-log-folder, path: {self.home}/in, until: end}}\ntables: [{listed}]\n{settings}"
         )
+        return path
+
+    def run(
+        self, *, tables: Sequence[str] = ("orders",), rewind_to: Sequence[str] = (), settings: str = ""
+    ) -> RunMetrics:
+        config = load_config(self.configuration(tables, settings), (), {})
         ways_out = parse_recovery_flags([], rewind_to, [], [f"shop.{table}" for table in tables])
         return asyncio.run(build_pipeline(config, ways_out).run())
 
@@ -105,8 +111,8 @@ def shop(tmp_path: Path) -> Shop:
 
 
 @pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
-def test_a_start_names_the_table_that_can_not_be_read_and_goes_on_without_it_once_it_is_taken_out(
-    shop: Shop, damaged: str
+def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its_own_position_once_it_can(
+    shop: Shop, damaged: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = ("orders", "users")
     shop.create()
@@ -119,15 +125,29 @@ def test_a_start_names_the_table_that_can_not_be_read_and_goes_on_without_it_onc
     file.write_text("{broken")
     shop.send(4)
     shop.send(1, "users")
-    with pytest.raises(TableUnusable, match=r"^shop\.orders can't be opened.*take it out of `tables`"):
-        shop.run(tables=both)
-    shop.run(tables=["users"])
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match=damaged):
+            shop.run(tables=both)
     users = shop.catalog.table("shop.users").scan().to_arrow()["id"].to_pylist()
     assert sorted(users) == [3, 4, 9]
+    assert main(["ingest", "plan", str(shop.configuration(both))]) == 0
+    plan = capsys.readouterr().out
+    assert "can't be read" in plan
+    assert "shop.orders can't be opened, so nobody knows where it goes on" in plan
+    assert "shop.users" in plan
     file.write_bytes(sound)
     shop.run(tables=both)
     assert shop.counts == Counter([0, 1, 2, 5, 6, 7, 8])
     assert shop.catalog.table("shop.users").scan().to_arrow().num_rows == 3
+
+
+def test_without_quarantine_a_start_names_the_table_that_cannot_be_read(shop: Shop) -> None:
+    both = ("orders", "users")
+    shop.create()
+    shop.create("shop.users")
+    (shop.location / "schema" / "schema-0").write_text("{broken")
+    with pytest.raises(TableUnusable, match=r"^shop\.orders can't be opened.*take it out of `tables`"):
+        shop.run(tables=both, settings="quarantine: {enabled: false}")
 
 
 def test_a_pipeline_of_one_table_says_only_which_file_is_damaged(shop: Shop) -> None:

@@ -167,6 +167,41 @@ class LatePartitionSource(GrowingSource):
                 self.has_read_it.set()
 
 
+async def test_a_table_that_cannot_be_read_at_the_start_catches_up_when_it_can(world: QuarantineWorld) -> None:
+    for number in range(4):
+        world.add("t1", number)
+        world.add("t0", number)
+    await to_the_end(world)
+    path = f"{world.warehouse}/shop.db/t1/schema/schema-0"
+    sound = await asyncio.to_thread(world.store.read, path)
+
+    def put(data: bytes) -> None:
+        world.store.delete(path)
+        world.store.create_if_absent(path, data)
+
+    await asyncio.to_thread(put, b"{broken")
+    for number in range(4, 9):
+        for name in world.names:
+            world.add(name, number)
+    for _ in range(2):  # nothing is lost by another start
+        pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+        running = asyncio.create_task(pipeline.run())
+        await until(lambda: world.rows("t0") == sorted(world.truth["t0"]), running)
+        world.add("t0", 100 + len(world.truth["t0"]))
+        await until(lambda: world.rows("t0") == sorted(world.truth["t0"]), running)
+        pipeline.stop()
+        await running
+    pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+    running = asyncio.create_task(pipeline.run())
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(put, sound)
+    world.add("t1", 50)
+    await until(lambda: not world.wrong(), running)
+    pipeline.stop()
+    await running
+    assert not await asyncio.to_thread(world.breaks)
+
+
 async def to_the_end(world: QuarantineWorld) -> None:
     """Processes until one has read all. A table that fails with the last record is the next one's."""
     for _ in range(5):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
+from checkpoint.offsets import SourcePosition
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.monitoring.observations import RunObservations
@@ -219,11 +220,12 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         "tables": [
             {
                 "name": table.name,
-                "exists": catalog.table_exists(table.name),
+                "exists": table.name in recovered.unreadable or catalog.table_exists(table.name),
+                "unreadable": str(recovered.unreadable[table.name]) if table.name in recovered.unreadable else None,
                 "match": table.match_patterns,
                 "position_from": "start" if table.name in recovered.fresh else "table",
-                "next_offsets": offsets_by_topic(recovered.positions[table.name].ends),
-                "moved_rows": _moved_rows(recovered.moved_rows[table.name]),
+                "next_offsets": offsets_by_topic(recovered.positions.get(table.name, SourcePosition()).ends),
+                "moved_rows": _moved_rows(recovered.moved_rows.get(table.name, MovedRowsState())),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
             }
             for table in config.named_tables
@@ -238,7 +240,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         ],
         "differences": [
             {**asdict(difference), "text": str(difference)}
-            for difference in ingest.pipeline.builder.configuration_differences(config)
+            for difference in ingest.pipeline.builder.configuration_differences(config, recovered.unreadable)
         ],
         "quarantine": quarantined_tables(config),
         "reads_from": offsets_by_topic(recovered.starts),
@@ -309,7 +311,10 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         grid.add_column(title, overflow="fold")
     for table in planned["tables"]:
         state = "there" if table["exists"] else "made from its first record"
-        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, _position_text(table, details))))
+        position = _position_text(table, details)
+        if table["unreadable"] is not None:
+            state, position = "can't be read", "unknown: it is left out until it can be"
+        grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, position)))
     for table in planned["new_tables"]:
         state = "made when a record names one"
         grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, "the first record")))
@@ -320,6 +325,9 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     ]
     for shown_part in (facts, Text(), grid, *([Text()] if moved_rows_lines else []), *moved_rows_lines):
         out.console.print(shown_part)
+    for table in planned["tables"]:
+        if table["unreadable"] is not None:
+            out.console.print(Text(table["unreadable"]))
     print_quarantine(out, planned["quarantine"])
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
