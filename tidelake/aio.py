@@ -135,6 +135,9 @@ class Catalog:
     async def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
         return Table(await run_uncancellable(self._inner.alter_table, name, changes))
 
+    async def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
+        return await run_uncancellable(self._inner.rescale_table, name, bucket, partition=partition)
+
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))
 

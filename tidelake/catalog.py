@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,10 +12,11 @@ from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.base import Catalog as StorageCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier
-from storage.ddl.schema_changes import SchemaChange
+from storage.ddl.schema_changes import SchemaChange, SetOption
 from storage.errors import BadInput
 from storage.system_tables.registry import system_table
 from storage.types import DataField
+from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 
@@ -92,6 +94,26 @@ class Catalog:
         """A new version of the schema with all changes, or BadInput and none of them."""
         self._inner.alter_table(name, changes)
         return self.table(name)
+
+    @checked
+    def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
+        """Another number of buckets: option `bucket` is set to it, and partitions that lie in another number are
+        overwritten with their own rows, one after the other. Returns their directories. Writers of other partitions may
+        go on; they must be opened again for the new number. A call that failed can be repeated: it goes on.
+
+        partition: column -> value; only partitions that agree. The others keep their number, and refuse writers until
+        they are rescaled, too. Of a table with `bucket` = -2 the option stays, and only partitions change.
+        Raises CommitConflict when others wrote to a partition again and again.
+        """
+        if bucket < 1:
+            raise BadInput(f"{name}: bucket = {bucket}; give a number above 0")
+        context = self.table(name).context
+        check_rescalable(context)
+        if context.options["bucket"].strip() == "-2":
+            context = context.with_options({"bucket": str(bucket)})
+        else:
+            context = self.alter_table(name, [SetOption("bucket", str(bucket))]).context
+        return rescale(context, partition)
 
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:

@@ -55,6 +55,21 @@ def _add_table_management(verbs: Verbs) -> None:
 
     _add_alter(verbs)
 
+    rename = table_command(verbs, "rename", "another name; nobody may write to the table meanwhile")
+    rename.add_argument("new_name", metavar="NEW", help="database.table")
+    rescale = table_command(
+        verbs, "rescale", "another number of buckets: partitions are overwritten with their own rows", module="rescale"
+    )
+    rescale.add_argument("--bucket", type=positive, required=True, metavar="N", help="how many each partition gets")
+    rescale.add_argument(
+        "--partition",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="only partitions that agree, repeatable for several columns",
+    )
+
     listing = command(verbs, "list", "table:list_tables", "names of tables")
     listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: all of the warehouse")
     add_warehouse(listing)

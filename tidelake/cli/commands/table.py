@@ -164,6 +164,14 @@ def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, yes: bool, i
         out.note(f"dropped {name}")
 
 
+def rename(out: CommandOutput, *, name: str, catalog: CatalogAddress, new_name: str) -> None:
+    catalog.open().rename_table(name, new_name)
+    if out.is_json:
+        out.document({"renamed": name, "name": new_name})
+    else:
+        out.note(f"{name} is {new_name} now")
+
+
 def truncate(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, partition: Sequence[tuple[str, str]], yes: bool
 ) -> None:

@@ -1,0 +1,19 @@
+"""`tidelake database …`."""
+
+from __future__ import annotations
+
+from tidelake.cli.arguments.common import Verbs, add_warehouse, command
+
+
+def add_database(verbs: Verbs) -> None:
+    listing = command(verbs, "list", "databases:list_", "names of databases")
+    add_warehouse(listing)
+    create = command(verbs, "create", "databases:create", "create a database")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--if-not-exists", action="store_true", help="no error when it exists")
+    add_warehouse(create)
+    drop = command(verbs, "drop", "databases:drop", "drop a database that holds no tables")
+    drop.add_argument("name", metavar="NAME")
+    drop.add_argument("--cascade", action="store_true", help="and all of its tables, with their rows")
+    drop.add_argument("--yes", action="store_true", help="with --cascade: that is meant")
+    add_warehouse(drop)

@@ -1,0 +1,125 @@
+"""Partitions that are given another number of buckets: each is read, and overwritten with itself.
+
+One OVERWRITE snapshot a partition, without a changelog: its rows stay as they are. Writers of other partitions go on.
+Where rows came into the partition meanwhile, it is read again.
+
+Source: Java `docs/maintenance/rescale-bucket`, `operation/commit/OverwriteChangesProvider.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from compaction.compact_manager import compact_manager_factory
+from storage.binary_row import decode_rows
+from storage.bucketing import BucketMode, bucket_mode
+from storage.commit.commit_message import Committable
+from storage.commit.overwrite import matching_partitions
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput, CommitConflict
+from storage.files.bucket_directory import partition_directory
+from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, CommitKind
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import delta_entries, live_entries
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.table_writer import TableWriter
+
+_ATTEMPTS: Final = 5
+
+
+def check_rescalable(context: TableContext) -> None:
+    """Raises BadInput for a table whose number of buckets nobody chooses."""
+    if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
+        raise BadInput(
+            f"{context.name} has bucket = {context.options.get('bucket', '-1')}: nobody chooses how many buckets it "
+            "has. Only a table with bucket = 1 or more, or -2, can be rescaled"
+        )
+
+
+def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:
+    """Overwrite the partitions that lie in another number of buckets than option `bucket` says. Returns them:
+    `dt=2024-05-14/hour=7`, or "" for an unpartitioned table.
+
+    context: with the number wanted.
+    partition: column -> value; only partitions that agree.
+    Raises CommitConflict when others wrote to a partition again and again: those before it are done.
+    """
+    number = int(context.options["bucket"])
+    latest = context.snapshots.latest()
+    entries = live_entries(context, latest) if latest is not None else []
+    other = {entry.partition for entry in entries if entry.bucket >= 0 and entry.total_buckets != number}
+    chosen = sorted(other if partition is None else matching_partitions(other, [partition], context))
+    for one in chosen:
+        _overwrite_with_itself(context, one)
+    return [partition_directory(context, one) for one in chosen]
+
+
+def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        base = context.snapshots.latest()
+        assert base is not None, "its files were seen"
+        writer = TableWriter(context, compactor_factory=compact_manager_factory(), replaces=True)
+        guard = _unless_written(context, partition, base)
+        commit = TableCommit(context, new_commit_user(context.options), guard=guard)
+        try:
+            for batch in _rows(context, partition, base):
+                writer.write(batch)
+            messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+        except BaseException:
+            writer.abort()
+            raise
+        try:
+            values = _values(context, partition)
+            commit.overwrite(Committable(BATCH_COMMIT_IDENTIFIER, messages), values or None, dynamic=False)
+            return
+        except CommitConflict:
+            commit.abort(messages)
+            if attempt == _ATTEMPTS:
+                raise
+        finally:
+            writer.abort()
+
+
+def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
+    def is_in_it(entry: ManifestEntry) -> bool:
+        return entry.partition == partition and entry.bucket >= 0
+
+    scan = TableScan(context, keep_entry=is_in_it)
+    if scan.passes_over_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_it)):
+        raise BadInput(
+            f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
+            "and a rescale would lose them. Call compact of the table first"
+        )
+    return SnapshotReader(context, tuple(context.schema.names)).read(scan.plan(base))
+
+
+def _unless_written(context: TableContext, partition: bytes, base: Snapshot) -> Callable[[Sequence[Snapshot]], None]:
+    def guard(_: Sequence[Snapshot]) -> None:
+        latest_id = context.snapshots.latest_id() or base.id
+        for snapshot_id in range(base.id + 1, latest_id + 1):
+            snapshot = context.snapshots.find(snapshot_id)
+            delta = () if snapshot is None else delta_entries(context, snapshot)
+            if snapshot is None or any(_adds_rows(snapshot, entry, partition) for entry in delta):
+                where = partition_directory(context, partition) or "the table"
+                raise CommitConflict(f"{context.name}: others wrote to {where} while it was rescaled; try again")
+
+    return guard
+
+
+def _adds_rows(snapshot: Snapshot, entry: ManifestEntry, partition: bytes) -> bool:
+    """A compaction doesn't, unless it gives buckets to rows that waited."""
+    if entry.partition != partition:
+        return False
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return entry.bucket == POSTPONE_BUCKET
+    return entry.bucket >= 0
+
+
+def _values(context: TableContext, partition: bytes) -> dict[str, Any]:
+    fields = context.schema.partition_fields
+    columns = decode_rows([partition], [field.type for field in fields]) if fields else []
+    return {field.name: column[0].as_py() for field, column in zip(fields, columns, strict=True)}
