@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from compaction.append.external_sort import PIECE_BYTES
@@ -26,6 +26,7 @@ from compaction.jobs.job_scope import JobScope
 from compaction.jobs.planner import CompactTask, plan_tasks
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.table_files import TableFiles
+from compaction.jobs.task_result import TaskResult, TaskRunner
 from compaction.report import BucketCompaction, CompactionReport
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.publisher import CommitEnvironment
@@ -54,31 +55,6 @@ _EXPIRED_IN_A_ROW_MAX: Final = 10  # a manifest that is damaged fails for ever, 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskResult:
-    """The result of one task: files that are durable and in no snapshot yet."""
-
-    task: CompactTask
-    result: CompactResult
-
-    @property
-    def message(self) -> CommitMessage:
-        key, result = self.task.key, self.result
-        return CommitMessage(
-            key.partition,
-            key.bucket,
-            self.task.total_buckets,
-            compact_before=result.before,
-            compact_after=result.after,
-            compact_changelog=result.changelog,
-            compact_reason=str(result.reason),
-            compact_tombstones=result.tombstones,
-            known_files=result.known_files,
-            compact_new_index_files=result.new_index_files,
-            compact_deleted_index_files=result.deleted_index_files,
-        )
-
-
 def compact_table(
     context: TableContext,
     request: CompactionRequest | None = None,
@@ -86,6 +62,7 @@ def compact_table(
     cancellation: CancellationToken | None = None,
     threads: int | None = None,
     environment: CommitEnvironment | None = None,
+    elsewhere: TaskRunner | None = None,
 ) -> CompactionReport:
     """Under the newest schema, whatever the context has.
 
@@ -93,13 +70,16 @@ def compact_table(
     expire.
 
     threads: how many buckets are compacted at a time; None: as many as there are cores.
+    elsewhere: runs tasks on other machines; None: in threads.
     Raises CorruptFile for files that can't be read, when the other buckets are done. Raises BadInput and
     UnsupportedFeature for what can't be done to this table, CommitConflict when other commits were first too often,
     CommitOutcomeUnknown (what was written is left, for it may be part of the table).
     """
     cancellation = cancellation or CancellationToken()
     with JobExpiry(cancellation) as expiry:
-        report = _Job(context, request or CompactionRequest(), cancellation, expiry, threads, environment).run()
+        report = _Job(
+            context, request or CompactionRequest(), cancellation, expiry, threads, environment, elsewhere
+        ).run()
     if report.error is not None:
         raise report.error
     return report
@@ -131,7 +111,9 @@ class _Job:
         expiry: JobExpiry,
         threads: int | None,
         environment: CommitEnvironment | None = None,
+        elsewhere: TaskRunner | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._is_write_only = context.options.write_only
         self._request = request
         self._context = request.prepare(context)
@@ -306,10 +288,12 @@ class _Job:
 
     # ------------------------------------------------------------ rewriting
 
-    def _compact(self, tasks: Sequence[CompactTask]) -> list[_TaskResult]:
+    def _compact(self, tasks: Sequence[CompactTask]) -> list[TaskResult]:
         """What was not begun when the job is cancelled is left out, and what can't be read. After another error, as
         of a full disk, no file is left behind.
         """
+        if self._elsewhere is not None:
+            return self._taken(tasks, self._elsewhere(tasks))
         self._has_failed.clear()
         with ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
             futures = [pool.submit(self._run, task) for task in tasks]
@@ -325,26 +309,36 @@ class _Job:
                 raise
         return _results(futures)
 
-    def _run(self, task: CompactTask) -> _TaskResult | None:
+    def _run(self, task: CompactTask) -> TaskResult | None:
         if self._cancellation.is_cancelled or self._has_failed.is_set():
             return None
         try:
-            return _TaskResult(task, task.run(lambda: self._cancellation.is_cancelled_now or self._has_failed.is_set()))
+            return TaskResult(task, task.run(lambda: self._cancellation.is_cancelled_now or self._has_failed.is_set()))
         except CompactionCancelled:
             return None
         except CorruptFile as e:
             self._unreadable.append((task, e))
             return None
 
-    def _discard(self, done: Iterable[_TaskResult]) -> None:
+    def _taken(self, tasks: Sequence[CompactTask], found: Sequence[CompactResult | CorruptFile]) -> list[TaskResult]:
+        """What came of tasks that ran elsewhere."""
+        done = []
+        for task, result in zip(tasks, found, strict=True):
+            if isinstance(result, CorruptFile):
+                self._unreadable.append((task, result))
+            else:
+                done.append(TaskResult(task, result))
+        return done
+
+    def _discard(self, done: Iterable[TaskResult]) -> None:
         for one in done:
             BucketFiles(self._context, one.task.key).discard(one.result)
 
     # ------------------------------------------------------------ publishing
 
-    def _publish(self, done: Sequence[_TaskResult]) -> tuple[Sequence[_TaskResult], CommitConflict | None]:
+    def _publish(self, done: Sequence[TaskResult]) -> tuple[Sequence[TaskResult], CommitConflict | None]:
         """What could not be published because another commit was first, and the conflict. Its files are deleted."""
-        lost: list[_TaskResult] = []
+        lost: list[TaskResult] = []
         conflict: CommitConflict | None = None
         conflicts = 0
         while done:
@@ -371,7 +365,7 @@ class _Job:
         self._lost += len(lost)
         return lost, conflict if lost else None
 
-    def _commit(self, done: Sequence[_TaskResult]) -> int:
+    def _commit(self, done: Sequence[TaskResult]) -> int:
         index = self._without_vectors(done)
         committable = Committable(BATCH_COMMIT_IDENTIFIER, [*(one.message for one in done), *index])
         commit = TableCommit(self._context, self._commit_user, environment=self._environment)
@@ -385,7 +379,7 @@ class _Job:
         assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
         return snapshot_id
 
-    def _without_vectors(self, done: Sequence[_TaskResult]) -> list[CommitMessage]:
+    def _without_vectors(self, done: Sequence[TaskResult]) -> list[CommitMessage]:
         """Index files of append tables without the deletion vectors of what was rewritten: several tasks of a bucket
         may have theirs in one file.
         """
@@ -400,17 +394,17 @@ class _Job:
                 maintainers[key].remove(file.file_name)
         return write_index_changes(self._context, maintainers, compaction=True)
 
-    def _split_by_conflict(self, done: Sequence[_TaskResult]) -> tuple[list[_TaskResult], list[_TaskResult]]:
+    def _split_by_conflict(self, done: Sequence[TaskResult]) -> tuple[list[TaskResult], list[TaskResult]]:
         """What can still be published, and what is lost as its files are gone."""
         table = self._read_live_files()
-        publishable: list[_TaskResult] = []
-        lost: list[_TaskResult] = []
+        publishable: list[TaskResult] = []
+        lost: list[TaskResult] = []
         for one in done:
             is_live = table.holds(one.task.key, one.result.before, one.task.deletion_files)
             (publishable if is_live else lost).append(one)
         return publishable, lost
 
-    def _record_commit(self, snapshot_id: int, done: Sequence[_TaskResult]) -> None:
+    def _record_commit(self, snapshot_id: int, done: Sequence[TaskResult]) -> None:
         self._snapshot_ids.append(snapshot_id)
         self._expiry.published(self._context, snapshot_id)
         for one in done:
@@ -420,7 +414,7 @@ class _Job:
             _log.info("compacted", table=self._context.name, snapshot=snapshot_id, **compacted.to_members())
 
 
-def _results(futures: Iterable[Future[_TaskResult | None]]) -> list[_TaskResult]:
+def _results(futures: Iterable[Future[TaskResult | None]]) -> list[TaskResult]:
     return [done for future in futures if (done := future.result()) is not None]
 
 

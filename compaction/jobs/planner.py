@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from compaction.append.picker import AppendCompactionOptions, Files, pick_consecutive, pick_unordered
 from compaction.append.rewriter import AppendRewriter
-from compaction.append.sort_rewriter import sort_files
+from compaction.append.sort_rewriter import Clustering, sort_files
 from compaction.cancellation import IsCancelled
 from compaction.jobs.request import CompactionRequest
 from compaction.jobs.table_files import TableFiles
@@ -33,8 +33,8 @@ Deletions: TypeAlias = Mapping[str, DeletionFile]  # by data file of the bucket
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """One compaction in one bucket. total_buckets: of the partition. files: what it takes. deletion_files: by data
-    file of the bucket, which rows it leaves out.
+    """One compaction in one bucket. Pickles. total_buckets: of the partition. files: what it takes. deletion_files: by
+    data file of the bucket, which rows it leaves out.
 
     run: reads and writes files that are in no snapshot yet; raises CompactionCancelled when it is cancelled. After an
     exception nothing is left behind.
@@ -80,7 +80,7 @@ def plan_tasks(
             if context.schema.has_primary_key:
                 work = _compact_tree(context, request, key, files, table.index_files(key))
             elif request.order_by:
-                work = [(files, _sort(context, request, key, files, deletions, piece_bytes))]
+                work = [(files, _Sort(context, key, files, deletions, request.clustering(context), piece_bytes))]
             else:
                 work = _append_tasks(context, request, key, files, deletions)
             total_buckets = entries[-1].total_buckets
@@ -101,18 +101,12 @@ def _compact_tree(
     try:
         tree = MergeTree(context, key, files, index_files=index_files)
     except ValueError as e:
-        return [(files, _report_overlap(BucketFiles(context, key).directory, str(e)))]
-    unit = tree.pick(full=request.full)
-    return [] if unit is None else [(unit.files, _run_once(tree, unit))]
-
-
-def _report_overlap(directory: str, found: str) -> TaskFunction:
-    """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
-
-    def run(_: IsCancelled) -> CompactResult:
-        raise CorruptFile(directory, "levels above 0 in which no files overlap", found)
-
-    return run
+        return [(files, _OverlapReport(BucketFiles(context, key).directory, str(e)))]
+    try:
+        unit = tree.pick(full=request.full)
+    finally:
+        tree.close()
+    return [] if unit is None else [(unit.files, _TreeCompaction(context, key, files, tuple(index_files), unit))]
 
 
 def _append_tasks(
@@ -124,38 +118,66 @@ def _append_tasks(
     deleted_rows = {name: deletion.vector.cardinality for name, deletion in deletions.items()}
 
     def task(picked: Files) -> TaskFunction:
+        own = {file.file_name: deletions[file.file_name] for file in picked if file.file_name in deletions}
         reason = PickReason.FULL if request.full else PickReason.SMALL_FILES
-        if not request.full and any(file.file_name in deletions for file in picked):
-            reason = PickReason.DELETED_ROWS
-        return lambda is_cancelled: AppendRewriter(context, key, deletions, is_cancelled).compact(picked, reason)
+        return _AppendRewrite(
+            context, key, picked, own, PickReason.DELETED_ROWS if own and not request.full else reason
+        )
 
     return [(picked, task(picked)) for picked in pick(files, settings, deleted_rows, full=request.full)]
 
 
-def _sort(
-    context: TableContext,
-    request: CompactionRequest,
-    key: BucketKey,
-    files: Files,
-    deletions: Deletions,
-    piece_bytes: int,
-) -> TaskFunction:
-    clustering = request.clustering(context)
-
-    def run(is_cancelled: IsCancelled) -> CompactResult:
-        rewriter = AppendRewriter(context, key, deletions, is_cancelled)
-        return sort_files(rewriter, files, clustering, piece_bytes=piece_bytes)
-
-    return run
+# ---------------------------------------------------------------- what a task runs: functions that pickle
 
 
-def _run_once(tree: MergeTree, unit: CompactUnit) -> TaskFunction:
-    """The tree is not asked again: what it kept ready for lookups goes, for a job may have many."""
+@dataclass(frozen=True, slots=True)
+class _OverlapReport:
+    """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
 
-    def run(is_cancelled: IsCancelled) -> CompactResult:
+    directory: str
+    found: str
+
+    def __call__(self, _: IsCancelled) -> CompactResult:
+        raise CorruptFile(self.directory, "levels above 0 in which no files overlap", self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeCompaction:
+    context: TableContext
+    key: BucketKey
+    files: Files
+    index_files: Sequence[IndexFileMeta]
+    unit: CompactUnit
+
+    def __call__(self, is_cancelled: IsCancelled) -> CompactResult:
+        tree = MergeTree(self.context, self.key, self.files, index_files=self.index_files)
         try:
-            return tree.compact(unit, is_cancelled)
+            return tree.compact(self.unit, is_cancelled)
         finally:
-            tree.close()
+            tree.close()  # what it kept ready for lookups goes, for a job may have many
 
-    return run
+
+@dataclass(frozen=True, slots=True)
+class _AppendRewrite:
+    context: TableContext
+    key: BucketKey
+    picked: Files
+    deletions: Deletions
+    reason: PickReason
+
+    def __call__(self, is_cancelled: IsCancelled) -> CompactResult:
+        return AppendRewriter(self.context, self.key, self.deletions, is_cancelled).compact(self.picked, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sort:
+    context: TableContext
+    key: BucketKey
+    files: Files
+    deletions: Deletions
+    clustering: Clustering
+    piece_bytes: int
+
+    def __call__(self, is_cancelled: IsCancelled) -> CompactResult:
+        rewriter = AppendRewriter(self.context, self.key, self.deletions, is_cancelled)
+        return sort_files(rewriter, self.files, self.clustering, piece_bytes=self.piece_bytes)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.storagelevel import StorageLevel
 
@@ -106,7 +106,7 @@ class DecodedBatch:
 @contextmanager
 def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
     """tables: see `open_reader`."""
-    cores = _cores(batch)
+    cores = cores_of(batch.sparkSession)
     slots = min(_SLOTS_MAX, max(_SLOTS_MIN, _cores_at_most(batch, cores)))
     blobs = batch.mapInArrow(ShuffleMap(tables, slots), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -135,9 +135,9 @@ def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
 
 
 @contextmanager
-def _arrow_bytes(session: object, nbytes: str) -> Iterator[None]:
+def _arrow_bytes(session: SparkSession, nbytes: str) -> Iterator[None]:
     """Spark gives a task so much at a time."""
-    conf = session.conf  # type: ignore[attr-defined]
+    conf = session.conf
     before = conf.get(_ARROW_BYTES, None)
     with suppress(Exception):  # releases that don't know it, or don't allow it, give more
         conf.set(_ARROW_BYTES, nbytes)
@@ -148,13 +148,13 @@ def _arrow_bytes(session: object, nbytes: str) -> Iterator[None]:
             conf.unset(_ARROW_BYTES) if before is None else conf.set(_ARROW_BYTES, before)
 
 
-def _cores(batch: DataFrame) -> int:
-    """That can run tasks now."""
-    configured = int(batch.sparkSession.conf.get("spark.default.parallelism", None) or 0)
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks can run now."""
+    configured = int(spark.conf.get("spark.default.parallelism", None) or 0)
     if configured:
         return configured
     try:
-        return int(batch.sparkSession.sparkContext.defaultParallelism)
+        return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect
         return 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidelake.cli.arguments.common import Verbs, command
+from tidelake.cli.arguments.common import Verbs, add_warehouse, command
 from tidelake.cli.arguments.values import duration_s, epoch_ms_of, pair, positive
 
 
@@ -93,6 +93,18 @@ def add_dead_letters(verbs: Verbs) -> None:
             parser.add_argument("--limit", type=positive, metavar="N", help="no more than so many")
 
 
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", help="default: what spark-submit was told, else local[*]")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session, repeatable",
+    )
+
+
 def add_spark(verbs: Verbs) -> None:
     run = command(
         verbs,
@@ -103,15 +115,7 @@ def add_spark(verbs: Verbs) -> None:
         log_level="info",
     )
     _add_query(run)
-    run.add_argument("--master", help="default: what spark-submit was told, else local[*]")
-    run.add_argument(
-        "--conf",
-        action="append",
-        type=pair,
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the Spark session, repeatable",
-    )
+    _add_session(run)
     submit = command(
         verbs,
         "submit",
@@ -122,6 +126,17 @@ def add_spark(verbs: Verbs) -> None:
     )
     _add_query(submit)
     submit.set_defaults(passed_on=())
+    call = command(
+        verbs,
+        "call",
+        "spark:call",
+        "call one of Paimon's procedures on Spark",
+        "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …; arguments as Paimon names them.",
+    )
+    call.add_argument("procedure", metavar="NAME", help="as in tidelake.spark.procedures")
+    call.add_argument("arguments", nargs="*", type=pair, metavar="ARGUMENT=VALUE", help="table=db.t order_by=a,b …")
+    add_warehouse(call)
+    _add_session(call)
 
 
 def _add_query(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
-"""`tidelake spark …`: a pipeline's configuration on Spark."""
+"""`tidelake spark …`: a pipeline's configuration, and procedures, on Spark."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -9,10 +10,16 @@ import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from compaction.report import CompactionReport
 from ingest.config.config import load_config
 from ingest.settings import Config
 from storage.errors import BadInput, UnsupportedFeature
+from storage.messages.suggestions import did_you_mean
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.conditions import parse_condition
+from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.prerequisites import missing_for_spark
 
@@ -73,6 +80,89 @@ def submit(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.execv(command[0], command)
+
+
+def call(
+    out: CommandOutput,
+    *,
+    procedure: str,
+    arguments: Sequence[tuple[str, str]],
+    catalog: CatalogAddress,
+    master: str | None,
+    conf: Sequence[tuple[str, str]],
+) -> None:
+    """A session is started only for procedures that have tasks."""
+    if (missing := missing_for_spark()) is not None:
+        raise UnsupportedFeature("tidelake spark call", "Spark can't run here", missing)
+    from tidelake.spark import procedures
+
+    if procedure not in procedures.__all__:
+        hint = did_you_mean(procedure, procedures.__all__) or f"; there are {', '.join(procedures.__all__)}."
+        raise UsageError(f"no procedure {procedure!r}{hint}")
+    function = getattr(procedures, procedure)
+    given = _arguments(procedure, inspect.signature(function), arguments)
+    given |= {"warehouse": catalog.warehouse, "catalog_options": dict(catalog.options)}
+    if "spark" not in inspect.signature(function).parameters:
+        _show(out, procedure, function(**given))
+        return
+    from tidelake.spark.session import start_session
+
+    spark = start_session(f"tidelake {procedure}", master, dict(conf))
+    try:
+        found = function(spark, **given)
+    finally:
+        spark.stop()
+    _show(out, procedure, found)
+
+
+def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """By name, of the types that the procedure wants."""
+    own = [name for name in signature.parameters if name not in ("spark", "warehouse", "catalog_options")]
+    found: dict[str, Any] = {}
+    for name, text in given:
+        if name not in own:
+            hint = did_you_mean(name, own) or f"; it has {', '.join(own)}."
+            raise UsageError(f"{procedure} has no argument {name!r}{hint}")
+        found[name] = _value(name, str(signature.parameters[name].annotation), text)
+    for name in own:
+        if name not in found and signature.parameters[name].default is inspect.Parameter.empty:
+            raise UsageError(f"{procedure} needs {name}=…")
+    return found
+
+
+def _value(name: str, annotation: str, text: str) -> Any:
+    """annotation: as it is written in the procedure."""
+    if annotation.startswith("Predicate"):
+        return parse_condition(text)
+    if annotation.startswith("Mapping"):
+        pairs = (one.partition("=") for one in text.split(",") if one)
+        return {key.strip(): value.strip() for key, _, value in pairs}
+    if annotation.startswith("bool"):
+        if text.lower() not in ("true", "false"):
+            raise UsageError(f"{name} is true or false, not {text!r}")
+        return text.lower() == "true"
+    if annotation.startswith("int"):
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"{name} is a whole number, not {text!r}") from None
+    return text
+
+
+def _show(out: CommandOutput, procedure: str, found: Any) -> None:
+    members = _members(found)
+    if out.is_json:
+        out.document({"procedure": procedure, "result": members})
+    else:
+        out.note(f"{procedure}: done" if found is None else f"{procedure}: {members}")
+
+
+def _members(found: Any) -> Any:
+    if isinstance(found, CompactionReport):
+        return found.to_members()
+    if isinstance(found, dict):
+        return {name: _members(one) for name, one in found.items()}
+    return found._asdict() if hasattr(found, "_asdict") else found
 
 
 def _spark_submit() -> str:

@@ -1,0 +1,40 @@
+"""What came of the tasks of a job: files that are durable and in no snapshot yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from compaction.jobs.planner import CompactTask
+from storage.commit.commit_message import CommitMessage
+from storage.errors import CorruptFile
+from storage.write.compactor import CompactResult
+
+TaskRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[CompactResult | CorruptFile]]
+"""Gives for each task, in their order, what it made, or which file it could not read. Raises any other error."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Of one task."""
+
+    task: CompactTask
+    result: CompactResult
+
+    @property
+    def message(self) -> CommitMessage:
+        key, result = self.task.key, self.result
+        return CommitMessage(
+            key.partition,
+            key.bucket,
+            self.task.total_buckets,
+            compact_before=result.before,
+            compact_after=result.after,
+            compact_changelog=result.changelog,
+            compact_reason=str(result.reason),
+            compact_tombstones=result.tombstones,
+            known_files=result.known_files,
+            compact_new_index_files=result.new_index_files,
+            compact_deleted_index_files=result.deleted_index_files,
+        )

@@ -1,0 +1,176 @@
+"""Paimon's procedures: what they do to a table, called from Python and from the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.errors import BadInput
+from storage.format import CommitKind
+from tests.support.command_line import Call
+from tidelake.spark import procedures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int64())])
+LOG = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    tidelake.open_catalog(str(tmp_path / "lake")).create_database("shop")
+    return str(tmp_path / "lake")
+
+
+def keyed(lake: str, name: str = "t", commits: int = 3) -> tidelake.Table:
+    options = {"bucket": "2", "write-only": "true"}
+    catalog = tidelake.open_catalog(lake)
+    table = catalog.create_table(
+        f"shop.{name}", KEYED, primary_key=["id", "day"], partition_by=["day"], options=options
+    )
+    for v in range(commits):
+        with table.writer() as writer:
+            ids = range(v * 10, v * 10 + 40)
+            rows = {"id": ids, "day": [f"d{i % 2}" for i in ids], "v": [v] * 40}
+            writer.write(pa.table(rows, KEYED))
+            writer.commit()
+    return table
+
+
+def rows_of(table: tidelake.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+
+def files_of(table: tidelake.Table) -> int:
+    return sum(len(split.files) for split in table.scan().splits())
+
+
+def test_tasks_compact_buckets_and_one_commit_publishes_all(spark: SparkSession, lake: str) -> None:
+    table = keyed(lake)
+    before = rows_of(table)
+    report = procedures.compact(spark, "shop.t", lake)
+    assert len(report.buckets) == 4
+    assert [snapshot.commit_kind for snapshot in table.snapshots()][3:] == [CommitKind.COMPACT]
+    assert rows_of(table) == before
+    assert files_of(table) == 4
+    assert not procedures.compact(spark, "shop.t", lake).snapshot_ids  # nothing is left to do
+    assert procedures.remove_orphan_files("shop.*", lake, older_than=soon()).deleted_file_count == 0
+
+
+@pytest.mark.interop
+def test_only_some_partitions_are_compacted(spark: SparkSession, lake: str) -> None:
+    keyed(lake)
+    report = procedures.compact(spark, "shop.t", lake, where=tidelake.col("day") == "d1")
+    assert {bucket.partition["day"] for bucket in report.buckets} == {"d1"}
+
+
+@pytest.mark.interop
+def test_rows_of_append_tables_are_laid_out_by_columns(spark: SparkSession, lake: str) -> None:
+    table = tidelake.open_catalog(lake).create_table("shop.log", LOG)
+    for start in range(4):
+        with table.writer() as writer:
+            writer.write(pa.table({"id": range(start, 400, 4), "v": range(100)}, LOG))
+            writer.commit()
+    report = procedures.compact(spark, "shop.log", lake, order_strategy="order", order_by="id")
+    assert len(report.snapshot_ids) == 1
+    assert table.scan().to_arrow()["id"].to_pylist() == list(range(400))
+
+
+@pytest.mark.interop
+def test_a_damaged_file_is_named_and_other_buckets_are_compacted(spark: SparkSession, lake: str) -> None:
+    table = keyed(lake)
+    before = files_of(table)
+    next(iter((Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0").glob("data-*"))).write_bytes(b"PAR1")
+    with pytest.raises(tidelake.CorruptFile, match=r"bucket-0/data-.*Other buckets were compacted"):
+        procedures.compact(spark, "shop.t", lake)
+    assert files_of(table) < before
+
+
+@pytest.mark.interop
+def test_tables_of_a_database_are_compacted_by_their_names(spark: SparkSession, lake: str) -> None:
+    for name in ("a", "b", "other"):
+        keyed(lake, name, commits=6)
+    found = procedures.compact_database(spark, lake, including_tables=r"shop\..", excluding_tables=r".*b")
+    assert list(found) == ["shop.a"]
+    assert found["shop.a"].snapshot_ids
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param({"compact_strategy": "all"}, "compact_strategy is one of full, minor, not 'all'", id="a strategy"),
+        pytest.param({"order_by": "id"}, "order_strategy and order_by belong together", id="columns alone"),
+    ],
+)
+def test_arguments_that_are_none_are_refused(lake: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        procedures.compact(None, "shop.t", lake, **arguments)  # type: ignore[arg-type]
+
+
+def soon() -> str:
+    return (datetime.now() + timedelta(minutes=1)).isoformat(sep=" ")
+
+
+def test_tags_branches_snapshots_and_consumers(lake: str) -> None:
+    table = keyed(lake)
+    procedures.create_tag("shop.t", lake, "a", snapshot=1, time_retained="7 d")
+    procedures.create_tag("shop.t", lake, "b")
+    procedures.rename_tag("shop.t", lake, "a", "c")
+    procedures.replace_tag("shop.t", lake, "b", snapshot=2)
+    assert {name: tag.id for name, tag in table.tags().items()} == {"b": 2, "c": 1}
+    procedures.create_branch("shop.t", lake, "dev", tag="b")
+    assert table.branches() == ["dev"]
+    procedures.delete_branch("shop.t", lake, "dev")
+    procedures.delete_tag("shop.t", lake, "b, c")
+    assert table.tags() == {}
+    assert table.branches() == []
+    assert procedures.rollback("shop.t", lake, version="2") == (3, 2)
+    procedures.reset_consumer("shop.t", lake, "reader", next_snapshot_id=2)
+    assert procedures.clear_consumers("shop.t", lake, excluding_consumers="other.*") == ["reader"]
+    assert procedures.expire_snapshots("shop.t", lake, retain_max=1, retain_min=1) == 1
+
+
+def test_files_of_attempts_that_died_are_swept(lake: str) -> None:
+    table = keyed(lake)
+    bucket = Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0"
+    (bucket / "data-00000000-0000-0000-0000-000000000000-0.parquet").write_bytes(b"12345")
+    assert procedures.remove_orphan_files("shop.t", lake) == (0, 0)  # it may belong to a commit under way
+    assert procedures.remove_orphan_files("shop.*", lake, older_than=soon(), dry_run=True) == (1, 5)
+    assert procedures.remove_orphan_files("shop.*", lake, older_than=soon()) == (1, 5)
+    assert len(rows_of(table)) == 60
+
+
+def test_the_command_line_calls_them(lake: str, call: Call) -> None:
+    table = keyed(lake)
+    said = call("spark", "call", "create_tag", "table=shop.t", "tag=kept", "snapshot=2", "-w", lake)
+    assert said.code == 0, said.err
+    assert {name: tag.id for name, tag in table.tags().items()} == {"kept": 2}
+    said = call("spark", "call", "rollback", "table=shop.t", "tag=kept", "-w", lake, "--json")
+    assert said.document == {
+        "procedure": "rollback",
+        "result": {"previous_snapshot_id": 3, "current_snapshot_id": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["compakt"], "no procedure 'compakt'; did you mean 'compact'", id="a procedure that is none"),
+        pytest.param(["rollback", "tabel=x.y"], "no argument 'tabel'; did you mean 'table'", id="an argument"),
+        pytest.param(["rollback"], "rollback needs table=", id="one that is missing"),
+        pytest.param(["rollback", "table=x.y", "snapshot=two"], "snapshot is a whole number, not 'two'", id="a number"),
+        pytest.param(
+            ["remove_orphan_files", "table=x.y", "dry_run=yes"], "dry_run is true or false, not 'yes'", id="a choice"
+        ),
+    ],
+)
+def test_the_command_line_says_what_is_wrong(lake: str, call: Call, arguments: list[str], said: str) -> None:
+    found = call("spark", "call", *arguments, "-w", lake)
+    assert found.code == 2
+    assert said in found.err

@@ -1,0 +1,152 @@
+"""Compaction on Spark: the driver plans and commits, tasks rewrite files."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from compaction.append.clustering import ClusteringStrategy
+from compaction.jobs.compact_job import compact_table
+from compaction.jobs.planner import CompactTask
+from compaction.jobs.request import CompactionRequest
+from compaction.jobs.task_result import TaskRunner
+from compaction.report import CompactionReport
+from ingest.spark.batch_write import cores_of
+from ingest.spark.package_version import check_version, package_version
+from storage.catalog.opening import open_catalog
+from storage.errors import BadInput, CorruptFile
+from storage.read.predicate import Predicate
+from storage.write.compactor import CompactResult
+
+_SCHEMA: Final = "number int, payload binary"
+_SHARES_A_CORE: Final = 4  # buckets differ, and so do machines
+
+
+def compact(
+    spark: SparkSession,
+    table: str,
+    warehouse: str,
+    *,
+    compact_strategy: Literal["full", "minor"] = "full",
+    order_strategy: Literal["none", "order", "zorder", "hilbert"] = "none",
+    order_by: str = "",
+    where: Predicate | None = None,
+    options: Mapping[str, str] | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+) -> CompactionReport:
+    """Files of a table into fewer, by tasks of Spark; rows stay as they are.
+
+    compact_strategy: all files, or what is due. order_strategy, order_by: lay rows of an append table out by columns
+    (`a,b`). where: on partition columns, made with `tidelake.col`. options: of the table, for this compaction.
+    catalog_options: of the catalog and the store.
+    Commits once; a table with a primary key again where one compaction makes another one due. Files of tasks that were
+    tried again are orphans (`remove_orphan_files`). Raises CommitConflict when others were first again and again.
+    """
+    _check_choice("compact_strategy", compact_strategy, ("full", "minor"))
+    _check_choice("order_strategy", order_strategy, ("none", *ClusteringStrategy))
+    columns = tuple(name.strip() for name in order_by.split(",") if name.strip())
+    if bool(columns) != (order_strategy != "none"):
+        raise BadInput("order_strategy and order_by belong together: how to lay rows out, and by which columns")
+    context = open_catalog(warehouse, catalog_options or {}).load(table)
+    request = CompactionRequest(
+        full=compact_strategy == "full" and not columns,
+        where=where,
+        order_by=columns,
+        strategy=ClusteringStrategy(order_strategy) if columns else None,
+    )
+    return compact_table(context.with_options(options or {}), request, elsewhere=on_spark(spark))
+
+
+def compact_database(
+    spark: SparkSession,
+    warehouse: str,
+    *,
+    including_databases: str = ".*",
+    including_tables: str = ".*",
+    excluding_tables: str = "",
+    options: Mapping[str, str] | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+) -> dict[str, CompactionReport]:
+    """What is due in each of many tables. Patterns are regular expressions, over a database's name and over
+    `database.table`, and must fit whole. Returns a report for each table.
+    """
+    catalog = open_catalog(warehouse, catalog_options or {})
+    names = [
+        f"{database}.{table}"
+        for database in catalog.list_databases()
+        if re.fullmatch(including_databases, database)
+        for table in catalog.list_tables(database)
+    ]
+    chosen = [
+        name
+        for name in names
+        if re.fullmatch(including_tables, name) and not (excluding_tables and re.fullmatch(excluding_tables, name))
+    ]
+    return {
+        name: compact(
+            spark, name, warehouse, compact_strategy="minor", options=options, catalog_options=catalog_options
+        )
+        for name in chosen
+    }
+
+
+def on_spark(spark: SparkSession) -> TaskRunner:
+    """Runs tasks of a compaction job on executors."""
+
+    def run(tasks: Sequence[CompactTask]) -> list[CompactResult | CorruptFile]:
+        shares = _shares([task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark)))
+        given = pa.table(
+            {
+                "share": pa.array(shares, pa.int32()),
+                "number": pa.array(range(len(tasks)), pa.int32()),
+                "payload": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
+            }
+        )
+        spread = spark.createDataFrame(given).repartitionById(max(shares) + 1, "share")
+        found = {row.number: row.payload for row in spread.mapInArrow(_CompactionTask(), _SCHEMA).collect()}
+        return [pickle.loads(bytes(found[number])) for number in range(len(tasks))]
+
+    return run
+
+
+@dataclass(frozen=True)
+class _CompactionTask:
+    """For `mapInArrow`. version: of this package in the driver."""
+
+    version: str = field(default_factory=package_version)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_version(self.version)
+        for batch in batches:
+            for number, payload in zip(batch.column("number"), batch.column("payload"), strict=True):
+                task: CompactTask = pickle.loads(payload.as_py())
+                try:
+                    result: Any = task.run(lambda: False)
+                except CorruptFile as error:
+                    result = error
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([number.as_py()], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())],
+                    names=["number", "payload"],
+                )
+
+
+def _shares(sizes: Sequence[int], count: int) -> list[int]:
+    """The share of each task, the largest tasks first, each into the smallest share so far."""
+    loads = [0] * count
+    shares = [0] * len(sizes)
+    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+        share = loads.index(min(loads))
+        loads[share] += max(1, sizes[number])
+        shares[number] = share
+    return shares
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise BadInput(f"{name} is one of {', '.join(choices)}, not {value!r}")

@@ -1,0 +1,161 @@
+"""Procedures for snapshots, tags and branches of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from storage.errors import BadInput
+from storage.options.values import parse_duration_ms
+from tidelake.catalog import open_catalog
+from tidelake.table import Table
+
+Options = Mapping[str, str] | None
+
+
+class RolledBack(NamedTuple):
+    """Ids of the table's newest snapshot, before and after."""
+
+    previous_snapshot_id: int | None
+    current_snapshot_id: int | None
+
+
+def expire_snapshots(
+    table: str,
+    warehouse: str,
+    *,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: str | None = None,
+    catalog_options: Options = None,
+) -> int:
+    """older_than: a local time (`2026-01-31 12:00:00`); what is younger stays. Returns how many snapshots went."""
+    retain_ms = None if older_than is None else _age_ms(older_than)
+    opened = _open(table, warehouse, catalog_options)
+    return opened.expire(retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms).snapshots
+
+
+def create_tag(
+    table: str,
+    warehouse: str,
+    tag: str,
+    *,
+    snapshot: int | None = None,
+    time_retained: str | None = None,
+    catalog_options: Options = None,
+) -> None:
+    """snapshot: an id; None is the latest. time_retained: `7 d`; None is for ever."""
+    opened = _open(table, warehouse, catalog_options)
+    opened.create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
+
+
+def replace_tag(
+    table: str,
+    warehouse: str,
+    tag: str,
+    *,
+    snapshot: int | None = None,
+    time_retained: str | None = None,
+    catalog_options: Options = None,
+) -> None:
+    """Arguments as of `create_tag`."""
+    opened = _open(table, warehouse, catalog_options)
+    opened.replace_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
+
+
+def rename_tag(table: str, warehouse: str, tag: str, target_tag: str, *, catalog_options: Options = None) -> None:
+    _open(table, warehouse, catalog_options).rename_tag(tag, target_tag)
+
+
+def delete_tag(table: str, warehouse: str, tag: str, *, catalog_options: Options = None) -> None:
+    """tag: one, or several with commas between."""
+    opened = _open(table, warehouse, catalog_options)
+    for name in tag.split(","):
+        opened.delete_tag(name.strip())
+
+
+def expire_tags(
+    table: str, warehouse: str, *, older_than: str | None = None, catalog_options: Options = None
+) -> list[str]:
+    """older_than: of tags without a time of their own, those from before this local time go, too. Returns names."""
+    limit = None if older_than is None else _time(older_than)
+    return _open(table, warehouse, catalog_options).expire_tags(older_than=limit)
+
+
+def rollback(
+    table: str,
+    warehouse: str,
+    *,
+    version: str | None = None,
+    snapshot: int | None = None,
+    tag: str | None = None,
+    catalog_options: Options = None,
+) -> RolledBack:
+    """To one of them. version: digits are a snapshot's id, anything else a tag."""
+    if sum(way is not None for way in (version, snapshot, tag)) != 1:
+        raise BadInput("rollback takes one of version, snapshot and tag")
+    if version is not None:
+        snapshot, tag = (int(version), None) if version.isdecimal() else (None, version)
+    return _rolled_back(_open(table, warehouse, catalog_options), snapshot=snapshot, tag=tag)
+
+
+def rollback_to_timestamp(table: str, warehouse: str, timestamp: int, *, catalog_options: Options = None) -> RolledBack:
+    """timestamp: epoch milliseconds; to the last snapshot committed then or before."""
+    return _rolled_back(_open(table, warehouse, catalog_options), as_of=timestamp)
+
+
+def rollback_to_watermark(table: str, warehouse: str, watermark: int, *, catalog_options: Options = None) -> RolledBack:
+    """To the last snapshot with this watermark or an earlier one."""
+    return _rolled_back(_open(table, warehouse, catalog_options), watermark=watermark)
+
+
+def create_branch(
+    table: str, warehouse: str, branch: str, *, tag: str | None = None, catalog_options: Options = None
+) -> None:
+    """tag: where it begins; without, it has no rows."""
+    _open(table, warehouse, catalog_options).create_branch(branch, tag=tag)
+
+
+def delete_branch(table: str, warehouse: str, branch: str, *, catalog_options: Options = None) -> None:
+    """branch: one, or several with commas between."""
+    opened = _open(table, warehouse, catalog_options)
+    for name in branch.split(","):
+        opened.delete_branch(name.strip())
+
+
+def fast_forward(table: str, warehouse: str, branch: str, *, catalog_options: Options = None) -> None:
+    """The table becomes what the branch is."""
+    _open(table, warehouse, catalog_options).fast_forward(branch)
+
+
+def _open(table: str, warehouse: str, options: Options) -> Table:
+    return open_catalog(warehouse, **(options or {})).table(table)
+
+
+def _rolled_back(
+    table: Table,
+    *,
+    snapshot: int | None = None,
+    tag: str | None = None,
+    as_of: int | None = None,
+    watermark: int | None = None,
+) -> RolledBack:
+    before = table.context.snapshots.latest_id()
+    table.rollback(snapshot=snapshot, tag=tag, as_of=as_of, watermark=watermark)
+    return RolledBack(before, table.context.snapshots.latest_id())
+
+
+def _duration(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(milliseconds=parse_duration_ms(text))
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"older_than is a local time like 2026-01-31 12:00:00, not {text!r}") from None
+
+
+def _age_ms(text: str) -> int:
+    return max(0, int((datetime.now().timestamp() - _time(text).timestamp()) * 1000))
