@@ -48,6 +48,9 @@ class TableHistory:
     async def delete_branch(self, name: str) -> None:
         await run_uncancellable(self._inner.delete_branch, name)
 
+    async def rename_branch(self, name: str, new_name: str) -> None:
+        await run_uncancellable(self._inner.rename_branch, name, new_name)
+
     async def fast_forward(self, branch: str) -> Snapshot:
         return await run_uncancellable(self._inner.fast_forward, branch)
 

@@ -90,6 +90,12 @@ class TableHistory:
         branch_changes.delete_branch(self._context, name)
 
     @checked
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """Stop those who write to it or read it first."""
+        self._check_changeable("changed")
+        branch_changes.rename_branch(self._context, name, new_name)
+
+    @checked
     def fast_forward(self, branch: str) -> Snapshot:
         """This table becomes what the branch is. Snapshots and tags from where the branch begins are replaced.
 

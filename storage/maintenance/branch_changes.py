@@ -67,6 +67,20 @@ def delete_branch(context: TableContext, name: str) -> None:
     context.io.delete_directory(context.paths.branch_root(name))
 
 
+def rename_branch(context: TableContext, name: str, new_name: str) -> None:
+    """Stop those who write to it or read it first. Atomic on local disks only.
+
+    Raises BadInput when there is no such branch, or the name is taken.
+    """
+    check_branch_name(new_name)
+    _check_other(context, name)
+    if context.options.get("scan.fallback-branch") == name:
+        raise BadInput(f"{context.name} reads from branch {name!r} (option scan.fallback-branch); unset that first")
+    if new_name in branch_names(context.io, context.paths):
+        raise BadInput(f"{context.name} has a branch {new_name!r} already; choose another name")
+    context.io.rename_directory(context.paths.branch_root(name), context.paths.branch_root(new_name))
+
+
 def fast_forward(context: TableContext, name: str) -> Snapshot:
     """Make this branch what another is: states from where that one begins are replaced by its own, with its tags and
     schemas. Stop those who write here first.

@@ -4,17 +4,30 @@ A file goes when it is old enough, and when two looks at all branches, one after
 One look is not enough: a fast-forward copies snapshots from a branch that was not looked at yet to one that was, and
 the branch may be deleted before its turn. What a commit under way has written is young.
 
+Steps: list what lies in the table; look who names what; look again; list the directories in which something is left
+over once more, for paths and times. In memory is a hash of each name, 8 bytes.
+
 Source: Java `operation/OrphanFilesClean.java`, which looks once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from storage.clock import epoch_ms
 from storage.errors import BadInput, CorruptFile
+from storage.expire.empty_directories import delete_empty_directories
+from storage.expire.retained_states import all_branches
+from storage.fileio.base import FileStatus
+from storage.maintenance.named_files import NamedFiles
+from storage.manifests.file_names import Hashes, hashes_of
 from storage.table import TableContext
-from storage.verify.inspection import ORPHAN_AGE_MS, inspect
-from storage.verify.orphan_files import Orphans
+from storage.verify.file_listing import FileListing
+from storage.verify.inspection import ORPHAN_AGE_MS
+from storage.verify.orphan_files import bucket_directories, temporary_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +48,57 @@ def clean_orphans(
     """
     if older_than_ms < 0:
         raise BadInput(f"orphans older than {older_than_ms} ms: the age is 0 or more")
-    first = _look(context, older_than_ms, now_ms)
-    if not first.paths:
-        return OrphanCleaning((), 0, first.young)
-    second = _look(context, older_than_ms, now_ms)
-    both = set(first.paths) & set(second.paths)
-    paths = tuple(path for path in first.paths if path in both)
+    before_ms = (epoch_ms() if now_ms is None else now_ms) - older_than_ms
+    lying = {directory: hashes for directory in _directories(context) if len(hashes := _names_in(context, directory))}
+    temporary = list(_temporary(context))
+    named = NamedFiles(context)
+    for _ in range(2):
+        try:
+            lying = _left_over(lying, named.look())
+        except CorruptFile as error:
+            everything = "metadata of all snapshots, tags and branches, to know what is named"
+            raise CorruptFile(context.location, everything, str(error)) from error
+    found = temporary
+    for directory, unnamed in lying.items():
+        statuses = [status for status in context.io.list_directory(directory) if not status.is_directory]
+        is_left = np.isin(hashes_of(status.name for status in statuses), unnamed)
+        found += [(f"{directory}/{s.name}", s) for s, left in zip(statuses, is_left, strict=True) if left]
+    old = sorted((path, status.size_bytes) for path, status in found if status.modified_ms < before_ms)
+    paths = tuple(path for path, _ in old)
     if not dry_run:
         context.io.delete_all(paths)
-    return OrphanCleaning(paths, min(first.size_bytes, second.size_bytes), second.young)
+        delete_empty_directories(context, (p for p in paths if p.rpartition("/")[0] in lying and "/bucket-" in p))
+    return OrphanCleaning(paths, sum(size for _, size in old), len(found) - len(old))
 
 
-def _look(context: TableContext, older_than_ms: int, now_ms: int | None) -> Orphans:
-    report = inspect(context, orphans_older_than_ms=older_than_ms, now_ms=now_ms)
-    if report.orphans is None:
-        why = str(report.findings[0]) if report.findings else "metadata that can't be read"
-        raise CorruptFile(context.location, "metadata of all snapshots, tags and branches, to know what is named", why)
-    return report.orphans
+def _directories(context: TableContext) -> Iterator[str]:
+    """In which every file must be named by somebody."""
+    paths = context.paths
+    yield from (paths.manifest_directory, paths.index_directory, paths.statistics_directory)
+    yield from bucket_directories(paths.data_root, len(context.schema.partition_keys), FileListing(context.io))
+
+
+def _names_in(context: TableContext, directory: str) -> Hashes:
+    return hashes_of(status.name for status in context.io.list_directory(directory) if not status.is_directory)
+
+
+def _left_over(lying: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
+    """What is not named, by directory."""
+    rest = {directory: hashes[~_is_among(hashes, named)] for directory, hashes in lying.items()}
+    return {directory: hashes for directory, hashes in rest.items() if len(hashes)}
+
+
+def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """named: sorted."""
+    if not len(named):
+        return np.zeros(len(hashes), np.bool_)
+    places = np.minimum(np.searchsorted(named, hashes), len(named) - 1)
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = named[places] == hashes
+    return found
+
+
+def _temporary(context: TableContext) -> Iterator[tuple[str, FileStatus]]:
+    """Beside the snapshots of all branches."""
+    listing = FileListing(context.io)
+    for branch in all_branches(context.io, context.paths):
+        yield from temporary_files(context.paths.for_branch(branch), listing)

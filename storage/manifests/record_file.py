@@ -25,6 +25,7 @@ from fastavro.types import Schema
 from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
+from storage.collector import paused_collection
 from storage.errors import BadInput, CorruptFile
 from storage.manifests.avro_schemas import AvroSchema
 
@@ -54,7 +55,8 @@ def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_byt
         raise CorruptFile(path, f"{size_bytes} bytes", f"only {len(data)}", offset=len(data))
     stream = io.BytesIO(data)
     try:
-        return tuple(map(decode, _records(data, stream)))
+        with paused_collection():
+            return tuple(map(decode, _records(data, stream)))
     except _NotMetadataError:
         raise CorruptFile(path, "an Avro, Parquet or ORC file", f"a file that begins with {data[:4]!r}", 0) from None
     except Exception as e:  # whatever the decoder stumbles over: these bytes are not what they should be

@@ -37,10 +37,10 @@ def orphan_candidates(context: TableContext, branches: Set[str], listing: FileLi
     """
     paths = context.paths
     directories = [paths.manifest_directory, paths.index_directory, paths.statistics_directory]
-    directories += _bucket_directories(paths.data_root, len(context.schema.partition_keys), listing)
+    directories += bucket_directories(paths.data_root, len(context.schema.partition_keys), listing)
     found = [(f"{directory}/{status.name}", status) for directory in directories for status in listing.files(directory)]
     for branch in branches:
-        found += _temporary(paths.for_branch(branch), listing)
+        found += temporary_files(paths.for_branch(branch), listing)
     return found
 
 
@@ -52,15 +52,15 @@ def orphans_among(files: list[tuple[str, FileStatus]], named: Set[str], modified
     return Orphans(tuple(sorted(path for path, _ in old)), size, len(unnamed) - len(old))
 
 
-def _bucket_directories(directory: str, partition_levels: int, listing: FileListing) -> Iterator[str]:
+def bucket_directories(directory: str, partition_levels: int, listing: FileListing) -> Iterator[str]:
     for name in listing.directories(directory):
         if partition_levels and "=" in name:
-            yield from _bucket_directories(f"{directory}/{name}", partition_levels - 1, listing)
+            yield from bucket_directories(f"{directory}/{name}", partition_levels - 1, listing)
         elif not partition_levels and parse_bucket(name) is not None:
             yield f"{directory}/{name}"
 
 
-def _temporary(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
+def temporary_files(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
     """What lies beside the snapshots and is none: commits that died while they wrote their file."""
     for directory, parse in (
         (paths.snapshot_directory, parse_snapshot_id),

@@ -204,3 +204,17 @@ def test_a_system_table_is_not_tagged(table: tidelake.Table) -> None:
 def test_commands(call: Call, table: tidelake.Table, arguments: list[str], member: dict[str, object]) -> None:
     answer = call("table", *arguments, "--warehouse", str(Path(table.location).parent.parent), "--json")
     assert json.loads(answer.out) == member
+
+
+def test_a_branch_gets_another_name(table: tidelake.Table) -> None:
+    commit(table, 1)
+    table.create_branch("dev", snapshot=1)
+    table.create_branch("other")
+    table.rename_branch("dev", "next")
+    assert table.branches() == ["next", "other"]
+    assert value_of(branch_of(table, "next")) == 1
+    for name, new_name, why in [("dev", "x", "no branch 'dev'"), ("next", "other", "has a branch 'other' already")]:
+        with pytest.raises(tidelake.BadInput, match=why):
+            table.rename_branch(name, new_name)
+    with pytest.raises(tidelake.BadInput):
+        table.rename_branch("next", "main")

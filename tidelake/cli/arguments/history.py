@@ -111,6 +111,11 @@ def _add_branches(verbs: Verbs) -> None:
     delete = table_command(branches, "delete", "its snapshots and tags go", module="history", function="delete_branch")
     delete.add_argument("branch", metavar="BRANCH")
     _dry_run(delete)
+    rename = table_command(
+        branches, "rename", "another name, the same snapshots", module="history", function="rename_branch"
+    )
+    rename.add_argument("branch", metavar="BRANCH")
+    rename.add_argument("new_name", metavar="NEW")
     forward = table_command(
         branches,
         "fast-forward",

@@ -77,6 +77,11 @@ def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bra
     _say(out, {"deleted": branch}, f"branch {branch} of {name} is gone")
 
 
+def rename_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, new_name: str) -> None:
+    catalog.open().table(name).rename_branch(branch, new_name)
+    _say(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is called {new_name}")
+
+
 def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     newest = catalog.open().table(name).fast_forward(branch)
     _say(out, {"snapshot": newest.id}, f"{name} is what branch {branch} is: snapshot {newest.id}")

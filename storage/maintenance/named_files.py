@@ -1,0 +1,147 @@
+"""Which files any state of any branch of a table names: what no cleaner may delete.
+
+States are those of `storage.expire.retained_states`. Each manifest is read once, however many looks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from storage.errors import BadInput, CorruptFile
+from storage.expire.retained_states import all_branches, changelog_list, changes_list, retained_states, state_lists
+from storage.manifests.file_names import Hashes, hashes_of, hashes_of_manifest
+from storage.manifests.index_manifest import read_index_manifest
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_store import ListFile, ManifestStore
+from storage.metadata_cache import MetadataCache
+from storage.schema.schema_store import SchemaStore
+from storage.snapshots.changelogs import ChangelogStore
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """is_held: asked when something of it can't be read. optional: lists that may have gone without it."""
+
+    snapshot: Snapshot
+    lists: Iterable[ListFile | None]
+    is_held: Callable[[], bool]
+    optional: Iterable[ListFile | None] = ()
+
+
+class NamedFiles:
+    """One thread at a time."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context = context.with_cache(MetadataCache())  # as the files are now, not as they were
+        self._manifests = ManifestStore(context)
+        self._of_manifest: dict[str, Hashes] = {}
+        self._of_index: dict[str, Hashes] = {}
+
+    def look(self) -> Hashes:
+        """Sorted, each once. Raises CorruptFile for metadata of a held state that can't be read, OSError."""
+        metadata: set[str] = set()
+        manifests: set[str] = set()
+        for branch in all_branches(self._context.io, self._context.paths):
+            for state in self._states(branch):
+                try:
+                    self._add(state, metadata, manifests)
+                except (CorruptFile, OSError):
+                    if state.is_held():
+                        raise
+                    # half expired, perhaps: what is left of it is expiry's to delete
+                    self._add(replace(state, lists=(), optional=(*state.lists, *state.optional)), metadata, manifests)
+        parts = [hashes_of(metadata), *(self._of_manifest[name] for name in manifests)]
+        parts += [self._of_index[name] for name in metadata if name in self._of_index]
+        return np.unique(np.concatenate(parts))
+
+    # ------------------------------------------------------------ states
+
+    def _states(self, branch: str) -> Iterator[_State]:
+        context = replace(self._context, branch=branch)
+        io, paths, store = context.io, context.paths, context.snapshots
+        # one that was not made to the end holds nothing by itself
+        is_whole = bool(SchemaStore(io, paths).ids())
+        held = retained_states(io, paths)
+        for snapshot_id in (*held.partially_expired, *held.snapshots):
+            snapshot = store.find(snapshot_id)
+            if snapshot is None:
+                continue
+            is_first = snapshot_id == held.snapshots[0] if held.snapshots else False
+            changes = changelog_list(snapshot)
+            may_lack = is_first and changes is not None and context.history.may_be_without_changelog(snapshot)
+            is_held = is_whole and snapshot_id in held.snapshots
+            yield _State(
+                snapshot,
+                (*state_lists(snapshot), None if may_lack else changes),
+                lambda i=snapshot_id, is_held=is_held: is_held and store.exists(i),  # type: ignore[misc]
+                (changes,) if may_lack else (),
+            )
+        changelogs = ChangelogStore(io, paths)
+        for changelog_id in (*held.partially_expired_changelogs, *held.changelogs):
+            changelog = changelogs.find(changelog_id)
+            if changelog is not None:
+                is_held = changelog_id in held.changelogs
+                yield _State(
+                    replace(changelog, index_manifest=None),
+                    (changes_list(changelog),),
+                    lambda i=changelog_id, is_held=is_held: is_held and changelogs.find(i) is not None,  # type: ignore[misc]
+                    state_lists(changelog),
+                )
+        tags = TagStore(io, paths)
+        for name in held.tags:
+            try:
+                tagged = tags.get(name)
+            except BadInput:  # it went meanwhile
+                continue
+            yield _State(
+                tagged,
+                state_lists(tagged),
+                lambda name=name: is_whole and name in tags.names(),  # type: ignore[misc]
+                (changelog_list(tagged),),
+            )
+
+    # ------------------------------------------------------------ what they name
+
+    def _add(self, state: _State, metadata: set[str], manifests: set[str]) -> None:
+        metadata.update(name for name in (state.snapshot.statistics, state.snapshot.index_manifest) if name)
+        for file in state.lists:
+            self._add_list(file, metadata, manifests)
+        for file in state.optional:
+            try:
+                self._add_list(file, metadata, manifests)
+            except (CorruptFile, FileNotFoundError):
+                continue
+        name = state.snapshot.index_manifest
+        if name is None or name in self._of_index:
+            return
+        try:
+            entries = read_index_manifest(self._context, name)
+        except (CorruptFile, FileNotFoundError):
+            if state.lists:
+                raise
+            return
+        self._of_index[name] = hashes_of(entry.file.file_name for entry in entries)
+
+    def _add_list(self, file: ListFile | None, metadata: set[str], manifests: set[str]) -> None:
+        if file is None:
+            return
+        metadata.add(file.name)
+        for meta in self._manifests.read_list(file):
+            metadata.add(meta.file_name)
+            if meta.file_name not in self._of_manifest:
+                self._of_manifest[meta.file_name] = self._hashes(meta)
+            manifests.add(meta.file_name)
+
+    def _hashes(self, meta: ManifestFileMeta) -> Hashes:
+        path = self._context.paths.manifest(meta.file_name)
+        try:
+            data = self._context.io.read(path)
+        except FileNotFoundError:
+            raise CorruptFile(path, "a manifest that a list names", "no file") from None
+        return hashes_of_manifest(data, path, meta.file_size)

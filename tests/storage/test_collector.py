@@ -1,0 +1,38 @@
+"""The collector rests while anybody asks for it, and is as it was afterwards."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+from storage.collector import paused_collection
+
+
+def test_it_rests_until_the_last_one_is_done() -> None:
+    assert gc.isenabled()
+    leave, inside = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with paused_collection():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with paused_collection():
+        thread.start()
+        assert inside.wait(60)
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_one_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with paused_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
