@@ -39,6 +39,9 @@ class NoFence:
     async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
         return ""
 
+    async def follow_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
+        return None
+
 
 class SchemaFence:
     """behaviors, column_types: by the table's name."""
@@ -107,6 +110,21 @@ class SchemaFence:
                 return change.reason
         self._leave(target, [change for change, _ in wanted], failure)
         return None
+
+    async def follow_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
+        """Have tables fit records that come later, each its last one, before any row is written after a commit.
+
+        failures: records that need columns, or wider ones. What can't be done is left until such a record's turn.
+        """
+        last_of = {failure.target.name: failure for failure in failures if failure.target is not None}
+        turn = self._last, self._rounds
+        for table, failure in last_of.items():
+            try:
+                await self.follow(failure, commit)
+            except Exception as error:  # the table's own affair, and told when its record has its turn
+                _log.warning("schema change put off", table=table, error=str(error), offset=failure.offset)
+            finally:
+                self._last, self._rounds = turn
 
     async def _follow_statements(self, failure: DecodeFailure, target: Target, commit: Commit) -> str | None:
         """What the source's DDL does. It is read again after a crash, and then has been done."""

@@ -203,6 +203,10 @@ class BatchWriter:
             dead_letter_codes=[failure.code for failure in new_letters],
         )
 
+    def takes_failure(self, failure: DecodeFailure, raw: RawBatch) -> bool:
+        """Whether the record is one for the tables that this one writes."""
+        return self._scope.takes_failure(failure, raw)
+
     def make_room(self) -> None:
         """Have dead letters, and rows until those of all tables fit, leave memory. May take long."""
         if self._dead_letters.should_flush:

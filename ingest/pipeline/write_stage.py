@@ -37,6 +37,9 @@ class WriteProgress(Protocol):
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
 
 
+_NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
+
+
 class _CommitFailed(Exception):
     """Not a matter of the table whose schema was to change."""
 
@@ -158,7 +161,7 @@ class WriteStage:
             self._observed.dead_letters.update(written.dead_letter_codes)
             self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
-                await self._refused(written, partition, coordinator)
+                await self._refused(written, head, coordinator)
                 failure = written.refused.failure
                 is_done = failure is not None and failure.kind in _WITHOUT_ROWS
                 await self._decode_head_again(partition, written.next_offset + is_done)
@@ -171,15 +174,15 @@ class WriteStage:
             fail_waiting = False
         return found
 
-    async def _refused(self, written: WriteResult, partition: TopicPartition, coordinator: WriteProgress) -> None:
+    async def _refused(self, written: WriteResult, head: PendingBatch, coordinator: WriteProgress) -> None:
         """Have the table fit the record, or take part no more. Raises what stops the pipeline where neither can be."""
         assert written.refused is not None
         try:
             failure = written.refused.failure
             if failure is not None and failure.kind is FailureKind.TRUNCATE:
-                await self._truncate(written.refused, failure, partition, coordinator)
+                await self._truncate(written.refused, failure, head.partition, coordinator)
             else:
-                await self._change_schema(written.refused, coordinator)
+                await self._change_schema(written.refused, head, coordinator)
         except _CommitFailed as failed:
             raise failed.error from failed.error.__cause__
         except Exception as error:
@@ -209,8 +212,12 @@ class WriteStage:
             reason = found
         raise RecordRefused(f"{refused}. It can't be carried out: {reason}", failure) if reason else refused
 
-    async def _change_schema(self, refused: RecordRefused, coordinator: WriteProgress) -> None:
-        """Have the table fit the record. Raises `refused` where that can't be."""
+    async def _change_schema(self, refused: RecordRefused, head: PendingBatch, coordinator: WriteProgress) -> None:
+        """Have the table fit the record. Raises `refused` where that can't be.
+
+        Other tables that later records of the batch don't fit change at once: each change alone would cost a commit of
+        all tables, and have the batch decoded once more.
+        """
 
         async def commit() -> None:
             if coordinator.due_in_ms(self._clock.now_ms()) is not None:
@@ -222,6 +229,11 @@ class WriteStage:
         reason = "" if refused.failure is None else await self._schemas.follow(refused.failure, commit)
         if reason is not None:
             raise RecordRefused(f"{refused}. The schema can't follow: {reason}") if reason else refused
+        failure = refused.failure
+        if failure is not None and failure.kind in _NEEDS_COLUMNS:
+            takes = self._writer.takes_failure
+            ahead = [f for f in head.decoded.failures if f.offset > failure.offset and f.kind in _NEEDS_COLUMNS]
+            await self._schemas.follow_ahead([f for f in ahead if takes(f, head.raw)], commit)
 
     @property
     def _routing(self) -> int:

@@ -31,6 +31,7 @@ OPTIONS: Final = {"bucket": "1", "snapshot.time-retained": "1 d", "snapshot.num-
 TYPED: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int8()), ("c0", pa.string())])
 KEYS: Final = 40  # of a table
 NUMBERS: Final = (100, 30_000, 2_000_000_000, 2**62)  # of TINYINT, SMALLINT, INT, BIGINT
+SCHEMA_CHANGES: Final = 10  # of each kind in a round
 WORK_S: Final = 2.0
 COMMITTING_SHARE: Final = 0.6  # of the kills: after something was committed; of the others some come while it starts
 
@@ -60,18 +61,20 @@ class SourceTable:
 class Database:
     """Tables that change at random, and what their connector sends."""
 
-    def __init__(self, tables: int, random: Random) -> None:
+    def __init__(self, tables: int, schema_changes: float, random: Random) -> None:
+        """schema_changes: how many of each kind come, by the change."""
         self.tables = [SourceTable(f"t{number}") for number in range(tables)]
+        self._schema_changes = schema_changes
         self._random = random
         self._time_ms = 1_700_000_000_000
 
     def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Topic and record of each. A column more in one of 200, a wider number in another, on average."""
+        """Topic and record of each. Now and then a table has a column more, or wider numbers."""
         while True:
             table = self._random.choice(self.tables)
-            if self._random.random() < 1 / 200:
+            if self._random.random() < self._schema_changes:
                 table.columns.append(f"c{len(table.columns)}")
-            if self._random.random() < 1 / 200:
+            if self._random.random() < self._schema_changes:
                 table.size = min(table.size + 1, len(NUMBERS) - 1)
             yield self._change(table, self._random.randrange(KEYS))
 
@@ -109,7 +112,7 @@ def test_every_table_is_its_source_whatever_is_killed_while_schemas_change(
     random, broker = Random(20261122), private_kafka_broker
     for topic in TOPICS:
         broker.create_topic(topic, partitions=PARTITIONS)
-    database = Database(tables, random)
+    database = Database(tables, SCHEMA_CHANGES / changes, random)
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
     for source in database.tables:

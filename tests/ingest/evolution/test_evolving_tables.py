@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.error_policy import RecordRefused
 from storage.ddl.schema_changes import AddColumn, DropColumn, UpdateColumnType
 from storage.errors import TidelakeError
@@ -16,6 +20,8 @@ from storage.verify import verify
 from tests.ingest.evolution.world import TABLE, EvolvingWorld
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples, sample
+from tests.support.memory_log import MemoryLogSource
+from tidelake.table import Table
 
 ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
 
@@ -284,3 +290,29 @@ def test_the_rows_are_the_same_wherever_batches_end(sizes: list[int]) -> None:
         world.run(batch_records=size)
     assert world.rows() == truth()
     assert not world.breaks()
+
+
+def test_tables_that_change_in_one_batch_change_together() -> None:
+    """A commit of all tables for each change would make a source of many tables wait for every one of them."""
+    world, tables = EvolvingWorld(), range(20)
+    for columns in ({}, {"new": "x"}, {"new": "y", "newer": "z"}):
+        for number in tables:
+            origin = {"connector": "mysql", "db": "shop", "table": f"t{number}"}
+            for id_ in (len(columns), len(columns) + 10):
+                value = {"before": None, "after": {"id": id_, **columns}, "source": origin, "op": "c"}
+                world.log.append("shop", json.dumps(value).encode(), json.dumps({"id": id_}).encode())
+    text = (
+        f"{{warehouse: '{world.warehouse}', source: {{type: change-log-folder, path: /unused}}, "
+        "tables: [{name: 'shop.{table}', options: {bucket: 1}}]}"
+    )
+    config = parse_config(text, "many.yaml", (), {}, "many")
+    source = MemoryLogSource(world.log, batch_records=1_000)
+    progress = asyncio.run(build_pipeline(config, io=world.store, source=source).run())
+    for number in tables:
+        table = world.catalog.load(f"shop.t{number}")
+        assert table.schema.names == ("id", "new", "newer")
+        rows = Table(table).scan().to_arrow().sort_by("id").to_pylist()
+        assert {row["id"]: (row["new"], row["newer"]) for row in rows} == dict.fromkeys(("0", "10"), (None, None)) | (
+            dict.fromkeys(("1", "11"), ("x", None)) | dict.fromkeys(("2", "12"), ("y", "z"))
+        )
+    assert progress.checkpoints <= 4
