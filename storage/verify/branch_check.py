@@ -25,6 +25,7 @@ from storage.table import TableContext
 from storage.verify.data_file_check import DataFileCheck
 from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
+from storage.verify.hash_index_check import check_hash_index
 from storage.verify.manifest_check import ManifestCheck
 from storage.verify.snapshot_chain import SnapshotChain
 from storage.verify.vector_check import VectorCheck
@@ -171,6 +172,7 @@ class BranchCheck:
             self._manifests.is_complete = False
             yield Finding("manifest-unreadable", where, f"its index manifest can't be read: {error}", RESTORE)
             return
+        sound = []
         for entry, path in zip(entries, paths, strict=True):
             self._names.add(entry.file.file_name)
             size = self._listing.size_bytes(path)
@@ -179,7 +181,9 @@ class BranchCheck:
                 what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
+                sound.append(entry)
                 yield from self._vectors.check(self._context, entry.file, path, self._files.row_counts, where)
+        yield from check_hash_index(self._context, sound, where)
 
     def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
         if snapshot.statistics is None:
