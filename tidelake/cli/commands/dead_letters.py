@@ -47,7 +47,8 @@ def list_(
         grid.add_row(*(Text(str(cell)) for cell in (*place, _time_text(time), code, message, replay)))
     out.console.print(grid)
     waiting = sum(letter["replayed_at"] is None for letter in found)
-    out.note(f"{len(found):,} dead letters, {waiting:,} of them not replayed")
+    letters = "dead letter" if len(found) == 1 else "dead letters"
+    out.note(f"{len(found):,} {letters}, {waiting:,} of them not replayed")
 
 
 def show(
@@ -93,10 +94,13 @@ def replay(
 
 def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> None:
     verb = "would be" if dry_run else "are"
-    parts = [f"{number:,} {verb} {outcome}" for outcome, number in sorted(report.outcomes.items())]
+    parts = [
+        f"{number:,} {verb if dry_run or number != 1 else 'is'} {outcome}"
+        for outcome, number in sorted(report.outcomes.items())
+    ]
     out.note("; ".join(parts) or f"none {verb} replayed")
     for table, rows in sorted(report.rows.items()):
-        out.note(f"  {table}: {rows:,} rows")
+        out.note(f"  {table}: {rows:,} {'row' if rows == 1 else 'rows'}")
     for letter in report.remaining:
         out.note(f"  stays: {letter['topic']}-{letter['partition']} offset {letter['offset']}: {letter['reason']}")
 

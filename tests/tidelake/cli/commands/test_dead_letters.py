@@ -47,7 +47,7 @@ def test_they_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call
     (report,) = call("dead-letters", "replay", config, "--where", "offset = 1", "--json").document["replays"]
     assert (report["outcomes"], report["rows"]) == ({"replayed": 1}, {"shop.orders": 1})
     assert shop.rows() == {1: "5", 2: BAD}
-    assert "1 are replayed" in call("dead-letters", "replay", config).err
+    assert "1 is replayed" in call("dead-letters", "replay", config).err
     assert "no dead letter waits" in call("dead-letters", "replay", config).err
 
 
