@@ -1,6 +1,6 @@
 """Python's garbage collector, kept from looking at a long list again and again while it grows.
 
-Objects that are made by the hundred thousand and all stay, as the entries of manifests, cost a third more with it.
+Reading 100,000 entries of manifests takes a twentieth less time without it (measured side by side, `t$files`).
 """
 
 from __future__ import annotations
