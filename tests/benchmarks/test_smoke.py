@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.benchmarks import compaction, flush, merge_read
 from tests.benchmarks.__main__ import SUITES, main
+from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page
 from tests.benchmarks.sections import Goal, PageSection, Plan
 
@@ -59,3 +61,11 @@ def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
         "|  | runs |\n| --- | ---: |\n| ours | 7 |\n\n"
         "| target | found | reached |\n| --- | ---: | ---: |\n| a rate ≥ 2 | 3 | yes |\n| a peak ≤ 5 | 7 | **no** |\n"
     )
+
+
+def test_kafka_is_measured_after_the_folder_and_its_figure_is_in_the_readme() -> None:
+    """A reader who has a broker must not take the folder's for what to expect."""
+    suites = list(SUITES)
+    assert suites.index("kafka") == suites.index("ingest") + 1
+    told = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("**How fast.**")[2]
+    assert re.search(r"From Kafka\b[^.]*\d+,\d{3}", told)
