@@ -161,6 +161,9 @@ class _MaintainedTable:
         for step in self._steps:
             if step.is_due(patient=False):
                 self._try(step.name, step.run)
+        assert self.latest_id is not None
+        if not self._snapshots.is_due(self.latest_id, patient=False):
+            return None
         expired = self._try("expiry", self._expire)
         if expired is not None:
             _log.debug("expired", table=self._name, first=expired.first, end=expired.end, snapshots=expired.snapshots)

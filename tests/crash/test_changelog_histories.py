@@ -21,15 +21,13 @@ from tests.compaction.lakes import with_io
 from tests.compaction.test_changelog_histories import ALLOWED, LAYOUTS, OFTEN_COMPACTED, new_table
 from tests.crash.points import Points
 from tests.crash.table_life import NO_WAIT
-from tests.crash.troubles import DYING_THREADS, ESSENTIAL, Trouble
+from tests.crash.troubles import ESSENTIAL, Trouble
 from tests.support.changelog_fold import check_changelog
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples
 from tests.support.merge_engines import Engine, Rows
 from tidelake.table import Table
 from tidelake.writer import Writer
-
-pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 TROUBLES: Final = (*ESSENTIAL, Trouble(Fault.TORN, is_crash=True))
 USER: Final = "etl"

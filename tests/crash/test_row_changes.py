@@ -16,13 +16,11 @@ from storage.errors import CommitConflict, CommitOutcomeUnknown, TidelakeError
 from storage.verify import inspect
 from tests.compaction.lakes import with_io
 from tests.crash.points import Points
-from tests.crash.troubles import DYING_THREADS, Trouble, every_point, some_points
+from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
 from tidelake import col
 from tidelake.table import Table
-
-pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 VECTORS = {"deletion-vectors.enabled": "true"}

@@ -58,9 +58,6 @@ def land_before(io: FaultyFileIO, number: int, late: FaultyFileIO) -> None:
     io.fault = decide
 
 
-# Threads in the background die with their process.
-DYING_THREADS: Final = "ignore:(?s).*ProcessDied:pytest.PytestUnhandledThreadExceptionWarning"
-
 ESSENTIAL: Final = (
     Trouble(Fault.BEFORE),
     Trouble(Fault.AFTER),

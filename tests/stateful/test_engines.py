@@ -41,7 +41,6 @@ from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
 from tests.compaction.lakes import orphans
 from tests.crash.table_life import NO_WAIT
-from tests.crash.troubles import DYING_THREADS
 from tests.stateful.naive_tree import NaiveMerge, NaiveTree, key_of
 from tests.stateful.quiet_compaction import Turns, watched
 from tests.support import merge_engines
@@ -321,8 +320,6 @@ _PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too
 # A failure is shown as it was found: to make it small takes minutes, which the long run has.
 _SHORT: Final = settings(_PATIENT, max_examples=3, stateful_step_count=15, phases=[Phase.reuse, Phase.generate])
 _LONG: Final = settings(_PATIENT, max_examples=40, stateful_step_count=40)
-
-pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 
 @pytest.fixture(autouse=True)

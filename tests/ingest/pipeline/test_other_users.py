@@ -11,13 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CommitConflict, PositionRefused, TidelakeError
-from tests.crash.troubles import DYING_THREADS
 from tests.ingest.pipeline.two_committers import P0, P1, DriverDied, DriverWorld, Query
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import examples
 from tidelake.cli.exits import ExitCode, exit_code
-
-pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 
 @pytest.fixture

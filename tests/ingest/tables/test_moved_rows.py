@@ -20,12 +20,9 @@ from ingest.pipeline.error_policy import RecordRefused
 from ingest.tables.moved_row_files import REPLACED_MAX
 from storage.verify import verify
 from tests.crash.table_life import COMPACT_AT_TWO
-from tests.crash.troubles import DYING_THREADS
 from tests.ingest.tables.moved_rows_model import DOCS, TOPIC, DocsWorld, SourceTable
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.levels import examples
-
-pytestmark = pytest.mark.filterwarnings(DYING_THREADS)
 
 APART = {1: 0, 2: 1, 3: 2}  # each key in a partition of its own
 Step = tuple[str, int, int, bool]

@@ -23,7 +23,6 @@ from storage.maintenance.orphans import clean_orphans
 from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
 from storage.verify.inspection import inspect
-from tests.crash.troubles import DYING_THREADS
 from tests.support.faulty_file_io import Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import examples
 from tidelake import TidelakeError
@@ -163,7 +162,6 @@ ACTIONS: list[Callable[[Life, Table], None]] = [
 
 
 @pytest.mark.sampled
-@pytest.mark.filterwarnings(DYING_THREADS)
 def test_every_retained_state_reads_to_the_end_after_each_step() -> None:
     found_once = (8, 97, 290)  # a branch that was not made to the end; a tag of what expires; what an expiry left
     for seed in (*found_once, *range(examples(20))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import inspect
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ingest.config.sync_database import SyncDatabaseArguments
 from tests.support.command_line import Call
 from tidelake.cli.arguments import build_parser, parse
 
@@ -27,6 +29,7 @@ def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
             yield from leaves(inner, (*words, name))
 
 
+ARGUMENTS_OF = {"sync_database": SyncDatabaseArguments}
 COMMANDS = dict(leaves(build_parser()))
 
 
@@ -35,6 +38,8 @@ def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...
     parser = COMMANDS[words]
     module, _, name = parser.get_default("command").partition(":")
     parameters = set(inspect.signature(getattr(importlib.import_module(module), name)).parameters) - {"out"}
+    if name in ARGUMENTS_OF:  # they come as **arguments, the fields of a class
+        parameters = parameters - {"arguments"} | {field.name for field in dataclasses.fields(ARGUMENTS_OF[name])}
     common = {"help", "json", "debug", "log_level", "log_format"}
     options = {action.dest for action in parser._actions} - common
     options |= {"passed_on"} & parser._defaults.keys()
