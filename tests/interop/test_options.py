@@ -23,7 +23,10 @@ KINDS: Final = {
     "String": {"text", "word", "columns"},
 }
 # Java's class calls it a number; what acts is Parquet's own switch of that name, which takes true and false.
-OTHER_KIND: Final = {"parquet.enable.dictionary": "boolean"}
+OTHER_KIND: Final = {
+    "parquet.enable.dictionary": "boolean",
+    "partition.expiration-strategy": "values-time, update-time",  # Java's may name a class
+}
 OF_CATALOGS: Final = {
     "CatalogOptions",
     "FlinkCatalogOptions",

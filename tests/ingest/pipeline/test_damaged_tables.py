@@ -26,8 +26,10 @@ from storage.commit.commit_message import CommitMessage
 from storage.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
 from storage.write.memory_budget import MemoryBudget
 from storage.write.table_writer import TableWriter
-from tidelake.cli import main
+from tests.support.command_line import Call, call
 from tidelake.table import Table
+
+__all__ = ["call"]
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 OPTIONS = {"ignore-delete": "true"}  # so that an append table takes a change log
@@ -112,7 +114,7 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
 def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its_own_position_once_it_can(
-    shop: Shop, damaged: str, capsys: pytest.CaptureFixture[str]
+    shop: Shop, damaged: str, call: Call
 ) -> None:
     both = ("orders", "users")
     shop.create()
@@ -130,8 +132,9 @@ def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its
             shop.run(tables=both)
     users = shop.catalog.table("shop.users").scan().to_arrow()["id"].to_pylist()
     assert sorted(users) == [3, 4, 9]
-    assert main(["ingest", "plan", str(shop.configuration(both))]) == 0
-    plan = capsys.readouterr().out
+    said = call("ingest", "plan", shop.configuration(both))
+    assert said.code == 0
+    plan = said.out
     assert "can't be read" in plan
     assert "shop.orders can't be opened, so nobody knows where it goes on" in plan
     assert "shop.users" in plan

@@ -134,7 +134,13 @@ def add_spark(verbs: Verbs) -> None:
         "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …; arguments as Paimon names them.",
     )
     call.add_argument("procedure", metavar="NAME", help="as in tidelake.spark.procedures")
-    call.add_argument("arguments", nargs="*", type=pair, metavar="ARGUMENT=VALUE", help="table=db.t order_by=a,b …")
+    call.add_argument(
+        "arguments",
+        nargs="*",
+        type=pair,
+        metavar="ARGUMENT=VALUE",
+        help="right behind the name: table=db.t order_by=a,b …",
+    )
     add_warehouse(call)
     _add_session(call)
 

@@ -93,7 +93,7 @@ def call(
 ) -> None:
     """A session is started only for procedures that have tasks."""
     if (missing := missing_for_spark()) is not None:
-        raise UnsupportedFeature("tidelake spark call", "Spark can't run here", missing)
+        raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
 
     if procedure not in procedures.__all__:

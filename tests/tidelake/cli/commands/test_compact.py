@@ -20,9 +20,9 @@ from rich.cells import cell_len
 
 import tidelake
 from compaction.cancellation import CancellationToken
-from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
+from compaction.table_compaction import compact
 from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
 from tests.support.command_line import Call
@@ -142,11 +142,11 @@ def test_a_command_says_stopped_only_where_work_is_left(
         if case.is_before_work:
             cancellation.cancel()
         try:
-            return compact_table(context, request, cancellation=cancellation)
+            return compact(context, request, cancellation=cancellation)
         finally:
             cancellation.cancel()
 
-    monkeypatch.setattr("tidelake.cli.commands.compact.compact_table", asked_meanwhile)
+    monkeypatch.setattr("tidelake.cli.commands.compact.compact_now", asked_meanwhile)
     which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
     said = call("table", "compact", *which, "-w", tmp_path, "--full")
     assert (said.code, said.err.splitlines()) == (case.code, case.says)

@@ -30,7 +30,7 @@ def test_shards_of_two_topics_become_one_table(call: Call, kafka_broker: KafkaBr
     rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     assert rows == [{"id": "0", "note": "n0"}, {"id": "1", "note": "n1"}]
     assert table.options["bucket"] == "2"
-    again = call("ingest", *arguments, "--json")
+    again = call(*arguments, "--json")
     assert (again.code, again.document["records"]) == (0, 0)  # it goes on where it was
 
 
