@@ -110,7 +110,7 @@ async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard
                 assert [query for query, found in answers.items() if not found] == []
                 assert await value(prom, "min(tidelake_ready)") == 1
                 assert await value(prom, "sum(tidelake_dead_letters_total)") == 1
-                assert await value(prom, "sum(tidelake_source_lag_records)") == 0
+                await until_answered(prom, "sum(tidelake_source_lag_records) == 0")
                 rate = await value(prom, "sum(rate(tidelake_source_records_total[1m]))")
                 assert rate is not None
                 assert rate > 0
