@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from storage.files.bucket_directory import partition_directory
 from storage.files.data_file import DataFileMeta
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, FileSource, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries, live_entries
 from storage.snapshots.snapshot import Snapshot
@@ -126,14 +126,25 @@ class NaiveTree:
         new = [file for file in after if file.file_name not in read]
         rewritten = {file.file_name: file.level for file in before if file.file_name not in made}
         above = {name: level for name, level in others.items() if after and level > after[0].level}
-        found = self._contents(key, new)
+        kept_deletes = [file for file in new if _holds_dropped_deletes(file)]
+        written = [file for file in new if file not in kept_deletes]
+        deletes, rows = self._contents(key, kept_deletes), self._contents(key, written)
+        assert all(record.retracts for record in deletes.values())
+        found = deletes | rows | self._on_top(deletes, rows)
         expected = self._compacted(rewritten, above, found)
         missing = [record for key, record in expected.items() if key not in found]
         for record in missing:
             assert self._may_go(record, others), f"lost in compaction: {record}"
         kept = {of: record for of, record in expected.items() if of in found}
         _check_same(found, kept, f"a compaction of {read}")
-        self._keep(key, new, kept)
+        self._keep(key, written, {of: replace(rows[of], sequence=kept[of].sequence) for of in rows})
+        self._keep(key, kept_deletes, {of: replace(deletes[of], sequence=kept[of].sequence - 1) for of in deletes})
+
+    def _on_top(self, deletes: Content, rows: Content) -> Content:
+        """Rows that a later compaction of the same commit brought back: readers merge them with the delete below."""
+        both = [(deletes[of], replace(rows[of], sequence=1)) for of in deletes.keys() & rows.keys()]
+        merged = self.merge(record for pair in both for record in pair)
+        return {of: replace(record, sequence=0) for of, record in merged.items()}
 
     def look(self) -> None:
         """Takes in the snapshots that came since the last time."""
@@ -258,6 +269,11 @@ def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
     """Of one key: those of level 0, and that of the lowest level above, which knows of all that lie higher."""
     lowest = min((level for level, _ in records if level), default=0)
     return [record for level, record in records if level in (0, lowest)]
+
+
+def _holds_dropped_deletes(file: DataFileMeta) -> bool:
+    """See `storage.commit.tombstones`."""
+    return file.level == 0 and file.file_source is FileSource.COMPACT
 
 
 def _plain(record: Record | None) -> Record | None:

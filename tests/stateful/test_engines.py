@@ -334,6 +334,30 @@ def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_SHORT)
 
 
+def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_of_its_commit_left_out() -> None:
+    """Its group is older than the delete's: read alone, it would be another row."""
+    machine = MACHINES["a group removes"]()
+    machine.create(
+        seed=856454877,
+        is_troubled=False,
+        parted=False,
+        layout={"bucket": "1", "target-file-row-num": "5", "compaction.small-file-ratio": "0"},
+        keys=12,
+        budget_bytes=2000,
+        spills=False,
+        looks_up=True,
+    )
+    machine.compactions_run()
+    machine.write_and_commit(count=150, ran=True)
+    machine.write(count=25)
+    machine.reopen()
+    machine.job_meets_writer(count=25, full=True)
+    machine.commit()
+    machine.write_and_commit(count=150, ran=False)
+    machine.readers_see_what_was_committed()
+    machine.teardown()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("about", MACHINES)
