@@ -365,9 +365,12 @@ class AppendBucketWriter:
         if self._open is None:
             self._open = self._files.data()
         for batch in self._batches:
-            self._open.write(batch, first_sequence_number=self.next_sequence_number)
-            self.next_sequence_number += batch.num_rows
+            self._write_batch(self._open, batch)
         self._forget_memory()
+
+    def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
+        output.write(batch, first_sequence_number=self.next_sequence_number)
+        self.next_sequence_number += batch.num_rows
 
     def _forget_memory(self) -> None:
         self._batches = []
